@@ -1,0 +1,24 @@
+"""One attention with a slow specification (`reference`) and faster exact backends; the call itself is in `dispatch`.
+
+The package exports the function under the name of this folder, so the module can be called as well:
+``wordorder.attention(q, k, v, order, mask)``.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from wordorder.attention.dispatch import attention, attention_weights
+from wordorder.attention.plan import Backend, Plan, choose_backend, make_plan
+
+
+class _CallableModule(ModuleType):
+    """Importing this folder puts the module at ``wordorder.attention``; calling it must still work."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return attention(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
+
+__all__ = ["Backend", "Plan", "attention", "attention_weights", "choose_backend", "make_plan"]

@@ -1,0 +1,49 @@
+"""Attention as the equations say it, with every matrix written out: the specification of the faster backends."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.encodings import Order
+
+
+def scores(q_BHTD: Tensor, k_BHSD: Tensor, order: Order, visible_B1TS: Tensor | None) -> Tensor:
+    """``scale * q.k + bias + content``, -inf where hidden, in at least float32: (B, H, T, S)."""
+    wide = torch.promote_types(q_BHTD.dtype, torch.float32)
+    logits = (order.scale * q_BHTD.to(wide)) @ k_BHSD.to(wide).transpose(-1, -2)
+    if order.bias is not None:
+        logits = logits + order.bias.dense().to(wide)
+    for term in order.content:
+        logits = logits + term.scores(q_BHTD, k_BHSD, order.scale, visible_B1TS).to(wide)
+    return logits if visible_B1TS is None else logits.masked_fill(~visible_B1TS, -torch.inf)
+
+
+def weights(logits_BHTS: Tensor) -> Tensor:
+    """Softmax over keys; a row that sees nothing weighs nothing, with gradient 0."""
+    blind_BHT1 = (logits_BHTS == -torch.inf).all(-1, keepdim=True)
+    return logits_BHTS.masked_fill(blind_BHT1, 0).softmax(-1).masked_fill(blind_BHT1, 0)
+
+
+def attend(
+    q_BHTD: Tensor,
+    k_BHSD: Tensor,
+    v_BHSE: Tensor,
+    order: Order,
+    visible_B1TS: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    return_lse: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Output (B, H, T, E) in the dtype of v, and the log-sum-exp of each row of scores (B, H, T) if asked for.
+
+    A row that sees nothing has output 0, log-sum-exp -inf, and sends no gradient.
+    """
+    logits = scores(q_BHTD, k_BHSD, order, visible_B1TS)
+    mixed = F.dropout(weights(logits), dropout) @ v_BHSE.to(logits.dtype)
+    return mixed.type_as(v_BHSE), log_sum_exp(logits) if return_lse else None
+
+
+def log_sum_exp(logits_BHTS: Tensor) -> Tensor:
+    """Over keys; -inf with gradient 0 where a row sees nothing (torch.logsumexp would send NaN)."""
+    blind_BHT = (logits_BHTS == -torch.inf).all(-1)
+    return logits_BHTS.masked_fill(blind_BHT[..., None], 0).logsumexp(-1).masked_fill(blind_BHT, -torch.inf)

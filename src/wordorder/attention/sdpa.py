@@ -1,0 +1,53 @@
+"""Attention on torch's scaled_dot_product_attention, bias and mask in one additive matrix."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.encodings import Order
+
+
+def additive_mask(order: Order, visible_B1TS: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Bias and mask as SDPA takes them: None, a bool mask, or numbers with -inf where hidden.
+
+    Numbers in ``dtype`` (B or 1, H, T, S): one matrix for all examples unless the mask has one per example.
+    """
+    if order.bias is None:
+        return visible_B1TS
+    bias_BHTS = order.bias.dense().to(dtype)
+    return bias_BHTS if visible_B1TS is None else bias_BHTS.masked_fill(~visible_B1TS, -torch.inf)
+
+
+def attend(
+    q_BHTD: Tensor,
+    k_BHSD: Tensor,
+    v_BHSE: Tensor,
+    order: Order,
+    visible_B1TS: Tensor | None,
+    mask_BHTS: Tensor | None,
+    dropout: float,
+    is_causal: bool,
+) -> Tensor:
+    """Output (B, H, T, E).
+
+    Args:
+        q_BHTD: queries, rotated.
+        k_BHSD: keys, rotated.
+        v_BHSE: values.
+        order: its scale and its terms by content are read; the bias is in the mask already.
+        visible_B1TS: bool; for terms by content that count visible keys.
+        mask_BHTS: what `additive_mask` returned.
+        dropout: probability that a weight is dropped.
+        is_causal: the lower triangle and nothing else is seen.
+    """
+    for term in order.content:
+        by_content = term.scores(q_BHTD, k_BHSD, order.scale, visible_B1TS)
+        if mask_BHTS is None:
+            mask_BHTS = by_content
+        elif mask_BHTS.dtype == torch.bool:
+            mask_BHTS = by_content.masked_fill(~mask_BHTS, -torch.inf)
+        else:
+            mask_BHTS = mask_BHTS + by_content
+    return F.scaled_dot_product_attention(
+        q_BHTD, k_BHSD, v_BHSE, attn_mask=mask_BHTS, dropout_p=dropout, is_causal=is_causal, scale=order.scale
+    )

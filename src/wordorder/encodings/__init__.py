@@ -1,0 +1,53 @@
+"""Word order, one file per published encoding; `CATALOG` maps names to classes."""
+
+from wordorder.encodings.alibi import ALiBi
+from wordorder.encodings.catalog import CATALOG
+from wordorder.encodings.composition import Composition, build_encoding, names_of, options_of, split_options
+from wordorder.encodings.learned import Learned
+from wordorder.encodings.none import NoEncoding
+from wordorder.encodings.order import Order
+from wordorder.encodings.places import (
+    ContentScores,
+    Encoding,
+    OnDistance,
+    OnEmbeddings,
+    OnQueriesAndKeys,
+    OnScores,
+    OnScoresByContent,
+    Rotation,
+)
+from wordorder.encodings.rotary import LinearScaledRotary, NTKAwareRotary, Rotary, YaRNRotary
+from wordorder.encodings.shaw import Shaw
+from wordorder.encodings.sinusoidal import Sinusoidal
+from wordorder.encodings.t5 import T5
+from wordorder.encodings.tupe import TUPE, TUPERelative
+
+__all__ = [
+    "CATALOG",
+    "T5",
+    "TUPE",
+    "ALiBi",
+    "Composition",
+    "ContentScores",
+    "Encoding",
+    "Learned",
+    "LinearScaledRotary",
+    "NTKAwareRotary",
+    "NoEncoding",
+    "OnDistance",
+    "OnEmbeddings",
+    "OnQueriesAndKeys",
+    "OnScores",
+    "OnScoresByContent",
+    "Order",
+    "Rotary",
+    "Rotation",
+    "Shaw",
+    "Sinusoidal",
+    "TUPERelative",
+    "YaRNRotary",
+    "build_encoding",
+    "names_of",
+    "options_of",
+    "split_options",
+]

@@ -1,0 +1,49 @@
+"""Attention with linear biases (ALiBi)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from wordorder.encodings.places import OnDistance
+
+
+class ALiBi(OnDistance):
+    """Subtract from each score the distance times a slope that is fixed per head.
+
+    Press et al. 2022, "Train short, test long", https://arxiv.org/abs/2108.12409, Sec. 3::
+
+        bias[h, i, j] = -m_h |j - i|,    m_h = 2 ** (-8 (h + 1) / H)   for H a power of two
+
+    For other H the slopes are those of the next smaller power of two and then every second one of the next larger,
+    as in the authors' code. Differs from the paper: it is defined for decoders (j <= i); encoders use the symmetric
+    form -m |i - j|, so an encoder with ALiBi cannot tell left from right. No parameters.
+
+    Args:
+        heads: H; positive.
+
+    Shape:
+        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), float32.
+
+    Raises:
+        ValueError: heads is not positive.
+    """
+
+    paper = "Press et al. 2022, https://arxiv.org/abs/2108.12409"
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        if heads <= 0:
+            raise ValueError(f"heads must be positive, got {heads}")
+        self.heads = heads
+
+    def at_distance(self, distance: Tensor) -> Tensor:
+        """``-m_h |distance|``, (H, *shape)."""
+        slope_H = torch.tensor(_slopes(self.heads), device=distance.device)
+        return -slope_H.view(-1, *(1,) * distance.dim()) * distance.abs()
+
+
+def _slopes(heads: int) -> list[float]:
+    whole = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (h + 1) / whole) for h in range(whole)]
+    return slopes + [2 ** (-8 * (h + 1) / (2 * whole)) for h in range(0, 2 * (heads - whole), 2)]

@@ -1,0 +1,26 @@
+"""Every encoding by name. Adding one is one file, one test file and one line here."""
+
+from wordorder.encodings.alibi import ALiBi
+from wordorder.encodings.learned import Learned
+from wordorder.encodings.none import NoEncoding
+from wordorder.encodings.places import Encoding
+from wordorder.encodings.rotary import LinearScaledRotary, NTKAwareRotary, Rotary, YaRNRotary
+from wordorder.encodings.shaw import Shaw
+from wordorder.encodings.sinusoidal import Sinusoidal
+from wordorder.encodings.t5 import T5
+from wordorder.encodings.tupe import TUPE, TUPERelative
+
+CATALOG: dict[str, type[Encoding]] = {
+    "none": NoEncoding,
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "rope": Rotary,
+    "rope-linear": LinearScaledRotary,
+    "rope-ntk": NTKAwareRotary,
+    "rope-yarn": YaRNRotary,
+    "alibi": ALiBi,
+    "t5": T5,
+    "shaw": Shaw,
+    "tupe-a": TUPE,
+    "tupe-r": TUPERelative,
+}

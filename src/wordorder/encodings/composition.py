@@ -1,0 +1,188 @@
+"""Encodings by name, several of which may act together: "tupe-r", "learned+t5", "rope+tupe-a"."""
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.encodings.catalog import CATALOG
+from wordorder.encodings.order import Order
+from wordorder.encodings.places import Encoding, OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent
+from wordorder.errors import BadInput
+from wordorder.ops import Bias, Positions
+
+Use = Literal["encoder", "decoder", "cross-attention"]
+
+# What a network tells an encoding about itself; every other argument of an encoding's constructor is an option.
+_SIZES = ("width", "heads", "head_dim", "layers", "max_positions")
+
+
+class Composition(nn.Module):
+    """The encodings of one network, each acting at its own place; terms that act on scores add up.
+
+    Args:
+        parts: encodings by name; the name is part of the parameters' names.
+        head_dim: channels per head, D; sets the content scale where no part does.
+
+    Raises:
+        ValueError: two parts ask for different content scales.
+    """
+
+    def __init__(self, parts: Mapping[str, Encoding], *, head_dim: int) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict(dict(parts))
+        scales = {name: part.content_scale(head_dim) for name, part in parts.items()}
+        wanted = {scale for scale in scales.values() if scale is not None}
+        if len(wanted) > 1:
+            raise ValueError(f"these encodings ask for different content scales and cannot act together: {scales}")
+        self.scale: float = wanted.pop() if wanted else head_dim**-0.5
+
+    def embed(self, x_BTC: Tensor, positions: Positions) -> Tensor:
+        """Embeddings with the parts that act on embeddings applied, in the order of the name."""
+        for part in self.parts.values():
+            if isinstance(part, OnEmbeddings):
+                x_BTC = part(x_BTC, positions)
+        return x_BTC
+
+    def prepare(
+        self,
+        positions: Positions,
+        key_positions: Positions | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> Order:
+        """Everything that positions alone decide, once per forward.
+
+        Args:
+            positions: of the queries.
+            key_positions: of the keys; the queries' where not given (self-attention).
+            dtype: of the activations; angles are in at least float32.
+            device: of the activations; default: the CPU.
+        """
+        key = positions if key_positions is None else key_positions
+        device = device or torch.device("cpu")
+        turning = [part for part in self.parts.values() if isinstance(part, OnQueriesAndKeys)]
+        query_rotations = tuple(part.prepare(positions, dtype=dtype, device=device) for part in turning)
+        key_rotations = query_rotations
+        if key is not positions:
+            key_rotations = tuple(part.prepare(key, dtype=dtype, device=device) for part in turning)
+        bias: Bias | None = None
+        for part in self.parts.values():
+            if isinstance(part, OnScores):
+                term: Bias = part(positions, key, device)
+                bias = term if bias is None else bias + term
+        by_content = [part for part in self.parts.values() if isinstance(part, OnScoresByContent)]
+        content = tuple(part.prepare(positions, key, device=device) for part in by_content)
+        return Order(self.scale, bias, query_rotations, key_rotations, content)
+
+    def cost_parts(self) -> dict[str, int]:
+        """Parameters per part of each encoding."""
+        return {
+            f"{name} {part}": count
+            for name, encoding in self.parts.items()
+            if isinstance(encoding, Encoding)
+            for part, count in encoding.cost_parts().items()
+        }
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """The catalogue names that "a+b" is made of.
+
+    Raises:
+        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice.
+    """
+    names = tuple(part.strip() for part in name.split("+"))
+    for part in names:
+        if part not in CATALOG:
+            close = difflib.get_close_matches(part, CATALOG, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise BadInput(f"unknown encoding {part!r}{hint} Known: {', '.join(CATALOG)}; join several with '+'")
+    if len(set(names)) < len(names):
+        raise BadInput(f"encoding {name!r} names a part twice")
+    return names
+
+
+def options_of(encoding: type[Encoding]) -> dict[str, Any]:
+    """Options of an encoding with their defaults: what its constructor takes beyond the network's sizes."""
+    parameters = inspect.signature(encoding).parameters
+    return {name: p.default for name, p in parameters.items() if name not in _SIZES}
+
+
+def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Options per part: ``{"tupe-a": {...}}``; a single encoding may have them flat.
+
+    Raises:
+        BadInput: one line per option that no part knows, with the known ones.
+    """
+    names, given = names_of(name), dict(options or {})
+    if len(names) == 1 and names[0] not in given:
+        given = {names[0]: given}
+    faults: list[str] = []
+    for part, values in given.items():
+        if part not in names:
+            faults.append(f"encoding_options.{part}: not a part of encoding {name!r}; parts: {', '.join(names)}")
+        elif not isinstance(values, Mapping):
+            faults.append(f"encoding_options.{part} must be a table of options, got {values!r}")
+        else:
+            known = options_of(CATALOG[part])
+            faults += [
+                f"encoding_options: {part} has no option {option!r}; known: {', '.join(known) or 'none'}"
+                for option in values
+                if option not in known
+            ]
+    if faults:
+        raise BadInput(faults)
+    return {part: dict(given.get(part, {})) for part in names}
+
+
+def build_encoding(
+    name: str,
+    *,
+    width: int,
+    heads: int,
+    layers: int,
+    max_positions: int,
+    use: Use = "encoder",
+    options: Mapping[str, Any] | None = None,
+) -> Composition:
+    """Build the encodings that ``name`` lists, sized for a network.
+
+    Args:
+        name: a name of the catalogue, or several joined by "+".
+        width: model channels, C.
+        heads: attention heads, H.
+        layers: layers of the network.
+        max_positions: longest text in tokens; limits learned tables only.
+        use: where it is used; decides the defaults of ``bidirectional`` (False in decoders) and ``cls``
+            ("position-0" in encoders, "none" elsewhere).
+        options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
+
+    Raises:
+        BadInput: unknown name or option, or an encoding that is not defined for this use (with the reason).
+        ValueError: an option is out of range.
+    """
+    sizes = {
+        "width": width,
+        "heads": heads,
+        "head_dim": width // heads,
+        "layers": layers,
+        "max_positions": max_positions,
+    }
+    by_use = {"bidirectional": use != "decoder", "cls": "position-0" if use == "encoder" else "none"}
+    parts: dict[str, Encoding] = {}
+    for part, chosen in split_options(name, options).items():
+        encoding = CATALOG[part]
+        if use in encoding.refused_in:
+            raise BadInput(f"encoding {part!r} is not defined for {use}: {encoding.refused_in[use]}")
+        takes = inspect.signature(encoding).parameters
+        arguments = {key: value for key, value in {**sizes, **by_use}.items() if key in takes}
+        # Named after the file, not the variant: arms such as tupe-a and tupe-r then share the weights they have in common.
+        family = encoding.__module__.rsplit(".", 1)[-1]
+        if family in parts:
+            raise BadInput(f"encoding {name!r} has two variants of {family}; take one of them")
+        parts[family] = encoding(**{**arguments, **chosen})
+    return Composition(parts, head_dim=width // heads)

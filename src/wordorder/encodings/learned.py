@@ -1,0 +1,44 @@
+"""One learned vector per position, added to the embeddings (BERT)."""
+
+from torch import Tensor, nn
+
+from wordorder.encodings.places import OnEmbeddings
+from wordorder.ops import Positions, as_positions
+from wordorder.ops.tables import rows
+
+
+class Learned(OnEmbeddings):
+    """Add a learned vector of the absolute position.
+
+    Gehring et al. 2017, "Convolutional sequence to sequence learning", https://arxiv.org/abs/1705.03122; as used by
+    Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805::
+
+        x_t -> x_t + P[p_t]
+
+    Args:
+        width: model channels, C; positive.
+        max_positions: rows of the table, the longest text; positive.
+
+    Shape:
+        x (B, T, C), positions (B or 1, T) in 0 .. max_positions - 1 -> like x, same dtype. Negative positions of
+        left padding (`Contiguous` with offsets per example) read row 0; nobody sees those tokens.
+
+    Raises:
+        ValueError: an argument is out of range, or a position lies outside the table.
+    """
+
+    paper = "Gehring et al. 2017, https://arxiv.org/abs/1705.03122"
+    bounded = True
+
+    def __init__(self, width: int, *, max_positions: int) -> None:
+        super().__init__()
+        if width <= 0:
+            raise ValueError(f"width must be positive, got {width}")
+        if max_positions <= 0:
+            raise ValueError(f"max_positions must be positive, got {max_positions}")
+        self.width, self.max_positions = width, max_positions
+        self.table = nn.Embedding(max_positions, width)
+
+    def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
+        """Embeddings with the position's vector added."""
+        return x_BTC + rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)

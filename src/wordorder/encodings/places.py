@@ -1,0 +1,129 @@
+"""The four places where an encoding can act, one class per place.
+
+A network walks through them in this order: embeddings, queries and keys, scores. What an encoding computes from
+positions alone is computed once per forward (`Order`) and shared by all layers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.ops import Bias, DenseBias, Positions, ToeplitzBias, Visibility, shift_between
+from wordorder.ops.positions import distances_BTS
+
+
+class Encoding(nn.Module):
+    """What every encoding says about itself, for the catalogue and for error messages."""
+
+    place: ClassVar[str] = "nowhere"
+    """Where it acts, in words."""
+    paper: ClassVar[str] = ""
+    """Citation and address."""
+    refused_in: ClassVar[Mapping[str, str]] = {}
+    """Uses (encoder, decoder, cross-attention) in which it is not defined, each with the reason."""
+    bounded: ClassVar[bool] = False
+    """Whether a learned table limits the length to ``max_positions``."""
+
+    def content_scale(self, head_dim: int) -> float | None:
+        """What q.k is multiplied by, where the encoding decides it; None leaves 1/sqrt(head_dim)."""
+        del head_dim
+        return None
+
+    def cost_parts(self) -> dict[str, int]:
+        """Number of parameters by the name that the paper gives to the part."""
+        count = sum(parameter.numel() for parameter in self.parameters())
+        return {"table": count} if count else {}
+
+
+class OnEmbeddings(Encoding, ABC):
+    """Acts on token embeddings, before the first layer."""
+
+    place = "embeddings"
+
+    @abstractmethod
+    def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
+        """Embeddings (B, T, C) with word order in them."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Cosines and sines of the angles by which pairs of channels are turned, (B or 1, 1, T, K), at least float32."""
+
+    cos_B1TK: Tensor
+    sin_B1TK: Tensor
+
+    def apply(self, x_BHTD: Tensor) -> Tensor:
+        """Turn the pairs (x[k], x[k + D/2]); computed in the angles' precision, returned in that of x."""
+        a, b = x_BHTD.to(self.cos_B1TK.dtype).chunk(2, dim=-1)
+        turned = torch.cat((a * self.cos_B1TK - b * self.sin_B1TK, b * self.cos_B1TK + a * self.sin_B1TK), dim=-1)
+        return turned.type_as(x_BHTD)
+
+
+class OnQueriesAndKeys(Encoding, ABC):
+    """Turns queries and keys before they meet."""
+
+    place = "queries and keys"
+
+    @abstractmethod
+    def prepare(self, positions: Positions, *, dtype: torch.dtype, device: torch.device) -> Rotation:
+        """The angles at these positions, once per forward."""
+
+
+class OnScores(Encoding, ABC):
+    """Adds to the scores a term that no token has a say in; shared by all layers."""
+
+    place = "scores"
+
+    @abstractmethod
+    def forward(
+        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+    ) -> Bias:
+        """The term for these queries and keys, on ``device`` (default: where the parameters are, else the CPU)."""
+
+
+class OnDistance(OnScores):
+    """A term that depends on the signed distance alone, so that a Toeplitz matrix holds it where positions are contiguous."""
+
+    @abstractmethod
+    def at_distance(self, distance: Tensor) -> Tensor:
+        """Values for integer distances ``key - query`` of any shape: (H, *shape of distance)."""
+
+    def forward(
+        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+    ) -> Bias:
+        """One number per distance as `ToeplitzBias` where positions are contiguous, else `DenseBias`."""
+        from wordorder.ops import as_positions
+
+        query, key = as_positions(query_positions), as_positions(key_positions)
+        device = device or next((parameter.device for parameter in self.parameters()), None)
+        shift = shift_between(query, key)
+        if shift is not None:
+            distance_W = torch.arange(1 - query.length, key.length, device=device) + shift
+            return ToeplitzBias(self.at_distance(distance_W), query.length)
+        return DenseBias(self.at_distance(distances_BTS(query, key, device)).movedim(0, 1))
+
+
+class ContentScores(ABC):
+    """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
+
+    @abstractmethod
+    def layer(self, index: int) -> "ContentScores":
+        """The term as layer ``index`` (from 0) sees it."""
+
+    @abstractmethod
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+        """What is added to the scores, already scaled: (B, H, T, S)."""
+
+
+class OnScoresByContent(Encoding, ABC):
+    """Adds to the scores a term that depends on queries, keys or both."""
+
+    place = "scores, by content"
+
+    @abstractmethod
+    def prepare(self, query_positions: Positions, key_positions: Positions, *, device: torch.device) -> ContentScores:
+        """What depends on positions alone, once per forward."""

@@ -1,0 +1,186 @@
+"""Rotary position embedding (RoPE) and the ways to stretch it over longer texts."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from wordorder.encodings.places import OnQueriesAndKeys, Rotation
+from wordorder.ops import Positions, as_positions
+
+
+class Rotary(OnQueriesAndKeys):
+    """Rotate pairs of query or key channels by an angle proportional to position.
+
+    Su et al. 2021, "RoFormer", https://arxiv.org/abs/2104.09864, Sec. 3.2.2::
+
+        w_i = base ** (-2 i / D),  i = 0 .. D/2 - 1              [radians per token]
+        (a, b) -> (a cos(p w_i) - b sin(p w_i),  b cos(p w_i) + a sin(p w_i))
+
+    Differs from the paper: pairs are (x[i], x[i + D/2]) as in HF Llama, not neighbours;
+    angles are in at least float32 (float64 for float64). No parameters, buffers or cache.
+
+    Args:
+        head_dim: channels per head, D; positive and even.
+        base: sets the longest wavelength, about 2 pi * base tokens; greater than 1.
+
+    Shape:
+        x (B, H, T, D), positions (B or 1, T) token index, may be negative -> like x, same dtype.
+
+    Raises:
+        ValueError: an argument is out of range, or x's last axis is not head_dim.
+    """
+
+    paper = "Su et al. 2021, https://arxiv.org/abs/2104.09864"
+
+    def __init__(self, head_dim: int, *, base: float = 10_000.0) -> None:
+        super().__init__()
+        if head_dim <= 0 or head_dim % 2:
+            raise ValueError(f"head_dim must be positive and even, got {head_dim}")
+        if base <= 1:
+            raise ValueError(f"base must be greater than 1, got {base}")
+        self.head_dim, self.base = head_dim, base
+
+    def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+        """Radians per token of each pair, (K,)."""
+        return _geometric(self.head_dim, self.base, dtype, device)
+
+    def magnitude(self) -> float:
+        """Factor on both cosine and sine; 1 for a pure rotation."""
+        return 1.0
+
+    def prepare(
+        self, positions: Positions | Tensor, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> Rotation:
+        """Cosines and sines at these positions, in at least float32."""
+        wide = torch.promote_types(dtype, torch.float32)
+        position_BT = as_positions(positions).index_BT(device)
+        frequency_K = self.frequencies(dtype=wide, device=position_BT.device)
+        angle_B1TK = position_BT[:, None, :, None].to(wide) * frequency_K
+        return Rotation(angle_B1TK.cos() * self.magnitude(), angle_B1TK.sin() * self.magnitude())
+
+    def forward(self, x_BHTD: Tensor, positions: Positions | Tensor) -> Tensor:
+        """Queries or keys, turned."""
+        if x_BHTD.shape[-1] != self.head_dim:
+            raise ValueError(f"x must end in head_dim={self.head_dim}, got {tuple(x_BHTD.shape)}")
+        return self.prepare(positions, dtype=x_BHTD.dtype, device=x_BHTD.device).apply(x_BHTD)
+
+
+class LinearScaledRotary(Rotary):
+    """Rotary positions divided by ``factor``: a text of factor * N tokens sees the angles of N.
+
+    Chen et al. 2023, "Extending context window of large language models via positional interpolation",
+    https://arxiv.org/abs/2306.15595, Eq. 4: ``w_i = base ** (-2 i / D) / factor``.
+
+    Args:
+        head_dim: channels per head, D; positive and even.
+        base: as in `Rotary`.
+        factor: how many times longer the text may grow; at least 1.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    paper = "Chen et al. 2023, https://arxiv.org/abs/2306.15595"
+
+    def __init__(self, head_dim: int, *, base: float = 10_000.0, factor: float = 2.0) -> None:
+        super().__init__(head_dim, base=base)
+        self.factor = _checked_factor(factor)
+
+    def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+        """Radians per token of each pair, (K,)."""
+        return super().frequencies(dtype=dtype, device=device) / self.factor
+
+
+class NTKAwareRotary(Rotary):
+    """Rotary with a larger base: the fastest pair keeps its frequency, the slowest is divided by ``factor``.
+
+    bloc97 2023, "NTK-aware scaled RoPE"; formula in Peng et al. 2023, https://arxiv.org/abs/2309.00071, Eq. 16:
+    ``base' = base * factor ** (D / (D - 2))``.
+
+    Args:
+        head_dim: channels per head, D; even and at least 4.
+        base: as in `Rotary`.
+        factor: how many times longer the text may grow; at least 1.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    paper = "Peng et al. 2023, Eq. 16, https://arxiv.org/abs/2309.00071"
+
+    def __init__(self, head_dim: int, *, base: float = 10_000.0, factor: float = 2.0) -> None:
+        super().__init__(head_dim, base=base)
+        if head_dim < 4:
+            raise ValueError(f"head_dim must be at least 4 for NTK-aware scaling, got {head_dim}")
+        self.factor = _checked_factor(factor)
+
+    def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+        """Radians per token of each pair, (K,)."""
+        base = self.base * self.factor ** (self.head_dim / (self.head_dim - 2))
+        return _geometric(self.head_dim, base, dtype, device)
+
+
+class YaRNRotary(Rotary):
+    """Rotary by parts: fast pairs keep their frequency, slow ones are divided by ``factor``, with a ramp between.
+
+    Peng et al. 2023, "YaRN", https://arxiv.org/abs/2309.00071, Sec. 3.2 and 3.4. With r_i = N w_i / (2 pi) turns of
+    pair i over the original length N::
+
+        gamma_i = clip((r_i - alpha) / (beta - alpha), 0, 1)
+        w'_i    = (1 - gamma_i) w_i / factor + gamma_i w_i
+        sqrt(1/t) = 0.1 ln(factor) + 1      on queries and keys, so that scores are multiplied by 1/t
+
+    Args:
+        head_dim: channels per head, D; positive and even.
+        max_positions: original length N in tokens; positive.
+        base: as in `Rotary`.
+        factor: how many times longer the text may grow; at least 1.
+        alpha: pairs with fewer turns than this are slow; at least 0.
+        beta: pairs with more turns than this are fast; greater than alpha.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    paper = "Peng et al. 2023, https://arxiv.org/abs/2309.00071"
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        max_positions: int,
+        base: float = 10_000.0,
+        factor: float = 2.0,
+        alpha: float = 1.0,
+        beta: float = 32.0,
+    ) -> None:
+        super().__init__(head_dim, base=base)
+        if max_positions <= 0:
+            raise ValueError(f"max_positions must be positive, got {max_positions}")
+        if not 0 <= alpha < beta:
+            raise ValueError(f"alpha and beta must fulfil 0 <= alpha < beta, got {alpha} and {beta}")
+        self.max_positions, self.alpha, self.beta = max_positions, alpha, beta
+        self.factor = _checked_factor(factor)
+
+    def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+        """Radians per token of each pair, (K,)."""
+        frequency_K = super().frequencies(dtype=dtype, device=device)
+        turns_K = self.max_positions * frequency_K / (2 * math.pi)
+        keep_K = ((turns_K - self.alpha) / (self.beta - self.alpha)).clamp(0, 1)
+        return frequency_K * (keep_K + (1 - keep_K) / self.factor)
+
+    def magnitude(self) -> float:
+        """The square root of the inverse temperature."""
+        return 0.1 * math.log(self.factor) + 1
+
+
+def _geometric(head_dim: int, base: float, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    two_i_K = torch.arange(0, head_dim, 2, device=device, dtype=dtype)
+    return base ** (-two_i_K / head_dim)
+
+
+def _checked_factor(factor: float) -> float:
+    if factor < 1:
+        raise ValueError(f"factor must be at least 1, got {factor}")
+    return factor

@@ -1,0 +1,83 @@
+"""Relative position representations on keys (Shaw et al.)."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.ops import Positions, Visibility, as_positions, shift_between
+from wordorder.ops.positions import distances_BTS
+
+
+class Shaw(OnScoresByContent):
+    """Let each query meet, beside the key, a learned vector of the clipped distance.
+
+    Shaw et al. 2018, "Self-attention with relative position representations", https://arxiv.org/abs/1803.02155,
+    Eq. 4 with the key term only (the paper's Table 3 finds the value term unnecessary)::
+
+        score[h, i, j] = scale * q_i^h . (k_j^h + a[clip(j - i, -max_distance, max_distance)])
+
+    One table per layer, shared by its heads, as in the paper.
+
+    Args:
+        head_dim: channels per head, D; positive.
+        layers: how many tables; positive.
+        max_distance: distances beyond it are clipped, in tokens; positive. The paper uses 16 for translation.
+
+    Shape:
+        q (B, H, T, D), k (B, H, S, D) -> term (B, H, T, S), dtype of q.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    paper = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155"
+
+    def __init__(self, head_dim: int, *, layers: int, max_distance: int = 16) -> None:
+        super().__init__()
+        for name, value in (("head_dim", head_dim), ("layers", layers), ("max_distance", max_distance)):
+            if value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        self.max_distance = max_distance
+        self.tables = nn.ModuleList(nn.Embedding(2 * max_distance + 1, head_dim) for _ in range(layers))
+
+    def prepare(
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        *,
+        device: torch.device | None = None,
+    ) -> "ShawScores":
+        """The rows that each pair reads, (1 or B, T, S); one matrix for all examples where positions are contiguous."""
+        query, key = as_positions(query_positions), as_positions(key_positions)
+        shift = shift_between(query, key)
+        if shift is None:
+            distance = distances_BTS(query, key, device)
+        else:
+            steps_S, steps_T = torch.arange(key.length, device=device), torch.arange(query.length, device=device)
+            distance = (steps_S - steps_T[:, None] + shift)[None]
+        row_BTS = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return ShawScores(self, row_BTS, 0)
+
+
+@dataclass(frozen=True)
+class ShawScores(ContentScores):
+    """The term of one forward, as one layer sees it."""
+
+    encoding: Shaw
+    row_BTS: Tensor
+    index: int
+
+    def layer(self, index: int) -> "ShawScores":
+        """The term with layer ``index``'s table."""
+        return replace(self, index=index)
+
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+        """Every query against all 2k + 1 vectors, then the one that belongs to each key: never a (T, S, D) tensor."""
+        del k_BHSD, visible
+        table = self.encoding.tables[self.index]
+        assert isinstance(table, nn.Embedding)
+        by_row_BHTR = (scale * q_BHTD) @ table.weight.type_as(q_BHTD).T
+        row_BHTS = self.row_BTS[:, None].expand(*q_BHTD.shape[:2], -1, -1)
+        return by_row_BHTR.gather(-1, row_BHTS)

@@ -1,0 +1,272 @@
+"""Untied positional encoding (TUPE): words and positions are correlated apart, and [CLS] is freed from its place."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.encodings.places import OnScores
+from wordorder.encodings.t5 import T5
+from wordorder.ops import Bias, Contiguous, LowRankBias, Positions, as_positions
+from wordorder.ops.tables import check_within_table, rows
+
+CLS = Literal["position-0", "none"]
+Theta = Literal["table-rows", "free"]
+Reset = Literal["paper", "reference-code"]
+
+
+class TUPE(OnScores):
+    """TUPE-A: add the correlation of absolute positions, with projections of its own, to that of the words.
+
+    Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
+    Eq. 7 and 9. Per head, with d channels per head, s = 1/sqrt(2 d), and P^ = LayerNorm(P)::
+
+        score[i, j] = s (x_i W_Q) . (x_j W_K) + bias[i, j]
+        V[i, j]     = s (P^_i U_Q) . (P^_j U_K)
+        bias[i, j]  = theta1   where token i is [CLS] (position 0), itself included
+                      theta2   where token j is [CLS] and i is not
+                      V[i, j]  otherwise
+
+    The encoding sets the content scale to s too. It is computed once per forward and shared by all layers, as a
+    `LowRankBias` of rank d + 2: V with the [CLS] row and column cut out, one feature for the row, one for the column.
+
+    **theta1 is inert**: it adds one constant to a whole row of scores, which softmax cancels, so it changes no output
+    and gets no gradient (a test shows it). It is kept because checkpoints hold it and because the log-sum-exp of the
+    row, which look-ahead memory reads, contains it.
+
+    Differs from the paper, after the reference code: U_Q and U_K have biases (``projection_bias=False`` for the
+    paper's form); theta1 and theta2 are self-correlations of table rows 0 and 1 (``theta="free"`` for two free numbers
+    per head), and token i reads row i + 1; the layer norm is affine, one for all rows.
+
+    Args:
+        width: model channels, C; a multiple of heads.
+        heads: H; positive.
+        max_positions: longest text in tokens; positive. The table has one row more with ``theta="table-rows"``.
+        cls: "position-0" unties the token at position 0, wherever it stands in the row; "none" unties nothing, which
+            is the ablation "tie-cls" of the paper and what networks without a [CLS] use.
+        theta: where theta1 and theta2 come from, "table-rows" or "free"; read only with ``cls="position-0"``.
+        projection_bias: whether U_Q and U_K have biases.
+        norm_eps: of the layer norm; 1e-5 as in the reference code.
+
+    Shape:
+        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), dtype of the parameters.
+
+    Raises:
+        ValueError: an argument is out of range, or a position lies outside the table.
+    """
+
+    paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
+    bounded = True
+    refused_in = {
+        "cross-attention": "TUPE correlates positions of one sequence with themselves; positions of a source and a"
+        " target have no common axis (the paper defines it for self-attention only)"
+    }
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int,
+        max_positions: int,
+        cls: CLS = "position-0",
+        theta: Theta = "table-rows",
+        projection_bias: bool = True,
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if width <= 0 or heads <= 0 or width % heads:
+            raise ValueError(f"width must be a positive multiple of heads, got width={width}, heads={heads}")
+        if max_positions <= 0:
+            raise ValueError(f"max_positions must be positive, got {max_positions}")
+        for name, value, known in (("cls", cls, get_args(CLS)), ("theta", theta, get_args(Theta))):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        self.heads, self.head_dim, self.max_positions = heads, width // heads, max_positions
+        self.cls, self.theta = cls, theta
+        self.first_row = int(cls == "position-0" and theta == "table-rows")
+        self.table = nn.Embedding(max_positions + self.first_row, width)
+        self.norm = nn.LayerNorm(width, eps=norm_eps)
+        self.query_projection = nn.Linear(width, width, bias=projection_bias)
+        self.key_projection = nn.Linear(width, width, bias=projection_bias)
+        if cls == "position-0" and theta == "free":
+            self.free_theta = nn.Parameter(torch.zeros(2, heads))
+
+    def content_scale(self, head_dim: int) -> float:
+        """1/sqrt(2 d): two terms of equal variance share the softmax."""
+        return (2 * head_dim) ** -0.5
+
+    def forward(
+        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+    ) -> Bias:
+        """The correlation of positions, [CLS] untied."""
+        query, key = as_positions(query_positions), as_positions(key_positions)
+        return self._correlation(query, key, *self._cls_scores(query, key))
+
+    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+        """What a figure shows, (1 or B, H, N, N) each: the "absolute" part, here the whole."""
+        return {"absolute": self(positions, positions).dense()}
+
+    def cost_parts(self) -> dict[str, int]:
+        """Parameters of the two projections apart from those of table, norm and free thetas."""
+        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in self.named_children()}
+        parts = {
+            "projections": sizes["query_projection"] + sizes["key_projection"],
+            "position table": sizes["table"],
+            "norm": sizes["norm"],
+        }
+        if hasattr(self, "free_theta"):
+            parts["thetas"] = self.free_theta.numel()
+        return parts
+
+    def thetas(self) -> Tensor:
+        """theta1 and theta2 per head, (2, H)."""
+        if self.theta == "free":
+            return self.free_theta
+        row_2C = self.norm(self.table.weight[:2])
+        return (self._queries(row_2C) * self._keys(row_2C)).sum(-1).T
+
+    def _queries(self, normed: Tensor) -> Tensor:
+        """(..., P, C) -> scaled position queries (..., H, P, d)."""
+        projected = self.query_projection(normed).unflatten(-1, (self.heads, self.head_dim)).transpose(-2, -3)
+        return projected * self.content_scale(self.head_dim)
+
+    def _keys(self, normed: Tensor) -> Tensor:
+        """(..., P, C) -> position keys (..., H, P, d)."""
+        return self.key_projection(normed).unflatten(-1, (self.heads, self.head_dim)).transpose(-2, -3)
+
+    def _factor(self, positions: Positions, *, of_queries: bool) -> Tensor:
+        """Position queries or keys at these positions, (1 or B, H, T, d)."""
+        project = self._queries if of_queries else self._keys
+        if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
+            return project(self.norm(rows(self.table.weight, positions, self.max_positions, first_row=self.first_row)))
+        # every row is projected once, then read by each example: cheaper than projecting B * T rows
+        check_within_table(positions, self.max_positions)
+        row_BT = positions.index_BT(self.table.weight.device).clamp(min=0) + self.first_row
+        return project(self.norm(self.table.weight)).transpose(0, 1)[row_BT].transpose(1, 2)
+
+    def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
+        """What the [CLS] row holds for each key (1 or B, H, S), and the [CLS] column for each query (1 or B, H, T)."""
+        if self.cls == "none":
+            empty = self.table.weight.new_zeros(1, self.heads, 0)
+            return empty, empty
+        theta1_H, theta2_H = self.thetas()
+        row_BHS = theta1_H[None, :, None].expand(1, -1, key.length)
+        column_BHT = theta2_H[None, :, None].expand(1, -1, query.length)
+        return row_BHS, column_BHT
+
+    def _correlation(self, query: Positions, key: Positions, row_BHS: Tensor, column_BHT: Tensor) -> Bias:
+        """The low-rank term: V off the [CLS] row and column, ``row`` and ``column`` on them."""
+        a_BHTD, c_BHSD = self._factor(query, of_queries=True), self._factor(key, of_queries=False)
+        if self.cls == "none":
+            return LowRankBias(a_BHTD, c_BHSD)
+        cls_query_BHT1, cls_key_BHS1 = (self._is_cls(positions) for positions in (query, key))
+        column_BHT1 = column_BHT[..., None].masked_fill(cls_query_BHT1, 0)
+        a, c = a_BHTD.masked_fill(cls_query_BHT1, 0), c_BHSD.masked_fill(cls_key_BHS1, 0)
+        query_factor = _join(a, cls_query_BHT1.type_as(a), column_BHT1)
+        return LowRankBias(query_factor, _join(c, row_BHS[..., None], cls_key_BHS1.type_as(c)))
+
+    def _is_cls(self, positions: Positions) -> Tensor:
+        return (positions.index_BT(self.table.weight.device) == 0)[:, None, :, None]
+
+
+class TUPERelative(TUPE):
+    """TUPE-R: TUPE-A plus one learned number per bucket of distance and head.
+
+    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Eq. 8 and 11; buckets as in `T5`. Two readings of the [CLS] reset
+    exist, and give different models::
+
+        reset="paper"           [CLS] row and column hold theta1 and theta2 alone (Eq. 11)
+        reset="reference-code"  they hold theta1 + b_row and theta2 + b_column, with two more learned numbers per head,
+                                b_row being table row ``buckets / 2``, which no distance reaches
+
+    The result is the `LowRankBias` of TUPE-A plus the `ToeplitzBias` of the distances; what the Toeplitz part puts on
+    the [CLS] row and column is taken off again in the low-rank part, which has features for both.
+
+    Args:
+        width: model channels, C; a multiple of heads.
+        heads: H; positive.
+        max_positions: longest text in tokens; positive.
+        cls: as in `TUPE`; with "none" the reset is not applied.
+        theta: as in `TUPE`.
+        reset: as above; the paper's by default, the other for the released checkpoint.
+        buckets: rows of the relative table; even, at least 4.
+        max_distance: from here on all distances share a bucket, in tokens.
+        projection_bias: as in `TUPE`.
+        norm_eps: as in `TUPE`.
+
+    Shape:
+        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), dtype of the parameters.
+
+    Raises:
+        ValueError: an argument is out of range, or a position lies outside the table.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int,
+        max_positions: int,
+        cls: CLS = "position-0",
+        theta: Theta = "table-rows",
+        reset: Reset = "paper",
+        buckets: int = 32,
+        max_distance: int = 128,
+        projection_bias: bool = True,
+        norm_eps: float = 1e-5,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__(
+            width,
+            heads=heads,
+            max_positions=max_positions,
+            cls=cls,
+            theta=theta,
+            projection_bias=projection_bias,
+            norm_eps=norm_eps,
+        )
+        if reset not in get_args(Reset):
+            raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
+        self.reset = reset
+        self.relative = T5(heads, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+        if cls == "position-0" and reset == "reference-code":
+            self.others_to_cls = nn.Parameter(torch.zeros(heads))
+
+    def forward(
+        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+    ) -> Bias:
+        """The correlation of positions and the relative term, [CLS] untied from both."""
+        return super().forward(query_positions, key_positions, device) + self.relative(query_positions, key_positions)
+
+    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+        """What a figure shows: the "absolute" part, the "relative" part, and their "sum" with the reset."""
+        query = as_positions(positions)
+        return {
+            "absolute": self._correlation(query, query, *TUPE._cls_scores(self, query, query)).dense(),
+            "relative": self.relative(query, query).dense(),
+            "sum": self(query, query).dense(),
+        }
+
+    def cost_parts(self) -> dict[str, int]:
+        """TUPE-A's parts and the relative table."""
+        extra = self.others_to_cls.numel() if hasattr(self, "others_to_cls") else 0
+        return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
+
+    def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
+        row_BHS, column_BHT = super()._cls_scores(query, key)
+        if self.cls == "none":
+            return row_BHS, column_BHT
+        device = self.table.weight.device
+        if self.reset == "reference-code":
+            row_BHS = row_BHS + self.relative.table.weight[self.relative.buckets // 2][None, :, None]
+            column_BHT = column_BHT + self.others_to_cls[None, :, None]
+        # [CLS] stands at position 0: key j is at distance p_j from it, and it is at distance -p_i from query i
+        row_BHS = row_BHS - self.relative.at_distance(key.index_BT(device)).transpose(0, 1)
+        column_BHT = column_BHT - self.relative.at_distance(-query.index_BT(device)).transpose(0, 1)
+        return row_BHS, column_BHT
+
+
+def _join(*parts: Tensor) -> Tensor:
+    """Concatenate along the last axis, after broadcasting the others."""
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    return torch.cat([part.expand(*shape, -1) for part in parts], dim=-1)

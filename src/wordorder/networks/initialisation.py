@@ -1,0 +1,65 @@
+"""Initial weights: one rule for every network, and a way to draw them from a seed and a parameter's name."""
+
+import hashlib
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Generators = Callable[[str], torch.Generator | None]
+
+
+def initialise_module(module: nn.Module, *, std: float = 0.02, generator_for: Generators | None = None) -> None:
+    """Initialise the parameters that this module itself holds (not those of its children).
+
+    Matrices and tables are drawn from N(0, std), biases and free numbers are 0, norm weights 1, the padding row 0: the
+    rule of BERT, which TUPE's reference code applies to its tables and projections too. A module with a rule of its
+    own has a method ``draw_parameters(std, generator_for)``.
+
+    ``nn.init`` is used throughout: transformers guards those functions, so that loaded weights are not drawn again.
+
+    Args:
+        module: whose own parameters are set.
+        std: standard deviation of matrices and tables.
+        generator_for: random generator by the parameter's name within the module; None = torch's global one.
+    """
+    own_rule = getattr(module, "draw_parameters", None)
+    if callable(own_rule):
+        own_rule(std, generator_for)
+        return
+    for name, parameter in module.named_parameters(recurse=False):
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            nn.init.constant_(parameter, float(name == "weight"))
+        elif parameter.dim() < 2 or name == "free_theta":
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.normal_(parameter, 0.0, std, generator=generator_for(name) if generator_for else None)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        nn.init.zeros_(_row(module.weight, module.padding_idx))
+
+
+def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -> None:
+    """Initialise every parameter under ``root``.
+
+    Args:
+        root: the network.
+        seed: draw each parameter from a generator seeded by (seed, its full name), so that two networks share every
+            weight whose name and shape they have in common, whatever else differs; None = torch's global generator.
+        std: standard deviation of matrices and tables.
+    """
+    for prefix, module in root.named_modules():
+        generator_for = None if seed is None else _named_generators(seed, prefix)
+        initialise_module(module, std=std, generator_for=generator_for)
+
+
+def _named_generators(seed: int, prefix: str) -> Generators:
+    def generator_for(name: str) -> torch.Generator:
+        digest = hashlib.sha256(f"{seed}/{prefix}.{name}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+    return generator_for
+
+
+def _row(weight: Tensor, index: int) -> Tensor:
+    with torch.no_grad():
+        return weight[index]

@@ -1,0 +1,22 @@
+"""Pure tensor functions and the typed values that everything above them passes on; torch only."""
+
+from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBias
+from wordorder.ops.buckets import t5_bucket
+from wordorder.ops.positions import Arbitrary, Contiguous, Packed, Positions, as_positions, shift_between
+from wordorder.ops.visibility import Visibility
+
+__all__ = [
+    "Arbitrary",
+    "Bias",
+    "Contiguous",
+    "DenseBias",
+    "LowRankBias",
+    "Packed",
+    "Positions",
+    "SumBias",
+    "ToeplitzBias",
+    "Visibility",
+    "as_positions",
+    "shift_between",
+    "t5_bucket",
+]

@@ -1,0 +1,128 @@
+"""What is added to attention scores whatever the tokens say, described by its structure.
+
+The types follow the theory of TUPE (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 3.3): the untied absolute
+term is a matrix of low rank, the relative term a Toeplitz matrix with 2N - 1 freedoms per head. A backend looks at the
+type and picks the cheapest exact way to add it; every type can also say ``dense()``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Bias(ABC):
+    """A term of the attention scores, (B or 1, H, T, S) when written out."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The term written out, (B or 1, H, T, S)."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What it is made of; gradients flow into these."""
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient is wanted for any of its tensors."""
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
+
+    def parts(self) -> tuple["Bias", ...]:
+        """The summands; a single one for every type but a sum."""
+        return (self,)
+
+    def __add__(self, other: "Bias") -> "Bias":
+        return SumBias((*self.parts(), *other.parts()))
+
+
+class DenseBias(Bias):
+    """A term given entry by entry.
+
+    Args:
+        tensor_BHTS: (B or 1, H or 1, T, S).
+    """
+
+    def __init__(self, tensor_BHTS: Tensor) -> None:
+        self.tensor_BHTS = tensor_BHTS
+
+    def dense(self) -> Tensor:
+        """The tensor itself."""
+        return self.tensor_BHTS
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensor itself."""
+        return (self.tensor_BHTS,)
+
+
+class LowRankBias(Bias):
+    """``bias[i, j] = query_factor[i] . key_factor[j]``, R numbers per token instead of one per pair.
+
+    Args:
+        query_factor_BHTR: (B or 1, H, T, R).
+        key_factor_BHSR: (B or 1, H, S, R).
+    """
+
+    def __init__(self, query_factor_BHTR: Tensor, key_factor_BHSR: Tensor) -> None:
+        self.query_factor_BHTR, self.key_factor_BHSR = query_factor_BHTR, key_factor_BHSR
+
+    def dense(self) -> Tensor:
+        """The product of the factors."""
+        return self.query_factor_BHTR @ self.key_factor_BHSR.transpose(-1, -2)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Both factors."""
+        return (self.query_factor_BHTR, self.key_factor_BHSR)
+
+
+class ToeplitzBias(Bias):
+    """``bias[i, j] = table[j - i + T - 1]``: one number per distance.
+
+    Args:
+        table_HW: per head the values for j - i = -(T-1) .. S-1, so W = T + S - 1.
+        queries: T.
+    """
+
+    def __init__(self, table_HW: Tensor, queries: int) -> None:
+        self.table_HW, self.queries = table_HW, queries
+
+    @property
+    def keys(self) -> int:
+        """S."""
+        return self.table_HW.shape[-1] - self.queries + 1
+
+    def dense(self) -> Tensor:
+        """Every diagonal filled with its number, (1, H, T, S)."""
+        # Window w of the table holds the row of query T - 1 - w: no gather, whose backward would be a scatter.
+        return self.table_HW.unfold(-1, self.keys, 1).flip(-2)[None]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The table."""
+        return (self.table_HW,)
+
+
+class SumBias(Bias):
+    """The sum of terms, each of which keeps its structure."""
+
+    def __init__(self, summands: Sequence[Bias]) -> None:
+        self.summands = tuple(summands)
+
+    def dense(self) -> Tensor:
+        """The sum of the written-out terms."""
+        total = self.summands[0].dense()
+        for summand in self.summands[1:]:
+            total = total + summand.dense()
+        return total
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every summand's tensors."""
+        return tuple(tensor for summand in self.summands for tensor in summand.tensors)
+
+    def parts(self) -> tuple[Bias, ...]:
+        """The summands."""
+        return self.summands

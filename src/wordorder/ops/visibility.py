@@ -1,0 +1,53 @@
+"""Which keys a query may attend to, kept as conditions so that tiles can build only what they need."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wordorder.ops.positions import Contiguous, Packed, Positions
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """The product of three conditions: the key is a token, of the same packed sequence, and not in the future.
+
+    Args:
+        query: positions of the queries.
+        key: positions of the keys.
+        causal: a query sees only keys at its own position or before it.
+        valid_BS: bool (B, S), False where a key is padding; None = every key is a token.
+    """
+
+    query: Positions
+    key: Positions
+    causal: bool = False
+    valid_BS: Tensor | None = None
+
+    @property
+    def hides_nothing(self) -> bool:
+        """Whether every query sees every key, known without looking at a tensor."""
+        return not self.causal and self.valid_BS is None and not isinstance(self.key, Packed)
+
+    @property
+    def is_plain_causal(self) -> bool:
+        """Whether it is the lower triangle and nothing else, for backends that know that mask by name."""
+        same = isinstance(self.query, Contiguous) and self.query == self.key and isinstance(self.query.offset, int)
+        return self.causal and self.valid_BS is None and same
+
+    def dense(self, device: torch.device | None = None) -> Tensor | None:
+        """Bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""
+        conditions: list[Tensor] = []
+        if self.valid_BS is not None:
+            conditions.append(self.valid_BS.to(device)[:, None, :])
+        if isinstance(self.query, Packed) and isinstance(self.key, Packed):
+            query_BT, key_BS = self.query.sequence_BT.to(device), self.key.sequence_BT.to(device)
+            conditions.append(query_BT[:, :, None] == key_BS[:, None, :])
+        if self.causal:
+            conditions.append(self.query.index_BT(device)[:, :, None] >= self.key.index_BT(device)[:, None, :])
+        if not conditions:
+            return None
+        visible_BTS = conditions[0]
+        for condition in conditions[1:]:
+            visible_BTS = visible_BTS & condition
+        return visible_BTS[:, None]
