@@ -34,7 +34,9 @@ def initialise_module(module: nn.Module, *, std: float = 0.02, generator_for: Ge
             nn.init.zeros_(parameter)
         else:
             nn.init.normal_(parameter, 0.0, std, generator=generator_for(name) if generator_for else None)
-    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+    # a row is a new tensor, which does not carry transformers' mark of a loaded weight
+    loaded = isinstance(module, nn.Embedding) and getattr(module.weight, "_is_hf_initialized", False)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None and not loaded:
         nn.init.zeros_(_row(module.weight, module.padding_idx))
 
 

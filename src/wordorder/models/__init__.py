@@ -1,0 +1,50 @@
+"""Hugging Face models; importing this folder registers them with transformers' Auto classes."""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from wordorder.models.configuration import WordOrderEncoderConfig, check_length
+from wordorder.models.encoder import (
+    WordOrderEncoderForMaskedLM,
+    WordOrderEncoderForQuestionAnswering,
+    WordOrderEncoderForSequenceClassification,
+    WordOrderEncoderForTokenClassification,
+    WordOrderEncoderModel,
+    WordOrderEncoderPreTrainedModel,
+)
+from wordorder.models.factory import NETWORK_TASKS, build_config, build_model, config_fields, model_class
+
+AutoConfig.register(WordOrderEncoderConfig.model_type, WordOrderEncoderConfig, exist_ok=True)
+AutoModel.register(WordOrderEncoderConfig, WordOrderEncoderModel, exist_ok=True)
+AutoModelForMaskedLM.register(WordOrderEncoderConfig, WordOrderEncoderForMaskedLM, exist_ok=True)
+AutoModelForQuestionAnswering.register(
+    WordOrderEncoderConfig, WordOrderEncoderForQuestionAnswering, exist_ok=True
+)
+AutoModelForSequenceClassification.register(
+    WordOrderEncoderConfig, WordOrderEncoderForSequenceClassification, exist_ok=True
+)
+AutoModelForTokenClassification.register(
+    WordOrderEncoderConfig, WordOrderEncoderForTokenClassification, exist_ok=True
+)
+
+__all__ = [
+    "NETWORK_TASKS",
+    "WordOrderEncoderConfig",
+    "WordOrderEncoderForMaskedLM",
+    "WordOrderEncoderForQuestionAnswering",
+    "WordOrderEncoderForSequenceClassification",
+    "WordOrderEncoderForTokenClassification",
+    "WordOrderEncoderModel",
+    "WordOrderEncoderPreTrainedModel",
+    "build_config",
+    "build_model",
+    "check_length",
+    "config_fields",
+    "model_class",
+]

@@ -1,0 +1,213 @@
+"""The Hugging Face configuration of wordorder's networks: the ecosystem's field names, and errors for everything else."""
+
+import dataclasses
+import difflib
+import types
+from typing import Any, Literal, Union, get_args, get_origin
+
+from huggingface_hub.dataclasses import strict
+from transformers import GenerationConfig, PreTrainedConfig
+
+from wordorder.encodings import CATALOG, build_encoding, names_of, split_options
+from wordorder.errors import BadInput
+
+# What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
+_FROM_TRANSFORMERS = {
+    "torch_dtype", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "name_or_path",
+    "_name_or_path", "_commit_hash", "model_type", "transformers_version", "tie_last_hidden_states", "per_layer_config",
+}  # fmt: skip
+
+
+@strict
+class WordOrderEncoderConfig(PreTrainedConfig):
+    """Configuration of a Transformer encoder with any encoding of the catalogue.
+
+    Field names are the ecosystem's. Unknown fields and unknown options of the encoding raise, with the known ones;
+    all faults are reported at once.
+
+    Args:
+        vocab_size: number of token ids.
+        hidden_size: model channels; a multiple of num_attention_heads.
+        num_hidden_layers: layers.
+        num_attention_heads: query heads.
+        num_key_value_heads: key and value heads (grouped queries); None = num_attention_heads.
+        intermediate_size: inner channels of the feed-forward networks; None = 4 * hidden_size.
+        max_position_embeddings: longest text in tokens; a limit for encodings with a learned table only.
+        hidden_act: "gelu" (exact), "relu", "silu" or "swiglu".
+        hidden_dropout_prob: on embeddings and each sublayer's output.
+        attention_probs_dropout_prob: on attention weights.
+        classifier_dropout: before the output of classification heads; None = hidden_dropout_prob.
+        layer_norm_eps: added to the variance in every norm.
+        initializer_range: standard deviation of initial weights.
+        tie_word_embeddings: the output layer shares the token embeddings.
+        pad_token_id: its embedding starts at 0; None where the tokeniser has no padding.
+        bos_token_id: kept for the tokeniser's sake, as are eos, cls, sep and mask ids.
+        eos_token_id: see bos_token_id.
+        cls_token_id: see bos_token_id.
+        sep_token_id: see bos_token_id.
+        mask_token_id: see bos_token_id.
+        encoding: a name of the catalogue, or several joined by "+".
+        encoding_options: options of the encoding; nested by name for several.
+        norm: "layer" or "rms".
+        norm_placement: "pre" or "post".
+        embedding_norm: normalise the embeddings; None = with post-norm only.
+        sparse_prediction: with labels, compute logits only where a label is (masked LM): the same loss, and about 1/7
+            of the output layer's work. The logits are then (labelled tokens, vocab_size).
+        memory: segment memory; encoders have "none" so far.
+        wordorder_version: version that wrote the configuration.
+
+    Raises:
+        BadInput: one line per fault.
+    """
+
+    model_type = "wordorder-encoder"
+
+    vocab_size: int = 32768
+    hidden_size: int = 256
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    num_key_value_heads: int | None = None
+    intermediate_size: int | None = None
+    max_position_embeddings: int = 512
+    hidden_act: Literal["gelu", "relu", "silu", "swiglu"] = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    classifier_dropout: float | int | None = None
+    layer_norm_eps: float | int = 1e-5
+    initializer_range: float | int = 0.02
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    cls_token_id: int | None = None
+    sep_token_id: int | None = None
+    mask_token_id: int | None = None
+    encoding: str = "tupe-r"
+    encoding_options: dict[str, Any] | None = None
+    norm: Literal["layer", "rms"] = "layer"
+    norm_placement: Literal["pre", "post"] = "pre"
+    embedding_norm: bool | None = None
+    sparse_prediction: bool = False
+    memory: Literal["none"] = "none"
+    wordorder_version: str | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Check what is given, then let transformers set the rest."""
+        known = {f.name for f in dataclasses.fields(self)}
+        generation = set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
+        faults = [unknown_field(key, known) for key in kwargs if key not in _FROM_TRANSFORMERS | generation]
+        faults += self.faults()
+        if faults:
+            raise BadInput(faults)
+        if self.wordorder_version is None:
+            from wordorder import __version__
+
+            self.wordorder_version = __version__
+        super().__post_init__(**kwargs)
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong with the sizes and the encoding, one line each."""
+        sizes = (
+            "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "intermediate_size", "max_position_embeddings",
+        )  # fmt: skip
+        found = [f"{n} must be positive, got {v}" for n in sizes if (v := getattr(self, n)) is not None and v <= 0]
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                found.append(f"{name} must lie in [0, 1), got {value}")
+        for name in ("layer_norm_eps", "initializer_range"):
+            if getattr(self, name) <= 0:
+                found.append(f"{name} must be positive, got {getattr(self, name)}")
+        heads, groups = self.num_attention_heads, self.num_key_value_heads
+        divides = heads > 0 and self.hidden_size % heads == 0
+        if not divides and heads > 0:
+            found.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
+        if groups is not None and groups > 0 and heads % groups:
+            found.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
+        return found + (self._encoding_faults() if not found else self._name_faults())
+
+    def _name_faults(self) -> list[str]:
+        try:
+            split_options(self.encoding, self.encoding_options)
+        except BadInput as error:
+            return list(error.faults)
+        return []
+
+    def _encoding_faults(self) -> list[str]:
+        """Build the encoding without memory for its weights: it knows best what its options may be."""
+        import torch
+
+        try:
+            with torch.device("meta"):
+                build_encoding(
+                    self.encoding,
+                    width=self.hidden_size,
+                    heads=self.num_attention_heads,
+                    layers=self.num_hidden_layers,
+                    max_positions=self.max_position_embeddings,
+                    options=self.encoding_options,
+                )
+        except BadInput as error:
+            return list(error.faults)
+        except (ValueError, TypeError) as error:
+            return [f"encoding {self.encoding!r}: {error}"]
+        return []
+
+
+def unknown_field(key: str, known: set[str]) -> str:
+    """One line that names the unknown field, the nearest known one, and all of them."""
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
+    return f"unknown model field {key!r}{hint} Known: {', '.join(sorted(known - inherited))}"
+
+
+def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) -> list[str]:
+    """One line per value that does not fit its field's type."""
+    hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
+    return [
+        f"{key} must be {_in_words(hints[key])}, got {value!r}"
+        for key, value in fields.items()
+        if key in hints and not _fits(value, hints[key])
+    ]
+
+
+def check_length(config: PreTrainedConfig, length: int) -> None:
+    """Refuse texts that are longer than the model's learned table.
+
+    Raises:
+        BadInput: names the limit and the remedy.
+    """
+    limit = config.max_position_embeddings
+    bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
+    if bounded and length > limit:
+        raise BadInput(
+            f"length {length} is longer than the position table of encoding {'+'.join(bounded)!r}:"
+            f" max_position_embeddings={limit}; raise model.max_position_embeddings or lower data.length"
+        )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return hint is Any or isinstance(value, origin or hint)
+
+
+def _in_words(hint: Any) -> str:
+    origin = get_origin(hint)
+    if float in get_args(hint):
+        return "a number"
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_in_words(option) for option in get_args(hint)))
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(hint, "left out" if hint is type(None) else "a table")

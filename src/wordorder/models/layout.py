@@ -1,0 +1,93 @@
+"""From Hugging Face's masks and position ids to typed positions: the one place where padding is understood."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wordorder.ops import Arbitrary, Contiguous, Packed, Positions
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a batch lies in its rows.
+
+    A padding mask says per row where the text begins. Instead of carrying one offset per row through the network,
+    rows are turned until each text begins in column 0 and turned back at the end: left padding then equals right
+    padding by construction, and what depends on position is shared by all rows.
+
+    Args:
+        positions: where the (turned) tokens stand.
+        valid_BT: bool, False where a (turned) token is padding; None = no padding.
+        column_BT: the caller's column of each turned column; None = nothing is turned.
+    """
+
+    positions: Positions
+    valid_BT: Tensor | None = None
+    column_BT: Tensor | None = None
+
+    def turn(self, x: Tensor) -> Tensor:
+        """(B, T, ...) with the text of each row moved to column 0."""
+        return x if self.column_BT is None else _gather(x, self.column_BT, 1)
+
+    def turn_back(self, x: Tensor, *, axes: tuple[int, ...] = (1,)) -> Tensor:
+        """The inverse of `turn`, along every axis of ``axes`` that counts tokens."""
+        if self.column_BT is None:
+            return x
+        back_BT = self.column_BT.argsort(dim=1)
+        for axis in axes:
+            x = _gather(x, back_BT, axis)
+        return x
+
+
+def layout_of(
+    shape: tuple[int, int],
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    sequence_ids: Tensor | None = None,
+) -> Layout:
+    """Read masks and ids as Hugging Face means them.
+
+    * nothing: tokens 0 .. T - 1.
+    * ``attention_mask`` (B, T), 1 = token, 0 = padding on either side: position 0 is the first 1 of the row.
+    * ``position_ids`` (B or 1, T) alone: as given; each 0 begins a new packed sequence, and packed sequences do not
+      see each other (transformers reads position ids without a mask in the same way).
+    * ``sequence_ids`` (B, T): which packed sequence a token belongs to; with ``position_ids``, or counted from its
+      first token.
+    * ``position_ids`` and ``attention_mask``: positions as given, the mask hides keys.
+
+    Raises:
+        ValueError: a tensor has another shape, or the ids are not integers.
+    """
+    for name, ids in (("attention_mask", attention_mask), ("position_ids", position_ids), ("sequence_ids", sequence_ids)):
+        rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
+        if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
+            raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")
+        if ids is not None and name != "attention_mask" and ids.is_floating_point():
+            raise ValueError(f"{name} must be integers, got {ids.dtype}")
+    valid_BT = None if attention_mask is None else attention_mask.bool()
+    if sequence_ids is not None:
+        return Layout(Packed(_within(sequence_ids) if position_ids is None else position_ids, sequence_ids), valid_BT)
+    if position_ids is not None:
+        position_BT = position_ids.expand(shape)
+        if valid_BT is not None:
+            return Layout(Arbitrary(position_BT), valid_BT)
+        return Layout(Packed(position_BT, (position_BT == 0).cumsum(1)))
+    if valid_BT is None:
+        return Layout(Contiguous(shape[1]))
+    first_B = valid_BT.int().argmax(dim=1)
+    column_BT = (torch.arange(shape[1], device=valid_BT.device) + first_B[:, None]) % shape[1]
+    return Layout(Contiguous(shape[1]), valid_BT.gather(1, column_BT), column_BT)
+
+
+def _within(sequence_BT: Tensor) -> Tensor:
+    """Position of each token within its run of equal sequence ids."""
+    steps_T = torch.arange(sequence_BT.shape[1], device=sequence_BT.device)
+    starts_BT = torch.ones_like(sequence_BT, dtype=torch.bool)
+    starts_BT[:, 1:] = sequence_BT[:, 1:] != sequence_BT[:, :-1]
+    return steps_T - torch.where(starts_BT, steps_T, 0).cummax(dim=1).values
+
+
+def _gather(x: Tensor, column_BT: Tensor, axis: int) -> Tensor:
+    index = column_BT.view(column_BT.shape[0], *(-1 if a == axis else 1 for a in range(1, x.dim())))
+    return x.gather(axis, index.expand_as(x))
