@@ -32,9 +32,7 @@ class T5(OnDistance):
 
     paper = "Raffel et al. 2020, https://arxiv.org/abs/1910.10683"
 
-    def __init__(
-        self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-    ) -> None:
+    def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
         if heads <= 0:
             raise ValueError(f"heads must be positive, got {heads}")

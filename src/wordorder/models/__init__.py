@@ -23,15 +23,11 @@ from wordorder.models.factory import NETWORK_TASKS, build_config, build_model, c
 AutoConfig.register(WordOrderEncoderConfig.model_type, WordOrderEncoderConfig, exist_ok=True)
 AutoModel.register(WordOrderEncoderConfig, WordOrderEncoderModel, exist_ok=True)
 AutoModelForMaskedLM.register(WordOrderEncoderConfig, WordOrderEncoderForMaskedLM, exist_ok=True)
-AutoModelForQuestionAnswering.register(
-    WordOrderEncoderConfig, WordOrderEncoderForQuestionAnswering, exist_ok=True
-)
+AutoModelForQuestionAnswering.register(WordOrderEncoderConfig, WordOrderEncoderForQuestionAnswering, exist_ok=True)
 AutoModelForSequenceClassification.register(
     WordOrderEncoderConfig, WordOrderEncoderForSequenceClassification, exist_ok=True
 )
-AutoModelForTokenClassification.register(
-    WordOrderEncoderConfig, WordOrderEncoderForTokenClassification, exist_ok=True
-)
+AutoModelForTokenClassification.register(WordOrderEncoderConfig, WordOrderEncoderForTokenClassification, exist_ok=True)
 
 __all__ = [
     "NETWORK_TASKS",

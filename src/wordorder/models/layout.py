@@ -59,7 +59,11 @@ def layout_of(
     Raises:
         ValueError: a tensor has another shape, or the ids are not integers.
     """
-    for name, ids in (("attention_mask", attention_mask), ("position_ids", position_ids), ("sequence_ids", sequence_ids)):
+    for name, ids in (
+        ("attention_mask", attention_mask),
+        ("position_ids", position_ids),
+        ("sequence_ids", sequence_ids),
+    ):
         rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
         if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
             raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")

@@ -4,4 +4,12 @@ from wordorder.networks.blocks import FeedForward, SelfAttention
 from wordorder.networks.encoder import Encoder, EncoderLayer, EncoderOutput
 from wordorder.networks.initialisation import initialise, initialise_module
 
-__all__ = ["Encoder", "EncoderLayer", "EncoderOutput", "FeedForward", "SelfAttention", "initialise", "initialise_module"]
+__all__ = [
+    "Encoder",
+    "EncoderLayer",
+    "EncoderOutput",
+    "FeedForward",
+    "SelfAttention",
+    "initialise",
+    "initialise_module",
+]

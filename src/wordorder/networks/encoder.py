@@ -65,9 +65,7 @@ class EncoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.pre = norm_placement == "pre"
-        self.attention = SelfAttention(
-            width, heads=heads, key_value_heads=key_value_heads, dropout=attention_dropout
-        )
+        self.attention = SelfAttention(width, heads=heads, key_value_heads=key_value_heads, dropout=attention_dropout)
         self.attention_norm = norm_layer(norm, width, norm_eps)
         self.feedforward = FeedForward(width, inner=feedforward, activation=activation)
         self.feedforward_norm = norm_layer(norm, width, norm_eps)
@@ -149,7 +147,9 @@ class Encoder(nn.Module):
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
         if norm_placement not in get_args(NormPlacement):
-            raise ValueError(f"norm_placement must be one of {', '.join(get_args(NormPlacement))}, got {norm_placement!r}")
+            raise ValueError(
+                f"norm_placement must be one of {', '.join(get_args(NormPlacement))}, got {norm_placement!r}"
+            )
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=padding_idx)
         self.encoding = build_encoding(
             encoding,
@@ -230,9 +230,9 @@ class Encoder(nn.Module):
         order = self.encoding.prepare(positions, dtype=like_BTC.dtype, device=like_BTC.device)
         mask = Visibility(positions, positions, valid_BS=None if valid_BT is None else valid_BT.bool())
         chosen = choose_backend(return_lse=False, return_weights=return_attentions, forced=backend)
-        dtype = like_BTC.dtype
-        if torch.is_autocast_enabled(like_BTC.device.type):
-            dtype = torch.get_autocast_dtype(like_BTC.device.type)
+        dtype, kind = like_BTC.dtype, like_BTC.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)  # what queries, keys and values will be in
         return make_plan(order, mask, backend=chosen, dtype=dtype, device=like_BTC.device)
 
     def _run(self, x_BTC: Tensor, plan: Plan, return_all_hidden: bool, return_attentions: bool) -> EncoderOutput:

@@ -1,0 +1,54 @@
+"""Text in, batches out: corpora, splits, tokenisers, segments, masking and the order of examples.
+
+The names load when they are first used, so that reading a recipe (`DataConfig`) needs neither torch nor transformers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wordorder.data.config import PACKINGS, TASKS, TOKENIZER_KINDS, DataConfig, TokenizerConfig
+    from wordorder.data.corpora import Document, read_documents
+    from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder
+    from wordorder.data.preparation import PreparedData, prepare
+    from wordorder.data.tokenisers import load_tokenizer
+
+_HOMES = {
+    "DataConfig": "config",
+    "TokenizerConfig": "config",
+    "TASKS": "config",
+    "TOKENIZER_KINDS": "config",
+    "PACKINGS": "config",
+    "Document": "corpora",
+    "read_documents": "corpora",
+    "PreparedData": "preparation",
+    "prepare": "preparation",
+    "EpochOrder": "order",
+    "LengthGroupedEpochOrder": "order",
+    "load_tokenizer": "tokenisers",
+}
+
+__all__ = [
+    "PACKINGS",
+    "TASKS",
+    "TOKENIZER_KINDS",
+    "DataConfig",
+    "Document",
+    "EpochOrder",
+    "LengthGroupedEpochOrder",
+    "PreparedData",
+    "TokenizerConfig",
+    "load_tokenizer",
+    "prepare",
+    "read_documents",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,30 @@
+"""What readers return: rows of named columns; and what the rest of the package gets: documents."""
+
+from dataclasses import dataclass
+
+Row = dict[str, object]
+"""One document as its format has it: column name -> value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The rows of one file, or of one split of a named corpus."""
+
+    origin: str
+    """The file or corpus, as error messages name it."""
+    rows: list[Row]
+    split: str | None = None
+    """train, validation or test, where the source itself says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One text of the corpus."""
+
+    text: str
+    label: str | None = None
+    """The class, for classification; else None."""
+    pair: str | None = None
+    """The second text, for classification of pairs; else None."""
+    split: str | None = None
+    """As `Part.split`."""

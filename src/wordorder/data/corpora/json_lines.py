@@ -1,0 +1,29 @@
+"""JSON Lines: one object per line, its keys are the columns."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+from wordorder.data.corpora.document import Row
+from wordorder.data.corpora.plain_text import decode
+from wordorder.errors import BadInput
+
+
+def read_json_lines(path: Path) -> list[Row]:
+    """Return one row per line that is not blank.
+
+    Raises:
+        BadInput: the file is not UTF-8 text, or a line is not a JSON object; the first such line is named.
+    """
+    rows: list[Row] = []
+    for number, line in enumerate(decode(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row: object = json.loads(line)
+        except ValueError as error:
+            raise BadInput(f"{path} line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise BadInput(f"{path} line {number} is not a JSON object with named columns")
+        rows.append(cast(Row, row))
+    return rows

@@ -1,0 +1,171 @@
+"""From the `source` of a recipe to documents, with every fault of every file in one report."""
+
+import re
+from collections.abc import Callable
+from glob import glob, has_magic
+from itertools import takewhile
+from pathlib import Path
+
+from wordorder.data.config import DataConfig
+from wordorder.data.corpora.comma_separated import read_csv
+from wordorder.data.corpora.document import Document, Part, Row
+from wordorder.data.corpora.hub import read_hub
+from wordorder.data.corpora.json_lines import read_json_lines
+from wordorder.data.corpora.parquet import read_parquet
+from wordorder.data.corpora.plain_text import cut_into_documents, read_text
+from wordorder.data.corpora.state_of_the_union import read_sotu
+from wordorder.errors import BadInput
+
+FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
+    ".txt": read_text,
+    ".jsonl": read_json_lines,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+"""File name ending -> reader of one file. A reader raises BadInput with a line that names the file."""
+
+NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
+"""Word before the first colon of a source -> reader, which gets what follows the colon."""
+
+_SPLIT_WORDS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+_MOST_FAULTS = 20
+
+
+def read_documents(data: DataConfig) -> list[Document]:
+    """Read all documents of the source, in the order of their file names. Rows without text are left out.
+
+    Splits are official when files or folders below the source are named train, validation (valid, val, dev) and test,
+    alone or as a word of the name (`train.jsonl`, `test-00000-of-00002.parquet`, `train/pos/3.txt`), and at least
+    train and one other are there.
+
+    Raises:
+        BadInput: one line per fault: no such file, empty, binary or not UTF-8, no such column, label missing ...
+        MissingExtra: the reader's package is not installed.
+    """
+    name, _, rest = data.source.partition(":")
+    parts = NAMED_READERS[name](rest) if name in NAMED_READERS else _read_files(data.source)
+    faults: list[str] = []
+    documents = [document for part in parts for document in _documents_of(part, data, faults)]
+    if not documents and not faults:
+        faults.append(f"data.source {data.source} has no text")
+    _raise_if_any(faults)
+    if data.task == "classification":
+        _check_labels(documents, data)
+    return documents
+
+
+def _raise_if_any(faults: list[str]) -> None:
+    if len(faults) > _MOST_FAULTS:
+        faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]
+    if faults:
+        raise BadInput(faults)
+
+
+def _read_files(source: str) -> list[Part]:
+    root, paths = _find_files(source)
+    splits = _official_splits([path.relative_to(root) for path in paths])
+    parts: list[Part] = []
+    faults: list[str] = []
+    for path, split in zip(paths, splits, strict=True):
+        try:
+            rows = FILE_READERS[path.suffix](path)
+            if path.suffix == ".txt" and splits.count(split) == 1:
+                rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
+            parts.append(Part(origin=str(path), rows=rows, split=split))
+        except BadInput as error:
+            faults += error.faults
+        except OSError as error:
+            faults.append(f"{path} cannot be read: {error.strerror or error}")
+    _raise_if_any(faults)
+    return parts
+
+
+def _find_files(source: str) -> tuple[Path, list[Path]]:
+    """Return the folder below which file and folder names may name splits, and the files sorted by name."""
+    path, known = Path(source).expanduser(), ", ".join(FILE_READERS)
+    if path.is_dir():
+        root, found = path, path.rglob("*")
+    elif path.exists():
+        root, found = path.parent, [path]
+    elif has_magic(source):
+        found = [Path(name) for name in glob(str(path), recursive=True)]
+        root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
+    else:
+        raise BadInput(
+            f"data.source {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME"
+        )
+    files = sorted(file for file in found if file.suffix in FILE_READERS and file.is_file())
+    if not files:
+        raise BadInput(f"data.source {source} names no file that ends in {known}")
+    return root, files
+
+
+def _official_splits(paths: list[Path]) -> list[str | None]:
+    splits = [_split_word(path) for path in paths]
+    complete = "train" in splits and len(set(splits) - {None}) > 1
+    return splits if complete else [None for _ in paths]
+
+
+def _split_word(path: Path) -> str | None:
+    words = {_SPLIT_WORDS.get(word.lower()) for word in re.split(r"[/\\._-]", str(path))} - {None}
+    return words.pop() if len(words) == 1 else None
+
+
+def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Document]:
+    label_column = data.label_column if data.task == "classification" else None
+    needed = [name for name in (data.text_column, label_column, data.pair_column) if name is not None]
+    present = list(dict.fromkeys(name for row in part.rows for name in row))
+    missing = [name for name in needed if name not in present]
+    if missing and part.rows:
+        faults += [f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}" for name in missing]
+        return []
+    documents: list[Document] = []
+    for number, row in enumerate(part.rows, start=1):
+        text, label, pair = (
+            row.get(name) if name else None for name in (data.text_column, label_column, data.pair_column)
+        )
+        for name, value in ((data.text_column, text), (data.pair_column, pair)):
+            if value is not None and not isinstance(value, str):
+                faults.append(f"{part.origin} row {number}: column {name!r} holds {type(value).__name__}, not text")
+            elif value and not _is_unicode(value):
+                faults.append(f"{part.origin} row {number}: column {name!r} holds half of a surrogate pair, not text")
+        if not isinstance(text, str) or not text.strip():
+            continue
+        if label_column and (label is None or not str(label).strip()):
+            faults.append(f"{part.origin} row {number}: column {label_column!r} has no label")
+        label_name = str(label).strip() if label_column else None
+        documents.append(
+            Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
+        )
+    return documents
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can spell it: "\\ud800"
+        return False
+    return True
+
+
+def _check_labels(documents: list[Document], data: DataConfig) -> None:
+    labels = {document.label for document in documents}
+    column = f"data.label_column {data.label_column!r}"
+    if len(labels) == 1:
+        raise BadInput(f"{column} has one class only, {labels.pop()!r}; classification needs two")
+    if len(labels) == len(documents):
+        raise BadInput(
+            f"{column} has a different value for each of the {len(documents)} documents; it names no classes"
+        )
+    trained = {document.label for document in documents if document.split in (None, "train")}
+    unseen = sorted(str(label) for label in labels - trained)
+    if unseen:
+        raise BadInput(f"{column}: no training document has {', '.join(unseen)}")

@@ -1,0 +1,131 @@
+"""Map-style torch datasets over prepared examples, and the collator that makes batches of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from wordorder.data.masking import IGNORED, Masking
+from wordorder.data.segments import Segments
+
+Example = dict[str, Tensor]
+Key = int | tuple[int, int]
+"""An index (of epoch 0), or (epoch, index)."""
+
+
+class MaskedLanguageExamples(Dataset[Example]):
+    """Segments with tokens masked anew in every epoch, or the same way for ever.
+
+    `examples[(epoch, index)]` has input_ids and labels, both (tokens,); it depends on seed, epoch and index alone.
+
+    Args:
+        segments: the segments, unmasked.
+        masking: how they are masked.
+        seed: of the masks.
+        padding: id of [PAD].
+        fixed: ignore the epoch, so that validation and test are the same exam each time.
+    """
+
+    def __init__(self, segments: Segments, masking: Masking, *, seed: int, padding: int, fixed: bool = False) -> None:
+        self.segments, self.masking, self.seed, self.padding, self.fixed = segments, masking, seed, padding, fixed
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each example."""
+        return self.segments.lengths
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        epoch_B, index_B = _epochs_and_indices(keys, len(self))
+        ids_BN, present_BN = self.segments.rows(index_B, padding=self.padding)
+        epoch_B = epoch_B * 0 if self.fixed else epoch_B
+        seen_BN, labels_BN = self.masking(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
+        rows = zip(torch.as_tensor(seen_BN), torch.as_tensor(labels_BN), present_BN.sum(axis=1).tolist(), strict=True)
+        return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]
+
+
+class ClassificationExamples(Dataset[Example]):
+    """Texts and their classes; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
+
+    Args:
+        segments: the texts.
+        labels: class id of each, shape (examples,).
+        documents: index of the document that each is a piece of, shape (examples,).
+    """
+
+    def __init__(self, segments: Segments, labels: npt.NDArray[np.int64], documents: npt.NDArray[np.int64]) -> None:
+        self.segments, self.labels, self.documents = segments, labels, documents
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each example."""
+        return self.segments.lengths
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = _epochs_and_indices(keys, len(self))
+        ids_BN, present_BN = self.segments.rows(index_B, padding=0)
+        rows = zip(
+            torch.as_tensor(ids_BN), torch.as_tensor(self.labels[index_B]), present_BN.sum(1).tolist(), strict=True
+        )
+        return [{"input_ids": ids[:count], "labels": label} for ids, label, count in rows]
+
+
+def _epochs_and_indices(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
+    epoch_B, index_B = pairs[:, 0], pairs[:, 1]
+    index_B = np.where(index_B < 0, index_B + length, index_B)
+    if ((index_B < 0) | (index_B >= length)).any():
+        raise IndexError(f"no such example among {length}: {keys}")
+    return epoch_B, index_B
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collate:
+    """Stack examples into a batch; pad on the right, and add attention_mask, only where lengths differ.
+
+    Args:
+        padding: id of [PAD].
+        longest: no batch is padded beyond this, so that a learned position table is long enough.
+        multiple: lengths are padded up to a multiple of this, for faster kernels and fewer shapes to compile.
+    """
+
+    padding: int
+    longest: int
+    multiple: int = 8
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Return input_ids (B, N), labels (B,) or (B, N) with -100 at padding, and maybe attention_mask (B, N)."""
+        lengths = [len(example["input_ids"]) for example in examples]
+        labels = [example["labels"] for example in examples]
+        if len(set(lengths)) == 1:
+            return {"input_ids": torch.stack([e["input_ids"] for e in examples]), "labels": torch.stack(labels)}
+        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
+        present = torch.arange(width) < torch.tensor(lengths)[:, None]
+        return {
+            "input_ids": _pad([example["input_ids"] for example in examples], present, self.padding),
+            "labels": _pad(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
+            "attention_mask": present.long(),
+        }
+
+
+def _pad(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
+    padded = torch.full(present.shape, value)
+    padded[present] = torch.cat(rows)
+    return padded

@@ -1,0 +1,82 @@
+"""The order in which training sees its examples: a pure function of (seed, epoch)."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Sampler
+
+from wordorder.data.randomness import counter_hash
+
+Order = npt.NDArray[np.int64]
+
+_SHUFFLE, _BATCHES = 0x5F0D, 0xBA7C  # keep the draws of this file apart from each other and from the masks
+
+
+def _permutation(length: int, seed: int, purpose: int, epoch: int) -> Order:
+    return np.argsort(counter_hash(seed, purpose, epoch, np.arange(length)), kind="stable")
+
+
+class EpochOrder(Sampler[tuple[int, int]]):
+    """Yield every (epoch, index) once, in an order that depends on (seed, epoch) alone.
+
+    Args:
+        length: number of examples, positive.
+        seed: the run's seed.
+        shuffle: False yields the indices as they come.
+    """
+
+    def __init__(self, length: int, *, seed: int, shuffle: bool = True) -> None:
+        if length <= 0:
+            raise ValueError(f"length must be positive, got {length}")
+        self.length, self.seed, self.shuffle = length, seed, shuffle
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0, of the next pass."""
+        self.epoch = epoch
+
+    def indices(self) -> Order:
+        """Return the order of this epoch."""
+        return _permutation(self.length, self.seed, _SHUFFLE, self.epoch) if self.shuffle else np.arange(self.length)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        epoch = self.epoch
+        return ((epoch, index) for index in self.indices().tolist())
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class LengthGroupedEpochOrder(EpochOrder):
+    """As `EpochOrder`, with examples of about the same length in one batch, so that little is padded.
+
+    A window of 50 shuffled batches is sorted by length, cut into batches, and the batches are shuffled. The longest
+    batch is not moved to the front: that would make the first step of every epoch special.
+
+    Args:
+        lengths: tokens of each example.
+        batch_size: examples per batch, positive.
+        seed: the run's seed.
+        shuffle: False yields the examples sorted by length.
+    """
+
+    def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int, shuffle: bool = True) -> None:
+        super().__init__(len(lengths), seed=seed, shuffle=shuffle)
+        if batch_size <= 0:
+            raise ValueError(f"batch_size must be positive, got {batch_size}")
+        self.lengths, self.batch_size = np.asarray(lengths), batch_size
+
+    def indices(self) -> Order:
+        """Return the order of this epoch."""
+        if not self.shuffle:
+            return np.argsort(self.lengths, kind="stable")
+        shuffled, window = super().indices(), 50 * self.batch_size
+        by_length = [
+            part[np.argsort(self.lengths[part], kind="stable")]
+            for part in np.split(shuffled, range(window, self.length, window))
+        ]
+        batches = np.split(np.concatenate(by_length), range(self.batch_size, self.length, self.batch_size))
+        # The last batch may be short. It stays last: in the middle it would shift the border of every later batch.
+        order = _permutation(len(batches) - 1, self.seed, _BATCHES, self.epoch)
+        return np.concatenate([batches[i] for i in [*order.tolist(), len(batches) - 1]])

@@ -1,0 +1,212 @@
+"""From a recipe's `[data]` and `[tokenizer]` to datasets that a trainer can use."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wordorder.data.cache import default_cache_dir
+from wordorder.data.classification import cut_in_pieces, label_names
+from wordorder.data.config import DataConfig, TokenizerConfig
+from wordorder.data.corpora import Document, read_documents
+from wordorder.data.encode import EncodedDocuments, encode_documents
+from wordorder.data.examples import ClassificationExamples, Collate, MaskedLanguageExamples
+from wordorder.data.masking import Masking
+from wordorder.data.segments import PACKINGS, Segments, keep
+from wordorder.data.split import SPLITS, Split, split_documents
+from wordorder.data.tokenisers import load_tokenizer
+from wordorder.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Examples = MaskedLanguageExamples | ClassificationExamples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedData:
+    """All that training and evaluation need to know about the data."""
+
+    tokenizer: "PreTrainedTokenizerFast"
+    train: Examples
+    validation: Examples
+    test: Examples
+    collate: Collate
+    label_names: tuple[str, ...] = ()
+    """Classes in the order of their ids; empty for masked-lm."""
+    statistics: dict[str, Any] = field(default_factory=dict[str, Any])
+    """For train, validation and test: documents, characters, words (by white space), tokens (without special ones),
+    segments (examples), unknown_fraction (share of tokens that are [UNK]); and dropped_duplicates, vocab_size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What the two tasks share on the way from documents to datasets."""
+
+    data: DataConfig
+    length: int
+    tokenizer: "PreTrainedTokenizerFast"
+    parts: dict[str, list[Document]]
+    encoded: dict[str, EncodedDocuments]
+    encoded_pairs: dict[str, EncodedDocuments]
+    special: "np.ndarray[Any, np.dtype[np.bool_]]"
+
+    @property
+    def ends(self) -> dict[str, int]:
+        return {"cls_id": _id(self.tokenizer.cls_token_id), "sep_id": _id(self.tokenizer.sep_token_id)}
+
+
+def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_dir: Path | None = None) -> PreparedData:
+    """Read, split, train the tokeniser on train alone, encode, and make the datasets.
+
+    Args:
+        data: the corpus and the task; its length must be set.
+        tokenizer: the tokeniser.
+        seed: the run's seed, of the training masks. The split and the masks of validation and test come from data.seed.
+        cache_dir: where trained tokenisers and encoded texts are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
+
+    Raises:
+        BadInput: one line per fault of the data; nothing was written but the cache.
+        MissingExtra: a package that the source or the tokeniser needs is not installed.
+    """
+    if data.length is None:
+        raise BadInput("data.length is not set: give the tokens per example")
+    cache_dir = default_cache_dir() if cache_dir is None else cache_dir
+    split = split_documents(read_documents(data), data)
+    parts = split.parts()
+    texts = [text for d in split.train for text in (d.text, d.pair) if text]
+    trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
+    trained.model_max_length = data.length
+    with _progress("Encoding") as progress:
+        encoded = {
+            name: encode_documents([d.text for d in part], trained, cache_dir=cache_dir, progress=progress)
+            for name, part in parts.items()
+        }
+        encoded_pairs = {
+            name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
+            for name, part in (parts.items() if data.pair_column else ())
+        }
+    work = _Work(
+        data=data,
+        length=data.length,
+        tokenizer=trained,
+        parts=parts,
+        encoded=encoded,
+        encoded_pairs=encoded_pairs,
+        special=_special(trained),
+    )
+    return _TASKS[data.task](work, split, seed)
+
+
+def _prepare_masked_lm(work: _Work, split: Split, seed: int) -> PreparedData:
+    segments = {name: _segments(work, name) for name in SPLITS}
+    masking = Masking(
+        probability=work.data.mask_probability, mask_id=_id(work.tokenizer.mask_token_id), special=work.special
+    )
+    padding = _id(work.tokenizer.pad_token_id)
+    # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
+    train, validation, test = (
+        MaskedLanguageExamples(segments[name], masking, seed=mask_seed, padding=padding, fixed=name != "train")
+        for name, mask_seed in (
+            ("train", 3 * seed),
+            ("validation", 3 * work.data.seed + 1),
+            ("test", 3 * work.data.seed + 2),
+        )
+    )
+    return PreparedData(
+        tokenizer=work.tokenizer,
+        train=train,
+        validation=validation,
+        test=test,
+        collate=Collate(padding=padding, longest=work.length),
+        statistics=_statistics(work, split, segments),
+    )
+
+
+def _segments(work: _Work, name: str) -> Segments:
+    segments = PACKINGS[work.data.packing](work.encoded[name], length=work.length, **work.ends)
+    ordinary = np.add.reduceat(~work.special[segments.ids], segments.starts[:-1]) if len(segments) else np.empty(0)
+    segments = keep(segments, ordinary > 0)  # a segment of [UNK] alone has nothing to predict
+    if not len(segments) or (name == "train" and len(work.encoded[name].ids) < work.length - 2):
+        raise BadInput(
+            f"data.source {work.data.source}: {name} has {len(work.encoded[name].ids)} tokens, "
+            f"less than one segment of data.length {work.length}; give more text or a smaller length"
+        )
+    return segments
+
+
+def _prepare_classification(work: _Work, split: Split, seed: int) -> PreparedData:
+    names = label_names({str(document.label) for part in work.parts.values() for document in part})
+    segments: dict[str, Segments] = {}
+    examples: dict[str, ClassificationExamples] = {}
+    for name, part in work.parts.items():
+        segments[name], owners = cut_in_pieces(
+            work.encoded[name],
+            work.encoded_pairs.get(name),
+            length=work.length,
+            max_pieces=work.data.max_pieces,
+            **work.ends,
+        )
+        labels = np.array([names.index(str(document.label)) for document in part], np.int64)
+        examples[name] = ClassificationExamples(segments[name], labels[owners], owners)
+    return PreparedData(
+        tokenizer=work.tokenizer,
+        **examples,
+        label_names=names,
+        collate=Collate(padding=_id(work.tokenizer.pad_token_id), longest=work.length),
+        statistics=_statistics(work, split, segments),
+    )
+
+
+_TASKS: dict[str, Callable[[_Work, Split, int], PreparedData]] = {
+    "masked-lm": _prepare_masked_lm,
+    "classification": _prepare_classification,
+}
+
+
+def _statistics(work: _Work, split: Split, segments: dict[str, Segments]) -> dict[str, Any]:
+    unknown = work.tokenizer.unk_token_id
+    counts = {
+        name: {
+            "documents": len(part),
+            "characters": sum(len(document.text) for document in part),
+            "words": sum(len(document.text.split()) for document in part),
+            "tokens": len(work.encoded[name].ids),
+            "segments": len(segments[name]),
+            "unknown_fraction": float((work.encoded[name].ids == unknown).mean()),
+        }
+        for name, part in work.parts.items()
+    }
+    return {**counts, "dropped_duplicates": split.dropped_duplicates, "vocab_size": len(work.special)}
+
+
+def _special(tokenizer: "PreTrainedTokenizerFast") -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Return True for ids that text never has: special tokens, and numbers that an existing tokeniser skips."""
+    known = list(tokenizer.get_vocab().values())
+    special = np.ones(max(known) + 1, np.bool_)
+    special[known] = False
+    special[tokenizer.all_special_ids] = True
+    return special
+
+
+def _id(value: Any) -> int:
+    assert isinstance(value, int), "load_tokenizer refuses a tokeniser without this special token"
+    return value
+
+
+@contextmanager
+def _progress(title: str) -> Generator[Callable[[int, int], None]]:
+    """Show a bar on a terminal, and nothing where standard error is a file or rich is not installed."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda done, total: None
+        return
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

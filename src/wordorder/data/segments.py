@@ -1,0 +1,104 @@
+"""Masked-language-model segments: documents packed into examples of at most `length` tokens."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from wordorder.data.encode import EncodedDocuments, Integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """Examples in a row.
+
+    Args:
+        ids: tokens of all examples, special tokens included, shape (tokens,).
+        starts: where each example begins in `ids`, and at last the end, shape (examples + 1,).
+    """
+
+    ids: npt.NDArray[np.int32]
+    starts: Integers
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> Integers:
+        """Tokens of each example."""
+        return np.diff(self.starts)
+
+    def rows(self, index_B: Integers, *, padding: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Return examples as (B, N), N the longest of them, padded on the right, and True where a token is present."""
+        start_B, length_B = self.starts[index_B], self.lengths[index_B]
+        column_N = np.arange(int(length_B.max()))
+        present_BN = column_N < length_B[:, None]
+        if present_BN.all():
+            return self.ids[start_B[:, None] + column_N].astype(np.int64), present_BN
+        where_BN = np.minimum(start_B[:, None] + column_N, len(self.ids) - 1)
+        return np.where(present_BN, self.ids[where_BN], padding).astype(np.int64), present_BN
+
+
+Packing = Callable[..., Segments]
+
+
+def pack_full_sentences(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
+    """Pack `[CLS] sentences [SEP]`: as many whole sentences of one document as fit, as RoBERTa's DOC-SENTENCES.
+
+    Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2. A sentence longer than a segment is cut. A segment
+    never crosses documents, so the last of a document may be short. No token is lost.
+
+    Args:
+        documents: the tokens of one split.
+        length: most tokens of a segment, special tokens included.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+    """
+    spans = [span for d in range(len(documents)) for span in _spans(documents.sentences(d).tolist(), length - 2)]
+    first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(last - first + 2)])
+    ids = np.empty(starts[-1], np.int32)
+    ids[starts[:-1]], ids[starts[1:] - 1] = cls_id, sep_id
+    inner = np.ones(len(ids), np.bool_)
+    inner[starts[:-1]] = inner[starts[1:] - 1] = False
+    ids[inner] = documents.ids  # the spans follow each other without a gap, so all tokens go in as they come
+    return Segments(ids=ids, starts=starts)
+
+
+def _spans(borders: list[int], room: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of runs of whole sentences of at most `room` tokens."""
+    start = end = borders[0]
+    for border in borders[1:]:
+        while border - start > room:
+            # The next sentence does not fit: close the segment before it, or within it where it is alone too long.
+            cut = end if end > start else start + room
+            yield start, cut
+            start = end = cut
+        end = border
+    if end > start:
+        yield start, end
+
+
+def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
+    """Pack `[CLS]` and length - 1 tokens of running text, cut anywhere: every segment is full, nothing is padded.
+
+    Documents follow each other with [SEP] after each. What is left at the end, fewer than length - 1 tokens, is lost.
+
+    Args: as `pack_full_sentences`.
+    """
+    ends = documents.sentence_starts[documents.document_starts[1:]]
+    running = np.insert(documents.ids, ends, np.int32(sep_id))
+    count = len(running) // (length - 1)
+    ids = np.full((count, length), cls_id, np.int32)
+    ids[:, 1:] = running[: count * (length - 1)].reshape(count, length - 1)
+    return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * length)
+
+
+PACKINGS: dict[str, Packing] = {"full-sentences": pack_full_sentences, "contiguous": pack_contiguous}
+
+
+def keep(segments: Segments, wanted: npt.NDArray[np.bool_]) -> Segments:
+    """Return the segments for which `wanted` is True, in the same order."""
+    kept = segments.ids[np.repeat(wanted, segments.lengths)]
+    return Segments(ids=kept, starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(segments.lengths[wanted])]))

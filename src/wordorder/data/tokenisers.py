@@ -1,0 +1,267 @@
+"""Tokenisers: five kinds trained on the training split, and existing ones.
+
+Each has [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4 and writes a text as [CLS] text [SEP], a pair as
+[CLS] text [SEP] second [SEP]. The same texts and settings give the same tokeniser, bit for bit.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wordorder.data.cache import content_hash, write_cached
+from wordorder.data.config import TokenizerConfig
+from wordorder.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_FORMAT = "1"  # of what the functions below build: raise it when they change, so that cached tokenisers are not reused
+
+
+def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: Path) -> "PreTrainedTokenizerFast":
+    """Train a tokeniser on texts, or take the trained one from the cache, or load the existing one.
+
+    Args:
+        config: the kind and its settings.
+        texts: the training split, and nothing else: a tokeniser that saw the test text leaks it.
+        cache_dir: trained tokenisers are kept in its folder `tokenizers`.
+
+    Raises:
+        BadInput: the existing tokeniser cannot be loaded or lacks a special token.
+        MissingExtra: tokenizers or transformers is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtra("tokenizers", "train") from error
+    if config.kind == "existing":
+        return _load_existing(Path(config.path or "").expanduser())
+    settings = (_FORMAT, version("tokenizers"), config.kind, str(config.vocab_size), str(config.lowercase))
+    path = cache_dir / "tokenizers" / f"{content_hash([*settings, *texts])}.json"
+    try:
+        trained = Tokenizer.from_file(str(path))
+    except Exception:  # a bare Exception says that there is no such file or that it is damaged: train, and overwrite it
+        trained = None
+    if trained is None:
+        trained = _TRAINERS[config.kind](texts, config)
+        _add_specials(trained, config)
+        write_cached(path, trained.to_str().encode())
+    return _wrap(trained, dict(zip(_ROLES, SPECIALS, strict=True)))
+
+
+def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """BERT's tokeniser: Wu et al. 2016, https://arxiv.org/abs/1609.08144, merges chosen by frequency as in BPE.
+
+    The library numbers the continuing letters (##a, ##b ...) in the order of a hash map, and breaks ties between merges
+    of the same frequency by these numbers, so that two runs differ. Naming all letters beforehand prevents it.
+    """
+    from tokenizers import Tokenizer, decoders, models, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    _split_like_bert(tokenizer, config)
+    words = _words(texts, tokenizer)
+    letters = _letters(words, most=(config.vocab_size - len(SPECIALS)) // 4)
+    inside = {letter for word in words for letter in word[1:]}
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=config.vocab_size,
+        show_progress=False,
+        special_tokens=[*SPECIALS, *(f"##{letter}" for letter in letters if letter in inside)],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    vocabulary: Any = tokenizer.get_vocab()  # rebuilt, because the trainer made the letters special tokens
+    trained = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    _split_like_bert(trained, config)
+    trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return trained
+
+
+def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Whole words and punctuation marks, the most frequent ones; the rest is [UNK]."""
+    from tokenizers import Tokenizer, decoders, models
+
+    splitter = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
+    _split_like_bert(splitter, config)
+    vocabulary = _most_frequent(_words(texts, splitter), config.vocab_size)
+    trained = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    _split_like_bert(trained, config)
+    trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)  # spaces between words, none before a full stop
+    return trained
+
+
+def _train_character(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    counts: Counter[str] = Counter()
+    normalizer = _normalizer(config, "NFC")
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    trained = Tokenizer(models.WordLevel(_most_frequent(counts, config.vocab_size), unk_token="[UNK]"))
+    trained.normalizer = normalizer
+    trained.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    trained.decoder = decoders.Fuse()
+    return trained
+
+
+def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """The 256 bytes of UTF-8: nothing is learned and nothing is unknown."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
+    trained = Tokenizer(models.BPE(vocabulary, []))
+    trained.normalizer = _normalizer(config)
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trained.decoder = decoders.ByteLevel()
+    return trained
+
+
+def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Byte-level byte-pair encoding as in GPT-2 and RoBERTa: lossless, nothing is unknown."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = _normalizer(config)
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        show_progress=False,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    trained.train_from_iterator(texts, trainer)
+    return trained
+
+
+_TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], "Tokenizer"]] = {
+    "wordpiece": _train_wordpiece,
+    "bpe": _train_bpe,
+    "byte": _train_byte,
+    "character": _train_character,
+    "word": _train_word,
+}
+
+
+def _normalizer(config: TokenizerConfig, *forms: str) -> Any:
+    from tokenizers import normalizers
+
+    lower = [normalizers.Lowercase()] if config.lowercase else []
+    return normalizers.Sequence([*(getattr(normalizers, form)() for form in forms), *lower])
+
+
+def _split_like_bert(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
+    from tokenizers import normalizers, pre_tokenizers
+
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+
+def _words(texts: Iterable[str], tokenizer: "Tokenizer") -> Counter[str]:
+    """Count words as the tokeniser splits them. It never joins across white space, so each distinct run of other
+    characters is split once instead of each time it occurs."""
+    runs: Counter[str] = Counter()
+    for text in texts:
+        runs.update(text.split())
+    words: Counter[str] = Counter()
+    splitter: Any = tokenizer.pre_tokenizer
+    normalizer: Any = tokenizer.normalizer
+    for run, count in runs.items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(run)):
+            words[word] += count
+    return words
+
+
+def _letters(words: Counter[str], *, most: int) -> list[str]:
+    """Return the most frequent characters, sorted; a quarter of the vocabulary leaves room for words in any script."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for letter in word:
+            counts[letter] += count
+    return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:most])
+
+
+def _most_frequent(counts: Counter[str], vocab_size: int) -> dict[str, int]:
+    """Number the special tokens and the most frequent others; ties go by the alphabet."""
+    ranked = sorted((token for token in counts if token not in SPECIALS), key=lambda token: (-counts[token], token))
+    return {token: number for number, token in enumerate([*SPECIALS, *ranked[: vocab_size - len(SPECIALS)]])}
+
+
+def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
+    from tokenizers import AddedToken, processors
+
+    # A byte-level word begins with its space, so the mask takes the space before it, as RoBERTa's does.
+    tokens: list[Any] = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
+    tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", SPECIALS.index("[CLS]")), ("[SEP]", SPECIALS.index("[SEP]"))],
+    )
+
+
+def _takes_space(token: str, kind: str) -> bool:
+    return token == "[MASK]" and kind == "bpe"
+
+
+def _wrap(tokenizer: "Tokenizer", roles: dict[str, str]) -> "PreTrainedTokenizerFast":
+    try:
+        from transformers import PreTrainedTokenizerFast
+    except ImportError as error:
+        raise MissingExtra("transformers", "train") from error
+    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    make: Any = PreTrainedTokenizerFast
+    return make(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
+        clean_up_tokenization_spaces=False,  # the decoders of wordpiece and word do it; elsewhere it would change text
+        **{role: added.get(token, token) for role, token in roles.items()},
+    )
+
+
+_KNOWN_SPECIALS = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>", "<cls>"),
+    "sep_token": ("[SEP]", "</s>", "<sep>", "<eos>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+def _load_existing(path: Path) -> "PreTrainedTokenizerFast":
+    """Load a folder that save_pretrained wrote, or a tokenizer.json, whose special tokens are known by their names."""
+    try:
+        from transformers import PreTrainedTokenizerFast
+    except ImportError as error:
+        raise MissingExtra("transformers", "train") from error
+    from tokenizers import Tokenizer
+
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.exists():
+        raise BadInput(f"tokenizer.path {file} does not exist")
+    try:
+        if path.is_dir():
+            # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
+            loader: Any = PreTrainedTokenizerFast
+            loaded = loader.from_pretrained(path, local_files_only=True)
+        else:
+            tokenizer = Tokenizer.from_file(str(path))
+            vocabulary = tokenizer.get_vocab()
+            found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
+            loaded = _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
+    except Exception as error:  # a damaged file raises whatever its reader raises
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(f"tokenizer.path {path} is not a tokeniser: {reason}") from error
+    missing = [role for role in _ROLES if role != "unk_token" and getattr(loaded, role) is None]
+    if missing:
+        raise BadInput(
+            f"tokenizer.path {path} has no {', '.join(missing)}; masked text needs all of {', '.join(_ROLES)}"
+        )
+    return loaded

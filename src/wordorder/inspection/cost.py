@@ -1,0 +1,111 @@
+"""Parameters, arithmetic and memory of a model, known before anything is trained."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from wordorder.encodings import Composition
+from wordorder.models import model_class
+
+
+def cost(
+    config: PreTrainedConfig, task: str, *, length: int, batch_size: int = 1, labelled_share: float = 0.15
+) -> dict[str, Any]:
+    """Count what one training step of a model costs, on shapes alone (meta tensors: no weights, no arithmetic).
+
+    Args:
+        config: of the model.
+        task: "masked-lm", "classification", ...
+        length: tokens per example.
+        batch_size: examples per step; for the activations.
+        labelled_share: share of tokens that masked LM predicts; read where the configuration has sparse_prediction.
+
+    Returns:
+        ``parameters``: total, embedding (token table), encoding (word order), body, head (a tied output layer counts
+        once, as embedding). ``encoding_parameters``: by part. ``forward_flops_per_token`` and ``flops_per_token``
+        (forward + backward; 2 per multiply-add; matrix products only, as torch.utils.flop_counter counts them).
+        ``parameter_bytes``, ``gradient_bytes`` and ``optimizer_bytes`` (Adam: two moments) in float32;
+        ``activation_bytes``: what autograd keeps for the backward of one step, on the path that writes the attention
+        matrix out.
+
+    Raises:
+        BadInput: the network does not do the task.
+        ValueError: length is beyond a learned table.
+    """
+    with torch.device("meta"):
+        model = model_class(config.model_type.removeprefix("wordorder-"), task)(config)
+    model.train()
+    token_ids = torch.zeros(batch_size, length, dtype=torch.long, device="meta")
+    kept = _KeptBytes(model)
+    # deterministic counting: dropout keeps masks, which belong to the activations
+    with FlopCounterMode(display=False) as forward, kept:
+        logits = _logits(model(input_ids=token_ids))
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    forward_flops, backward_flops = forward.get_total_flops(), backward.get_total_flops()
+    if task == "masked-lm" and getattr(config, "sparse_prediction", False):
+        head = _head_flops(model, batch_size, length)
+        forward_flops -= round(head * (1 - labelled_share))
+        backward_flops -= round(2 * head * (1 - labelled_share))
+    tokens = batch_size * length
+    parameters = _parameters(model)
+    return {
+        "parameters": parameters,
+        "encoding_parameters": _encoding_parameters(model),
+        "forward_flops_per_token": round(forward_flops / tokens),
+        "flops_per_token": round((forward_flops + backward_flops) / tokens),
+        "parameter_bytes": 4 * parameters["total"],
+        "gradient_bytes": 4 * parameters["total"],
+        "optimizer_bytes": 8 * parameters["total"],
+        "activation_bytes": kept.total,
+    }
+
+
+def _parameters(model: PreTrainedModel) -> dict[str, int]:
+    total = sum(parameter.numel() for parameter in model.parameters())
+    embedding = sum(parameter.numel() for parameter in model.get_input_embeddings().parameters())
+    encoding = sum(p.numel() for m in model.modules() if isinstance(m, Composition) for p in m.parameters())
+    base = sum(parameter.numel() for parameter in model.base_model.parameters())
+    body = base - embedding - encoding
+    return {"total": total, "embedding": embedding, "encoding": encoding, "body": body, "head": total - base}
+
+
+def _encoding_parameters(model: nn.Module) -> dict[str, int]:
+    return {
+        part: count
+        for module in model.modules()
+        if isinstance(module, Composition)
+        for part, count in module.cost_parts().items()
+    }
+
+
+def _head_flops(model: PreTrainedModel, batch_size: int, length: int) -> int:
+    hidden = torch.zeros(batch_size, length, model.config.hidden_size, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.head(hidden)
+    return counter.get_total_flops()
+
+
+def _logits(output: Any) -> Tensor:
+    return output.logits if "logits" in output else output.start_logits + output.end_logits
+
+
+class _KeptBytes(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes of distinct tensors that autograd keeps, parameters aside."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.total = 0
+        self._seen = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self._alive: list[Tensor] = []
+        super().__init__(self._pack, lambda kept: kept)
+
+    def _pack(self, kept: Tensor) -> Tensor:
+        storage = kept.untyped_storage()
+        if storage._cdata not in self._seen:
+            self._seen.add(storage._cdata)
+            self._alive.append(kept)  # so that the storage's address is not used again
+            self.total += storage.nbytes()
+        return kept

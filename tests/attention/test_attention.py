@@ -1,0 +1,182 @@
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from wordorder.attention import attention, attention_weights, choose_backend, make_plan
+from wordorder.encodings import Order, build_encoding
+from wordorder.networks import initialise
+from wordorder.ops import Contiguous, DenseBias, Visibility
+
+TOLERANCE = {torch.float64: (1e-12, 1e-12), torch.float32: (1e-5, 1e-5), torch.bfloat16: (2e-2, 2e-2)}
+
+
+def attention_by_loops(q, k, v, scale, bias, visible):
+    """Row by row in float64; returns output and log-sum-exp."""
+    q, k, v, bias = (x.double() for x in (q, k, v, bias))
+    B, H, T, _ = q.shape
+    out, lse = [], []
+    for b in range(B):
+        for h in range(H):
+            for i in range(T):
+                seen = [j for j in range(k.shape[2]) if visible[b, 0, i, j]]
+                if not seen:
+                    out.append((q[b, h, i] * 0).sum() * v[b, h, 0])
+                    lse.append(torch.tensor(-math.inf, dtype=torch.float64))
+                    continue
+                scores = torch.stack(
+                    [scale * (q[b, h, i] * k[b, h, j]).sum() + bias[b % len(bias), h, i, j] for j in seen]
+                )
+                top = scores.max().detach()
+                weight = (scores - top).exp()
+                out.append(sum(w * v[b, h, j] for w, j in zip(weight, seen, strict=True)) / weight.sum())
+                lse.append(top + weight.sum().log())
+    return torch.stack(out).view(B, H, T, -1), torch.stack(lse).view(B, H, T)
+
+
+def inputs(T, S, dtype, seed=0):
+    torch.manual_seed(seed)
+    shapes = [(2, 3, T, 8), (2, 3, S, 8), (2, 3, S, 5), (1, 3, T, S)]
+    q, k, v, bias = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+    visible = torch.rand(2, 1, T, S) < 0.7
+    visible[0, 0, T // 2] = False  # a query that sees nothing
+    visible[1, 0, 0] = True
+    return q, k, v, bias, visible
+
+
+@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (13, 13), (9, 4)])
+def test_output_and_gradients_match_the_equation(backend, dtype, T, S):
+    q, k, v, bias, visible = inputs(T, S, dtype)
+    ours = attention(q, k, v, Order(0.3, DenseBias(bias)), visible, backend=backend)
+    loops, _ = attention_by_loops(q, k, v, 0.3, bias, visible)
+    rtol, atol = TOLERANCE[dtype]
+    assert_close(ours.double(), loops, rtol=rtol, atol=atol)
+    upstream = torch.randn_like(loops).to(dtype)
+    ours_grads, loop_grads = (torch.autograd.grad(y, [q, k, v, bias], upstream.to(y.dtype)) for y in (ours, loops))
+    for ours_grad, loop_grad in zip(ours_grads, loop_grads, strict=True):
+        bound = atol * max(1.0, loop_grad.double().abs().max().item())
+        assert_close(ours_grad.double(), loop_grad.double(), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("T", [1, 13])
+def test_log_sum_exp_and_its_gradient_match_the_equation(T):
+    q, k, v, bias, visible = inputs(T, 7, torch.float64)
+    out, lse = attention(q, k, v, Order(0.3, DenseBias(bias)), visible, return_lse=True)
+    loop_out, loop_lse = attention_by_loops(q, k, v, 0.3, bias, visible)
+    assert_close(out, loop_out)
+    assert_close(lse, loop_lse)
+    assert lse[0, 0, T // 2] == -math.inf
+    upstream = torch.randn_like(lse)
+    finite = lse.isfinite()
+    ours, loops = (
+        torch.autograd.grad(y[finite].sum() + (y[finite] * upstream[finite]).sum(), [q, k, bias])
+        for y in (lse, loop_lse)
+    )
+    for ours_grad, loop_grad in zip(ours, loops, strict=True):
+        assert_close(ours_grad, loop_grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+def test_a_query_that_sees_nothing_gives_zero_and_sends_no_gradient(backend):
+    q, k, v, bias, _ = inputs(4, 5, torch.float32)
+    blind = torch.zeros(2, 1, 4, 5, dtype=torch.bool)
+    out = attention(q, k, v, Order(0.3, DenseBias(bias)), blind, backend=backend)
+    assert (out == 0).all()
+    for gradient in torch.autograd.grad(out.sum() + out.pow(2).sum(), [q, k, v, bias]):
+        assert (gradient == 0).all()
+
+
+def test_log_sum_exp_is_float32_for_bfloat16():
+    q, k, v, _, _ = inputs(4, 5, torch.bfloat16)
+    out, lse = attention(q, k, v, return_lse=True)
+    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["none", "rope", "t5", "shaw", "tupe-r", "learned+t5"])
+def test_causal_hides_the_future(name):
+    encoding = build_encoding(name, width=24, heads=3, layers=1, max_positions=32, use="decoder")
+    initialise(encoding, seed=0, std=0.5)
+    order = encoding.prepare(Contiguous(9)).layer(0)
+    q, k, v = (torch.randn(2, 3, 9, 8) for _ in range(3))
+    mask = Visibility(Contiguous(9), Contiguous(9), causal=True)
+    before = attention(q, k, v, order, mask)
+    assert_close(before, attention(q, k, v, order, mask, backend="reference"))
+    k[:, :, 5:], v[:, :, 5:] = 100.0, 100.0
+    assert_close(attention(q, k, v, order, mask)[:, :, :5], before[:, :, :5], rtol=0, atol=0)
+
+
+def test_grouped_keys_serve_several_query_heads():
+    q, k, v = torch.randn(2, 6, 4, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    out = attention(q, k, v)
+    for h in range(6):
+        assert_close(
+            out[:, h : h + 1], attention(q[:, h : h + 1], k[:, h // 3 : h // 3 + 1], v[:, h // 3 : h // 3 + 1])
+        )
+
+
+def test_weights_are_those_that_mix_the_values():
+    q, k, v, bias, visible = inputs(6, 7, torch.float64)
+    plan = make_plan(Order(0.3, DenseBias(bias)), visible, backend="reference", dtype=q.dtype)
+    assert_close(attention_weights(q, k, plan) @ v, attention(q, k, v, plan))
+
+
+def test_dropout_drops_weights_and_keeps_their_mean():
+    q, k, v = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 4000, 4), torch.ones(1, 1, 4000, 4)
+    for backend in ("reference", "sdpa"):
+        torch.manual_seed(0)
+        out = attention(q, k, v, dropout=0.5, backend=backend)
+        assert 0.9 < out.mean() < 1.1
+        assert not (out == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ({"return_lse": False, "return_weights": False}, "sdpa"),
+        ({"return_lse": True, "return_weights": False}, "reference"),
+        ({"return_lse": False, "return_weights": True}, "reference"),
+        ({"return_lse": False, "return_weights": False, "forced": "reference"}, "reference"),
+        ({"return_lse": False, "return_weights": False, "forced": "sdpa"}, "sdpa"),
+    ],
+)
+def test_choice_of_backend(asked, chosen):
+    assert choose_backend(**asked) == chosen
+
+
+def test_plain_causal_attention_needs_no_mask():
+    mask = Visibility(Contiguous(5), Contiguous(5), causal=True)
+    plan = make_plan(Order(0.3), mask, backend="sdpa", dtype=torch.float32)
+    assert plan.is_causal
+    assert plan.mask_BHTS is None
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda q, k, v: attention(q[0], k, v), "q must be"),
+        (lambda q, k, v: attention(q, k[:, :, :2], v), "q must be"),
+        (lambda q, k, v: attention(q, k[:, :2], v[:, :2]), "dividing"),
+        (lambda q, k, v: attention(q, k, v, mask=torch.zeros(4, 5)), "boolean"),
+        (lambda q, k, v: attention(q, k, v, backend="flash"), "backend"),
+        (lambda q, k, v: attention(q, k, v, backend="sdpa", return_lse=True), "log-sum-exp"),
+        (
+            lambda q, k, v: attention(
+                q, k, v, make_plan(Order(1.0), None, backend="sdpa", dtype=q.dtype), backend="sdpa"
+            ),
+            "Plan",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, word):
+    with pytest.raises(ValueError, match=word):
+        call(*inputs(4, 5, torch.float32)[:3])
+
+
+def test_the_package_can_be_called_by_the_folder_s_name():
+    import wordorder
+
+    q, k, v, _, _ = inputs(4, 5, torch.float32)
+    assert_close(wordorder.attention(q, k, v), attention(q, k, v))

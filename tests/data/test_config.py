@@ -1,0 +1,66 @@
+"""Every wrong value of [data] and [tokenizer] is reported, all at once, with what would be right."""
+
+import pytest
+
+from wordorder.data import DataConfig, TokenizerConfig
+from wordorder.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("source", " ", "data.source must be a text"),
+        ("source", 3, "data.source must be a text"),
+        ("task", "translation", "data.task must be one of masked-lm, classification, got 'translation'"),
+        ("length", 7, "data.length must be a whole number of at least 8, got 7"),
+        ("length", "64", "data.length must be a whole number"),
+        ("length", True, "data.length must be a whole number"),
+        ("text_column", "", "data.text_column must be a text"),
+        ("label_column", None, "data.label_column must be a text"),
+        ("pair_column", "", "data.pair_column must be a text"),
+        ("pair_column", "b", "data.pair_column is only for task classification"),
+        ("validation_fraction", 0, "data.validation_fraction must be a number above 0 and below 0.5"),
+        ("test_fraction", 0.5, "data.test_fraction must be a number above 0 and below 0.5"),
+        ("mask_probability", float("nan"), "data.mask_probability must be a number above 0 and below 1"),
+        ("mask_probability", True, "data.mask_probability must be a number"),
+        ("packing", "tight", "data.packing must be one of full-sentences, contiguous, got 'tight'"),
+        ("packing", ["contiguous"], "data.packing must be one of"),
+        ("max_pieces", 0, "data.max_pieces must be a whole number of at least 1"),
+        ("seed", -1, "data.seed must be a whole number of at least 0"),
+        ("limit_documents", 2, "data.limit_documents must be a whole number of at least 3"),
+    ],
+)
+def test_a_wrong_data_value_is_named(field, value, expected):
+    with pytest.raises(BadInput) as caught:
+        DataConfig(**({"source": "sotu", "task": "masked-lm"} | {field: value}))
+    assert len(caught.value.faults) == 1
+    assert caught.value.faults[0].startswith(expected)
+
+
+def test_all_faults_are_reported_at_once():
+    with pytest.raises(BadInput) as caught:
+        DataConfig(source="", task="x", length=0, seed=1.5)
+    assert [fault.split()[0] for fault in caught.value.faults] == [
+        "data.source",
+        "data.task",
+        "data.length",
+        "data.seed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"kind": "sentencepiece"}, "tokenizer.kind must be one of wordpiece, bpe, byte, character, word, existing"),
+        ({"vocab_size": 15}, "tokenizer.vocab_size must be a whole number of at least 16"),
+        ({"kind": "bpe", "vocab_size": 260}, "tokenizer.vocab_size must be at least 261 for kind bpe"),
+        ({"lowercase": "yes"}, "tokenizer.lowercase must be true or false"),
+        ({"kind": "existing"}, "tokenizer.path is needed for kind existing"),
+        ({"path": "x"}, "tokenizer.path is only for kind existing"),
+    ],
+)
+def test_a_wrong_tokenizer_value_is_named(fields, expected):
+    with pytest.raises(BadInput) as caught:
+        TokenizerConfig(**fields)
+    assert len(caught.value.faults) == 1
+    assert caught.value.faults[0].startswith(expected)

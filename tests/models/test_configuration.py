@@ -1,0 +1,89 @@
+import pytest
+
+from wordorder.errors import BadInput
+from wordorder.models import (
+    NETWORK_TASKS,
+    WordOrderEncoderConfig,
+    build_config,
+    check_length,
+    config_fields,
+    model_class,
+)
+
+
+def test_fields_are_the_ecosystem_s():
+    contract = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size
+        max_position_embeddings hidden_act hidden_dropout_prob attention_probs_dropout_prob layer_norm_eps
+        initializer_range tie_word_embeddings pad_token_id encoding encoding_options norm norm_placement memory""".split()
+    assert set(contract) <= set(config_fields("encoder"))
+
+
+def test_round_trip_through_json(tmp_path):
+    config = build_config("encoder", encoding="learned+t5", encoding_options={"t5": {"buckets": 8}}, num_labels=3)
+    config.save_pretrained(tmp_path)
+    again = WordOrderEncoderConfig.from_pretrained(tmp_path)
+    assert again.encoding_options == {"t5": {"buckets": 8}}
+    assert again.num_labels == 3
+    assert again.to_dict() == config.to_dict() | {"transformers_version": again.transformers_version}
+
+
+def test_all_faults_are_reported_at_once():
+    with pytest.raises(BadInput) as error:
+        build_config(
+            "encoder",
+            vocab_siz=5,
+            hidden_size=33,
+            num_hidden_layers=2.5,
+            norm="batch",
+            encoding="tupe-q",
+            hidden_dropout_prob=1.5,
+        )
+    text = "\n".join(error.value.faults)
+    assert len(error.value.faults) == 6
+    for word in [
+        "did you mean 'vocab_size'",
+        "hidden_size must be a multiple",
+        "whole number, got 2.5",
+        "norm must be one of layer, rms",
+        "unknown encoding 'tupe-q'",
+        "[0, 1), got 1.5",
+    ]:
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"encoding": "t5", "encoding_options": {"size": 3}}, "no option 'size'"),
+        ({"encoding": "t5", "encoding_options": {"buckets": 7}}, "buckets must be even"),
+        ({"encoding": "rope", "hidden_size": 12, "num_attention_heads": 4}, "head_dim must be positive and even"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"hidden_size": 0}, "hidden_size must be positive"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps"),
+        ({"memory": "look-ahead"}, "memory must be one of none"),
+        ({"tie_word_embeddings": 1}, "true or false"),
+    ],
+)
+def test_each_fault_is_named(fields, word):
+    with pytest.raises(BadInput, match=word.replace("(", r"\(")):
+        build_config("encoder", **fields)
+
+
+def test_unknown_keys_raise_outside_recipes_too():
+    with pytest.raises(BadInput, match="did you mean 'hidden_size'"):
+        WordOrderEncoderConfig(hidden_sise=3)
+
+
+def test_length_beyond_a_table_names_the_limit_and_the_remedy():
+    with pytest.raises(BadInput, match="length 65.*max_position_embeddings=64; raise"):
+        check_length(build_config("encoder", encoding="tupe-a", max_position_embeddings=64), 65)
+    check_length(build_config("encoder", encoding="tupe-a", max_position_embeddings=64), 64)
+    check_length(build_config("encoder", encoding="rope", max_position_embeddings=64), 6500)
+
+
+def test_networks_and_tasks_are_listed():
+    assert {"masked-lm", "classification"} <= set(NETWORK_TASKS["encoder"])
+    with pytest.raises(BadInput, match="does: masked-lm"):
+        model_class("encoder", "translation")
+    with pytest.raises(BadInput, match="known: encoder"):
+        build_config("perceiver")

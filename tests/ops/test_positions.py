@@ -1,0 +1,61 @@
+import pytest
+import torch
+
+from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility, as_positions, shift_between
+from wordorder.ops.positions import distances_BTS
+from wordorder.ops.tables import check_within_table, rows
+
+
+def test_index_of_each_kind():
+    assert Contiguous(3).index_BT().tolist() == [[0, 1, 2]]
+    assert Contiguous(3, 5).index_BT().tolist() == [[5, 6, 7]]
+    assert Contiguous(3, torch.tensor([0, -2])).index_BT().tolist() == [[0, 1, 2], [-2, -1, 0]]
+    packed = Packed(torch.tensor([[0, 1, 0]]), torch.tensor([[0, 0, 1]]))
+    assert packed.length == 3
+    assert packed.index_BT().tolist() == [[0, 1, 0]]
+
+
+def test_shift_is_known_only_where_distance_depends_on_columns_alone():
+    offsets = torch.tensor([0, -2])
+    assert shift_between(Contiguous(3, 4), Contiguous(7, 0)) == -4
+    assert shift_between(Contiguous(3, offsets), Contiguous(3, offsets)) == 0
+    assert shift_between(Contiguous(3, offsets), Contiguous(3, offsets.clone())) is None
+    assert shift_between(Arbitrary(torch.zeros(1, 3).long()), Contiguous(3)) is None
+
+
+def test_distances_are_key_minus_query():
+    assert distances_BTS(Contiguous(2, 3), Contiguous(5)).tolist() == [[[-3, -2, -1, 0, 1], [-4, -3, -2, -1, 0]]]
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(3), torch.zeros(3, dtype=torch.bool), torch.zeros(2, 2, 2).long()])
+def test_positions_must_be_integers_with_one_or_two_axes(wrong):
+    with pytest.raises(ValueError, match="positions must be"):
+        as_positions(wrong)
+
+
+@pytest.mark.parametrize(
+    "positions", [Contiguous(9), Contiguous(1, 8), Arbitrary(torch.tensor([[8]])), Contiguous(3, torch.tensor([6]))]
+)
+def test_the_end_of_a_table_names_the_limit_and_the_remedy(positions):
+    with pytest.raises(ValueError, match="max_positions=8.*max_position_embeddings"):
+        check_within_table(positions, 8)
+
+
+def test_negative_positions_are_refused_unless_they_are_padding():
+    with pytest.raises(ValueError, match="negative"):
+        check_within_table(Arbitrary(torch.tensor([[-1, 0]])), 8)
+    table = torch.arange(8.0)[:, None]
+    assert rows(table, Contiguous(4, torch.tensor([-2, 0])), 8)[..., 0].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    assert rows(table, Contiguous(3, 5), 8)[..., 0].tolist() == [[5, 6, 7]]
+
+
+def test_visibility_is_the_product_of_its_conditions():
+    assert Visibility(Contiguous(4), Contiguous(4)).dense() is None
+    assert Visibility(Contiguous(4), Contiguous(4)).hides_nothing
+    packed = Packed(torch.tensor([[0, 1, 0, 1]]), torch.tensor([[0, 0, 1, 1]]))
+    valid = torch.tensor([[True, True, True, False]])
+    seen = Visibility(packed, packed, causal=True, valid_BS=valid).dense()
+    assert seen is not None
+    assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
+    assert Visibility(Contiguous(4), Contiguous(4), causal=True).is_plain_causal
+    assert not Visibility(packed, packed, causal=True).is_plain_causal
