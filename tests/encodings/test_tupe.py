@@ -138,7 +138,7 @@ def test_wrong_arguments_are_named(arguments, word):
 
 
 def test_cross_attention_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="cross-attention.*no common axis"):
+    with pytest.raises(ValueError, match=r"cross-attention.*no common axis"):
         build_encoding("tupe-r", width=8, heads=2, layers=1, max_positions=8, use="cross-attention")
     assert (
         build_encoding("tupe-r", width=8, heads=2, layers=1, max_positions=8, use="decoder").parts["tupe"].cls == "none"

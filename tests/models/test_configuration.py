@@ -14,7 +14,8 @@ from wordorder.models import (
 def test_fields_are_the_ecosystem_s():
     contract = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size
         max_position_embeddings hidden_act hidden_dropout_prob attention_probs_dropout_prob layer_norm_eps
-        initializer_range tie_word_embeddings pad_token_id encoding encoding_options norm norm_placement memory""".split()
+        initializer_range tie_word_embeddings pad_token_id encoding encoding_options norm norm_placement
+        memory""".split()
     assert set(contract) <= set(config_fields("encoder"))
 
 
@@ -75,7 +76,7 @@ def test_unknown_keys_raise_outside_recipes_too():
 
 
 def test_length_beyond_a_table_names_the_limit_and_the_remedy():
-    with pytest.raises(BadInput, match="length 65.*max_position_embeddings=64; raise"):
+    with pytest.raises(BadInput, match=r"length 65.*max_position_embeddings=64; raise"):
         check_length(build_config("encoder", encoding="tupe-a", max_position_embeddings=64), 65)
     check_length(build_config("encoder", encoding="tupe-a", max_position_embeddings=64), 64)
     check_length(build_config("encoder", encoding="rope", max_position_embeddings=64), 6500)

@@ -1,4 +1,4 @@
-"""The whole encoder with TUPE from the equations, one example at a time and without padding; shares no code with src."""
+"""The whole encoder with TUPE from the equations, one example at a time, unpadded; shares no code with src."""
 
 import math
 

@@ -37,7 +37,7 @@ def test_positions_must_be_integers_with_one_or_two_axes(wrong):
     "positions", [Contiguous(9), Contiguous(1, 8), Arbitrary(torch.tensor([[8]])), Contiguous(3, torch.tensor([6]))]
 )
 def test_the_end_of_a_table_names_the_limit_and_the_remedy(positions):
-    with pytest.raises(ValueError, match="max_positions=8.*max_position_embeddings"):
+    with pytest.raises(ValueError, match=r"max_positions=8.*max_position_embeddings"):
         check_within_table(positions, 8)
 
 

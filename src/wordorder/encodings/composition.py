@@ -3,7 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -122,6 +122,7 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
     if len(names) == 1 and names[0] not in given:
         given = {names[0]: given}
     faults: list[str] = []
+    values: Any
     for part, values in given.items():
         if part not in names:
             faults.append(f"encoding_options.{part}: not a part of encoding {name!r}; parts: {', '.join(names)}")
@@ -131,7 +132,7 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
             known = options_of(CATALOG[part])
             faults += [
                 f"encoding_options: {part} has no option {option!r}; known: {', '.join(known) or 'none'}"
-                for option in values
+                for option in cast("dict[str, Any]", values)
                 if option not in known
             ]
     if faults:
@@ -180,7 +181,7 @@ def build_encoding(
             raise BadInput(f"encoding {part!r} is not defined for {use}: {encoding.refused_in[use]}")
         takes = inspect.signature(encoding).parameters
         arguments = {key: value for key, value in {**sizes, **by_use}.items() if key in takes}
-        # Named after the file, not the variant: arms such as tupe-a and tupe-r then share the weights they have in common.
+        # Named after the file, not the variant: arms such as tupe-a and tupe-r then share what they have in common.
         family = encoding.__module__.rsplit(".", 1)[-1]
         if family in parts:
             raise BadInput(f"encoding {name!r} has two variants of {family}; take one of them")

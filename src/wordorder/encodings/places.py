@@ -86,7 +86,7 @@ class OnScores(Encoding, ABC):
 
 
 class OnDistance(OnScores):
-    """A term that depends on the signed distance alone, so that a Toeplitz matrix holds it where positions are contiguous."""
+    """A term that depends on signed distance alone: a Toeplitz matrix where positions are contiguous."""
 
     @abstractmethod
     def at_distance(self, distance: Tensor) -> Tensor:

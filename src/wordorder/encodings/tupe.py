@@ -1,6 +1,7 @@
 """Untied positional encoding (TUPE): words and positions are correlated apart, and [CLS] is freed from its place."""
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +58,7 @@ class TUPE(OnScores):
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
     bounded = True
-    refused_in = {
+    refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": "TUPE correlates positions of one sequence with themselves; positions of a source and a"
         " target have no common axis (the paper defines it for self-attention only)"
     }
@@ -268,5 +269,5 @@ class TUPERelative(TUPE):
 
 def _join(*parts: Tensor) -> Tensor:
     """Concatenate along the last axis, after broadcasting the others."""
-    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-    return torch.cat([part.expand(*shape, -1) for part in parts], dim=-1)
+    rows, heads, tokens, _ = (max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True))
+    return torch.cat([part.expand(rows, heads, tokens, -1) for part in parts], dim=-1)

@@ -44,7 +44,7 @@ def cost(
     with FlopCounterMode(display=False) as forward, kept:
         logits = _logits(model(input_ids=token_ids))
     with FlopCounterMode(display=False) as backward:
-        logits.sum().backward()
+        torch.autograd.backward(logits.sum())
     forward_flops, backward_flops = forward.get_total_flops(), backward.get_total_flops()
     if task == "masked-lm" and getattr(config, "sparse_prediction", False):
         head = _head_flops(model, batch_size, length)
@@ -85,7 +85,7 @@ def _encoding_parameters(model: nn.Module) -> dict[str, int]:
 def _head_flops(model: PreTrainedModel, batch_size: int, length: int) -> int:
     hidden = torch.zeros(batch_size, length, model.config.hidden_size, device="meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.head(hidden)
+        model.get_submodule("head")(hidden)
     return counter.get_total_flops()
 
 
@@ -98,14 +98,18 @@ class _KeptBytes(torch.autograd.graph.saved_tensors_hooks):
 
     def __init__(self, model: nn.Module) -> None:
         self.total = 0
-        self._seen = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self._seen = {_identity(parameter) for parameter in model.parameters()}
         self._alive: list[Tensor] = []
         super().__init__(self._pack, lambda kept: kept)
 
     def _pack(self, kept: Tensor) -> Tensor:
-        storage = kept.untyped_storage()
-        if storage._cdata not in self._seen:
-            self._seen.add(storage._cdata)
+        if _identity(kept) not in self._seen:
+            self._seen.add(_identity(kept))
             self._alive.append(kept)  # so that the storage's address is not used again
-            self.total += storage.nbytes()
+            self.total += kept.untyped_storage().nbytes()
         return kept
+
+
+def _identity(tensor: Tensor) -> int:
+    """Tells storages apart; meta tensors have no data pointer."""
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]

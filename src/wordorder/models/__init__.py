@@ -1,5 +1,8 @@
 """Hugging Face models; importing this folder registers them with transformers' Auto classes."""
 
+# transformers' registration functions are typed in part only
+# pyright: reportUnknownMemberType=false
+
 from transformers import (
     AutoConfig,
     AutoModel,

@@ -1,4 +1,4 @@
-"""The Hugging Face configuration of wordorder's networks: the ecosystem's field names, and errors for everything else."""
+"""The Hugging Face configuration of wordorder's networks: the ecosystem's field names, errors for all else."""
 
 import dataclasses
 import difflib
@@ -103,7 +103,7 @@ class WordOrderEncoderConfig(PreTrainedConfig):
             from wordorder import __version__
 
             self.wordorder_version = __version__
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def faults(self) -> list[str]:
         """Everything that is wrong with the sizes and the encoding, one line each."""

@@ -1,5 +1,8 @@
 """The encoder as Hugging Face models: the base model and its heads."""
 
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from typing import Any, cast
 
 import torch
@@ -38,6 +41,10 @@ class WordOrderEncoderPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         initialise_module(module, std=self.config.initializer_range)
+
+    def loss_of(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Transformers' loss for this head, chosen by the class's name; its declared type is a union of all losses."""
+        return cast("Any", self).loss_function(*args, **kwargs)
 
 
 class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
@@ -204,7 +211,7 @@ class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
         logits = self.head(hidden)
         loss = None
         if labels is not None:
-            loss = self.loss_function(
+            loss = self.loss_of(
                 logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
             )
         return WordOrderMaskedLMOutput(
@@ -260,7 +267,7 @@ class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel)
         logits = self.classifier(self.dropout(torch.tanh(self.dense(first_BC))))
         loss = None
         if labels is not None:
-            loss = self.loss_function(
+            loss = self.loss_of(
                 labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
             )
         return WordOrderSequenceClassifierOutput(
@@ -314,7 +321,7 @@ class WordOrderEncoderForTokenClassification(WordOrderEncoderPreTrainedModel):
         logits = self.classifier(self.dropout(output.last_hidden_state))
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+            loss = self.loss_of(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
         return WordOrderTokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
         )
@@ -362,7 +369,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(start_BT, end_BT, start_positions, end_positions)
+            loss = self.loss_of(start_BT, end_BT, start_positions, end_positions)
         return WordOrderQuestionAnsweringOutput(
             loss=loss,
             start_logits=start_BT,

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils import checkpoint
 
 from wordorder.attention import Plan, choose_backend, make_plan
 from wordorder.encodings import build_encoding
@@ -245,7 +245,8 @@ class Encoder(nn.Module):
                 attentions.append(layer.attention_weights(x_BTC, plan.layer(index)))
             if self.gradient_checkpointing and self.training:
                 # Re-entrant checkpointing would walk the shared bias's graph once per layer and fail.
-                x_BTC = checkpoint(layer, x_BTC, plan.layer(index), use_reentrant=False)
+                checkpointed = cast("Any", checkpoint).checkpoint
+                x_BTC = checkpointed(layer, x_BTC, plan.layer(index), use_reentrant=False)
             else:
                 x_BTC = layer(x_BTC, plan.layer(index))
         hidden = self.final_norm(x_BTC)

@@ -1,7 +1,8 @@
 """Initial weights: one rule for every network, and a way to draw them from a seed and a parameter's name."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -
             weight whose name and shape they have in common, whatever else differs; None = torch's global generator.
         std: standard deviation of matrices and tables.
     """
-    for prefix, module in root.named_modules():
+    for prefix, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
         generator_for = None if seed is None else _named_generators(seed, prefix)
         initialise_module(module, std=std, generator_for=generator_for)
 

@@ -96,10 +96,11 @@ class ToeplitzBias(Bias):
 
     def dense(self) -> Tensor:
         """Every diagonal filled with its number, (1, H, T, S)."""
-        # index_select on one flat index: half the time of strided windows at N = 512, and shapes stay symbolic in export
+        # index_select on one flat index: half the time of strided windows at N = 512; shapes stay symbolic in export
         queries, keys, device = self.queries, self.keys, self.table_HW.device
         column_TS = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] + queries - 1
-        return self.table_HW.index_select(-1, column_TS.flatten()).unflatten(-1, (queries, keys))[None]
+        flat_HX = self.table_HW.index_select(-1, column_TS.flatten())
+        return flat_HX.view(1, -1, queries, keys)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
