@@ -1,0 +1,61 @@
+# Every target makes .venv when it is missing or out of date; nothing outside the repository is changed.
+PYTHON ?= python3
+# Extra pip options for installing torch only, for example an index of CPU-only or CUDA builds.
+TORCH_PIP_ARGS ?=
+# Test processes; each uses one thread.
+WORKERS ?= 2
+
+CONSTRAINTS := requirements/constraints.txt
+READY := .venv/.installed
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lint types docs bench wheel-test clean distclean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
+
+# torch goes first, so that TORCH_PIP_ARGS and the constraints choose its build and nothing later replaces it.
+$(READY): pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "wordorder needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true); try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(TORCH_PIP_ARGS) torch
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) hatchling
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## compare the encodings on real text, then open runs/demo/report.html
+	$(BIN)/wordorder compare recipes/demo.toml
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+check: lint types test wheel-test docs  ## everything that the continuous integration runs
+
+format: $(READY)  ## rewrite the code in the house format
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lint: $(READY)  ## ruff: format and rules
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: $(READY)  ## pyright, strict on src
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+wheel-test: $(READY)  ## build the wheel and use it beside torch alone
+	$(BIN)/python .ci/wheel_test.py
+
+docs: $(READY)  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
+
+bench: $(READY)  ## speed of every encoding against plain attention, in one interleaved run
+	$(BIN)/python benchmarks/encodings.py
+
+clean:  ## remove what was built, keep .venv and runs
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv too
+	rm -rf .venv

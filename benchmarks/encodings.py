@@ -1,0 +1,108 @@
+"""What each encoding costs: one training step of the same encoder, as a ratio to plain attention without positions.
+
+All encodings are timed in turn, round after round, in one process, so that whatever else the machine does meets all of
+them alike; the ratio of medians is reported. The limit, 1.00, is the encoding `none`: the same stack on torch's own
+scaled_dot_product_attention with no bias and no mask.
+
+    python benchmarks/encodings.py
+    python benchmarks/encodings.py --length 512 --rounds 20 --json benchmarks/encodings.json
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+import wordorder
+from wordorder.encodings import CATALOG
+
+VOCABULARY = 1000
+LIMIT = "none"
+
+
+def build(encoding: str, arguments: argparse.Namespace) -> wordorder.Encoder:
+    """Build an encoder of the sizes asked for."""
+    torch.manual_seed(0)
+    return wordorder.Encoder(
+        VOCABULARY,
+        width=arguments.width,
+        layers=arguments.layers,
+        heads=arguments.heads,
+        max_positions=arguments.length,
+        encoding=encoding,
+    ).to(arguments.device)
+
+
+def seconds_of_a_step(encoder: wordorder.Encoder, tokens: torch.Tensor) -> float:
+    """Time one forward and backward pass."""
+    encoder.zero_grad(set_to_none=True)
+    wait(tokens.device)
+    started = time.perf_counter()
+    encoder(tokens).hidden.sum().backward()
+    wait(tokens.device)
+    return time.perf_counter() - started
+
+
+def wait(device: torch.device) -> None:
+    """Let an accelerator finish what it was given; a CPU already has."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Time every encoding, interleaved, after two rounds of warming up."""
+    encoders = {name: build(name, arguments) for name in arguments.encodings}
+    shape = (arguments.batch, arguments.length)
+    tokens = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(0)).to(arguments.device)
+    times: dict[str, list[float]] = {name: [] for name in encoders}
+    for turn in range(arguments.rounds + 2):
+        for name, encoder in encoders.items():
+            seconds = seconds_of_a_step(encoder, tokens)
+            if turn >= 2:
+                times[name].append(seconds)
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    return {
+        name: {
+            "ratio": medians[name] / medians[LIMIT],
+            "milliseconds": 1e3 * medians[name],
+            "tokens_per_second": tokens.numel() / medians[name],
+            "parameters": sum(parameter.numel() for parameter in encoders[name].parameters()),
+        }
+        for name in encoders
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("length", 128), ("batch", 8), ("width", 256), ("layers", 4), ("heads", 4), ("rounds", 10)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--encodings", nargs="+", default=[*CATALOG, "learned+t5"], help="none is always among them")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path, help="also write the numbers and the machine to this file")
+    arguments = parser.parse_args()
+    arguments.encodings = list(dict.fromkeys([LIMIT, *arguments.encodings]))
+    return arguments
+
+
+def main() -> None:
+    """Print the table, and write the file that was asked for."""
+    arguments = parse()
+    rows = measure(arguments)
+    print(f"{'encoding':14} {'ratio':>6} {'ms a step':>10} {'tokens/s':>10} {'parameters':>11}")
+    for name, row in rows.items():
+        numbers = f"{row['ratio']:6.2f} {row['milliseconds']:10.1f} {row['tokens_per_second']:10,.0f}"
+        print(f"{name:14} {numbers} {row['parameters']:11,}")
+    if arguments.json:
+        settings = {key: value for key, value in vars(arguments).items() if key != "json"}
+        machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+        document = {"limit": LIMIT, "settings": settings, "machine": machine, "rows": rows}
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

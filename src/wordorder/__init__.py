@@ -1,0 +1,52 @@
+"""Word order and memory for Transformers.
+
+Every name below loads on first use (PEP 562), so that `import wordorder` is instant, the plain-torch names load torch
+alone, and `wordorder.models` is the only door through which transformers comes in.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wordorder.attention import attention as attention
+    from wordorder.encodings import CATALOG as CATALOG
+    from wordorder.encodings import TUPE as TUPE
+    from wordorder.errors import BadInput as BadInput
+    from wordorder.errors import MissingExtra as MissingExtra
+    from wordorder.errors import RunFailed as RunFailed
+    from wordorder.errors import Stopped as Stopped
+    from wordorder.errors import WordOrderError as WordOrderError
+    from wordorder.networks import Encoder as Encoder
+
+__version__ = "0.1.0"
+
+EXPORTS: dict[str, str] = {
+    "BadInput": "wordorder.errors",
+    "CATALOG": "wordorder.encodings",
+    "Encoder": "wordorder.networks",
+    "MissingExtra": "wordorder.errors",
+    "RunFailed": "wordorder.errors",
+    "Stopped": "wordorder.errors",
+    "TUPE": "wordorder.encodings",
+    "WordOrderError": "wordorder.errors",
+    # Once its folder is loaded, `wordorder.attention` is that folder; it is callable and calls the function in it.
+    "attention": "wordorder.attention",
+}
+"""The public name -> the module that defines it."""
+
+FOLDERS: tuple[str, ...] = (
+    "comparison", "data", "encodings", "errors", "inspection", "models", "networks", "ops", "training",
+)  # fmt: skip
+"""Submodules that load on first use as attributes: `wordorder.models` needs no import line of its own."""
+
+
+def __getattr__(name: str) -> object:
+    if name in EXPORTS:
+        return getattr(import_module(EXPORTS[name]), name)
+    if name in FOLDERS:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__dir__())}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*EXPORTS, *FOLDERS, "__version__"})

@@ -1,0 +1,5 @@
+"""`python -m wordorder` is the command `wordorder`."""
+
+from wordorder.cli.main import main
+
+main()

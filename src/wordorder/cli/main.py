@@ -1,0 +1,18 @@
+"""The console script: says in one line what to install where the command line's own dependencies are missing."""
+
+import sys
+from importlib import import_module
+
+
+def main() -> None:
+    """Run the command line; the process ends with the exit code that `faults.py` lists."""
+    for package in ("typer", "rich"):
+        try:
+            import_module(package)
+        except ImportError:
+            # typer is what parses and reports, so this one fault is reported by hand.
+            print(f"wordorder: {package} is not installed; run: pip install 'wordorder[train]'", file=sys.stderr)
+            sys.exit(2)
+    from wordorder.cli.app import app
+
+    app()

@@ -1,0 +1,50 @@
+"""What a command prints: JSON for machines on stdout and nothing else there, or a table for people."""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document; numbers that JSON has no name for become null, so that every reader takes it."""
+    print(json.dumps(without_nan(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
+
+
+# The values come from JSON-like results of other folders, whose element types are theirs to know.
+def without_nan(value: Any) -> Any:
+    """Copy a JSON-like value with NaN and infinities replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): without_nan(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, (list, tuple)):
+        return [without_nan(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:
+    """Print a table.
+
+    Args:
+        title: the line above it.
+        columns: the headings.
+        rows: one sequence of cells a row; integers get thousands separators.
+        numbers: align every column but the first to the right.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text, not str: what users wrote may hold brackets, such as [mask], which rich would take for its own markup.
+    table = Table(box=box.SIMPLE_HEAD)
+    for index, column in enumerate(columns):
+        table.add_column(Text(column), justify="right" if numbers and index else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
+    # A pipe or a file has no width of its own; rich would fold the cells into 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(Text(title, style="bold"))
+    console.print(table)

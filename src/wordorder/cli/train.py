@@ -1,0 +1,50 @@
+"""`wordorder train RECIPE`: one run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wordorder.cli.output import print_json, print_table
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
+]
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON; no progress.")] = False,
+) -> None:
+    """Train one model and leave it, with its metrics, in the run folder.
+
+    Example: **wordorder train recipes/demo.toml --set training.max_steps=200 --set model.encoding=rope**
+    """
+    from wordorder.training import read_recipe
+
+    resolved = read_recipe(recipe, overrides or ())
+    if dry_run:
+        print_json(resolved.to_dict()) if json else print(resolved.to_toml())
+        return
+    from wordorder.training import run
+
+    result = run(resolved, resume=resume, progress=not json)
+    if json:
+        print_json({"model": str(result.model_dir), **result.metrics})
+        return
+    print_table(f"Model in {result.model_dir}", ("metric", "value"), metric_rows(result.metrics), numbers=True)
+
+
+def metric_rows(metrics: dict[str, object]) -> list[tuple[str, object]]:
+    """Flatten metrics by split into rows."""
+    rows: list[tuple[str, object]] = []
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            rows += [(f"{name} {inner}", cell) for inner, cell in metric_rows(value)]  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            rows.append((name, f"{value:.5g}" if isinstance(value, float) else value))
+    return rows

@@ -1,0 +1,194 @@
+"""Run a comparison: every arm with every seed, resumable, on the same batches."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from wordorder.comparison.arms import RATE, Arm, resolve_arms
+from wordorder.comparison.pipeline import Pipeline
+from wordorder.comparison.progress import Display
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report import write_report
+from wordorder.comparison.results import Record, write_results
+from wordorder.comparison.runs import Run, check_folders
+from wordorder.comparison.workers import InThisProcess, InWorkers
+from wordorder.errors import BadInput, RunFailed, Stopped
+
+if TYPE_CHECKING:
+    from wordorder.training import CompareConfig, Recipe
+
+
+def compare(
+    recipe: Recipe, *, output_dir: Path | None = None, progress: bool = True, pipeline: Pipeline | None = None
+) -> Path:
+    """Train every arm of a recipe with every seed, and write results.json, table.md and report.html.
+
+    Every arm sees the same data in the same order with the same masks (a pure function of the seed), and differs from
+    the others by its overrides only. With ``compare.tune`` every arm first tries the same learning rates with one seed,
+    and takes the one with the best validation loss. Finished runs are not trained again; an unfinished one goes on
+    from its newest checkpoint. The results file is rewritten after every run.
+
+    Args:
+        recipe: a recipe with a [compare] section.
+        output_dir: where the runs and results go; training.output_dir, or else runs/<name of the recipe>, by default.
+        progress: show a live display on standard error (lines where that is not a terminal).
+        pipeline: what to call for data, training, cost and maps; the package's own by default.
+
+    Returns:
+        The path of results.json.
+
+    Raises:
+        BadInput: arms that would see different batches, or a run folder of a different recipe; nothing is started.
+        RunFailed: at least one run failed; the others were finished and the results file says which and why.
+        Stopped: a signal asked to stop; finished runs and the state of unfinished ones are saved.
+    """
+    arms, tools = resolve_arms(recipe), pipeline or Pipeline()
+    config = recipe.compare
+    assert config is not None  # resolve_arms refused it
+    folder = Path(output_dir or recipe.output_dir)
+    with stopped_by_signals():
+        statistics = tools.prepare(recipe, config.seeds[0]).statistics
+        trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
+        # the rate of a run that counts may still be chosen, so it is compared after the tuning only
+        skip = frozenset({"learning_rate"}) if config.tune else frozenset[str]()
+        planned = _runs(arms, config, folder, {})
+        check_folders(trials, statistics)
+        check_folders(planned, statistics, skip=skip)
+        _check_writable(folder)
+        record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=trials)
+        team = InThisProcess(tools, statistics) if config.workers == 1 else None
+        team = team or InWorkers(tools, statistics, count=min(config.workers, len(planned)))
+        try:
+            with Display([*trials, *planned], show=progress) as display:
+                _work(trials, record, team, display)
+                rates = _best_rates(record)
+                record.runs = _runs(arms, config, folder, rates)
+                _give_up_untrainable(record, rates)
+                check_folders(record.runs, statistics)
+                _work(record.runs, record, team, display)
+        finally:
+            team.close()
+        return _conclude(record)
+
+
+def _trials(arm: Arm, config: CompareConfig, folder: Path) -> list[Run]:
+    return [
+        Run(
+            arm=arm.name,
+            seed=config.tune_seed,
+            recipe=arm.recipe.with_overrides({RATE: rate}),
+            folder=folder / arm.name / f"tune-{rate:g}",
+            trial=rate,
+        )
+        for rate in config.tune
+    ]
+
+
+def _runs(arms: Sequence[Arm], config: CompareConfig, folder: Path, rates: dict[str, float]) -> list[Run]:
+    # seeds outside, arms inside: a comparison that is stopped early has compared all arms on the first seeds
+    return [
+        Run(
+            arm=arm.name,
+            seed=seed,
+            recipe=arm.recipe.with_overrides({RATE: rates[arm.name]}) if arm.name in rates else arm.recipe,
+            folder=folder / arm.name / f"seed-{seed}",
+        )
+        for seed in config.seeds
+        for arm in arms
+    ]
+
+
+def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, display: Display) -> None:
+    """Train the unfinished runs, and write the results after each."""
+    open_runs = [run for run in runs if not run.finished() and run.folder not in record.failed]
+    for run, outcome in team.work(open_runs, display.start):
+        if outcome.status == "failed":
+            record.failed[run.folder] = outcome.reason
+        display.finish(run, outcome, _headline(run, record) if outcome.status == "finished" else "")
+        _save(record)
+
+
+def _headline(run: Run, record: Record) -> str:
+    metrics = run.metrics()
+    if run.trial is not None:
+        return f"validation loss {metrics['validation']['loss']:.4f}"
+    quality = quality_of({"task": record.recipe.data.task})
+    return f"{quality.name} {metrics['test'].get(quality.metric, math.nan):.4g}"
+
+
+def _best_rates(record: Record) -> dict[str, float]:
+    """Return each arm's learning rate with the lowest validation loss; the smaller one of equals."""
+    rates: dict[str, float] = {}
+    for arm in {run.arm for run in record.trials}:
+        tried = [run for run in record.trials if run.arm == arm and run.trial is not None]
+        losses = {run.trial: run.validation_loss() for run in tried if run.finished()}
+        learned = {rate: loss for rate, loss in losses.items() if rate is not None and math.isfinite(loss)}
+        if learned:
+            rates[arm] = min(sorted(learned), key=learned.__getitem__)
+    return rates
+
+
+def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
+    """Record the runs of arms that no rate could train as failed; one rate that diverges is an answer instead."""
+    tried = {run.arm: record.failed.get(run.folder, "the loss is not a number") for run in record.trials}
+    for run in record.runs:
+        if run.arm in tried and run.arm not in rates:
+            record.failed[run.folder] = f"no learning rate of compare.tune could be trained: {tried[run.arm]}"
+
+
+def _conclude(record: Record) -> Path:
+    results = _save(record)
+    from wordorder.comparison.figures import write_figures
+
+    write_figures(results, record.folder / "figures")
+    lost = [failure for failure in results["failed"] if failure["stage"] == "seeds"]
+    if lost:
+        lines = [f"{failure['arm']}, seed {failure['seed']}: {failure['reason']}" for failure in lost]
+        raise RunFailed(
+            "\n".join([f"{len(lost)} of {len(record.runs)} runs failed; the others are in {record.folder}", *lines])
+        )
+    return record.folder / "results.json"
+
+
+def _save(record: Record) -> dict[str, Any]:
+    results = record.as_results()
+    try:
+        write_results(results, record.folder / "results.json")
+        write_report(results, record.folder)
+    except OSError as error:
+        raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error
+    return results
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make the folder {folder}: {error.strerror or error}") from error
+
+
+@contextmanager
+def stopped_by_signals() -> Generator[None]:
+    """Raise `Stopped` once at SIGINT or SIGTERM; later ones are ignored while the state is being saved."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for other in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(other, signal.SIG_IGN)
+        raise Stopped(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

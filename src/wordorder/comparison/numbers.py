@@ -1,0 +1,35 @@
+"""Numbers as a reader wants them: as many digits as their spread allows."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+
+MISSING = "–"
+
+
+def significant(value: float | None, digits: int = 4) -> str:
+    """Return ``value`` with a number of significant digits, without exponents and with separated thousands."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    places = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{places}f}"
+
+
+def with_spread(entry: Mapping[str, Any] | None, digits: int = 4) -> str:
+    """Return ``mean ± std`` of a summary entry, at most to the second digit of std; below three seeds the mean."""
+    if entry is None or entry["mean"] is None:
+        return MISSING
+    mean, std = float(entry["mean"]), entry["std"]
+    if std is None or int(entry["n"]) < SEEDS_FOR_A_SPREAD:
+        return significant(mean, digits)
+    # no more significant digits of the mean than asked for: a spread of almost zero would show many
+    most = max(0, digits - 1 - math.floor(math.log10(abs(mean)))) if mean else digits
+    places = most if std == 0 else min(most, max(0, 1 - math.floor(math.log10(std))))
+    return f"{mean:,.{places}f} ± {std:,.{places}f}"
+
+
+def grouped(value: float | None) -> str:
+    """Return a count with separated thousands."""
+    return MISSING if value is None else f"{value:,.0f}"

@@ -1,0 +1,82 @@
+"""The functions of lower floors that a comparison calls, in one place so that tests can put stand-ins there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.training import Recipe
+
+LARGEST_MAP = 64
+"""Positions shown of a position-correlation map; more would make a report of many megabytes that shows no more."""
+
+
+def prepare(recipe: Recipe, seed: int) -> Any:
+    """Return the prepared data of a recipe for the batches of one seed."""
+    return _prepared(recipe.data, recipe.tokenizer, seed)
+
+
+@lru_cache(maxsize=2)
+def _prepared(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> Any:
+    # Kept because arms of one seed follow each other and share it; keyed by everything that it depends on.
+    from wordorder.data import prepare as prepare_data
+
+    return prepare_data(data, tokenizer, seed=seed)
+
+
+def train(recipe: Recipe, folder: Path, seed: int) -> None:
+    """Train one run, going on from its newest checkpoint if there is one; its files in the folder are the result."""
+    from wordorder.training import run
+
+    run(recipe, output_dir=folder, resume=True, progress=False, prepared=prepare(recipe, seed), seed=seed)
+
+
+def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
+    """Return parameters and FLOPs of a trained model, by `wordorder.inspection.cost`."""
+    from wordorder.inspection import cost as cost_of
+    from wordorder.models import model_class
+
+    # transformers leaves the types of its class attributes open
+    kind: Any = model_class(recipe.network, recipe.data.task).config_class
+    config, share = kind.from_pretrained(model_dir), recipe.data.mask_probability
+    return cost_of(config, recipe.data.task, length=length_of(recipe), labelled_share=share)
+
+
+def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
+    """Return the position-correlation maps of a trained model as nested lists (H, N, N); {} where it has none."""
+    import torch
+
+    from wordorder.inspection import position_correlation
+    from wordorder.models import model_class
+    from wordorder.training.quiet import quiet_libraries
+
+    kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open
+    with quiet_libraries(), torch.no_grad():
+        model = kind.from_pretrained(model_dir).eval()
+        maps = position_correlation(model, min(length_of(recipe), LARGEST_MAP))
+    return {part: _rounded(cast("Any", values.double()).tolist()) for part, values in maps.items()}
+
+
+def length_of(recipe: Recipe) -> int:
+    """Return the tokens per example."""
+    assert recipe.data.length is not None  # reading a recipe fills it in
+    return recipe.data.length
+
+
+def _rounded(value: Any) -> Any:
+    return [_rounded(inner) for inner in value] if isinstance(value, list) else round(value, 3)  # pyright: ignore[reportUnknownVariableType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What a comparison calls; each a module-level function, because worker processes import it by name."""
+
+    prepare: Callable[[Recipe, int], Any] = prepare
+    train: Callable[[Recipe, Path, int], None] = train
+    cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
+    correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation

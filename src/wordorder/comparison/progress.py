@@ -1,0 +1,110 @@
+"""What a person sees while a comparison works: one live display in a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from wordorder.comparison.runs import Run
+from wordorder.comparison.workers import Outcome
+
+
+class Display:
+    """Runs done of all, the runs at work with their steps, and the time left.
+
+    The steps of a run are read from its curve.jsonl, so that trainings in other processes need no channel to here.
+
+    Args:
+        runs: every planned training, the finished ones included.
+        show: nothing at all is printed when False.
+        console: where to write; standard error by default, so that standard output stays for results.
+    """
+
+    def __init__(self, runs: Iterable[Run], *, show: bool = True, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.left = {run.folder: run for run in runs}
+        self.total = len(self.left)
+        self.current: dict[str, Run] = {}
+        self.started = time.monotonic()
+        self.show = show
+        for run in list(self.left.values()):
+            if run.finished():
+                del self.left[run.folder]
+        # what was done before this session says nothing about this session's speed
+        self.done_before = self._done()
+        live = show and self.console.is_terminal
+        self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2) if live else None
+
+    def __enter__(self) -> Self:
+        if self.live is not None:
+            self.live.start()
+        elif self.show and self.total > len(self.left):
+            self._line(f"{self.total - len(self.left)} of {self.total} runs were finished before")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def start(self, run: Run) -> None:
+        """Say that a run is at work now."""
+        self.current[str(run.folder)] = run
+        if self.live is None and self.show:
+            self._line(f"[{self.total - len(self.left) + len(self.current)}/{self.total}] {run.label} ...")
+
+    def finish(self, run: Run, outcome: Outcome, result: str) -> None:
+        """Say how a run ended; ``result`` is its headline number in words."""
+        self.current.pop(str(run.folder), None)
+        self.left.pop(run.folder, None)
+        if not self.show:
+            return
+        text = result if outcome.status == "finished" else f"FAILED: {outcome.reason}"
+        self._line(f"{run.label}: {text} ({duration(outcome.seconds)}{self._time_left()})")
+
+    def render(self) -> Table:
+        """Draw the display."""
+        table = Table.grid(padding=(0, 1))
+        done = self._done()
+        head = f"{self.total - len(self.left)} of {self.total} runs{self._time_left()}"
+        table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
+        for run in list(self.current.values()):
+            table.add_row(Text(run.label), ProgressBar(1, fraction(run), width=30), f"{fraction(run):.0%}")
+        return table
+
+    def _done(self) -> float:
+        return self.total - len(self.left) + sum(fraction(run) for run in list(self.left.values()))
+
+    def _time_left(self) -> str:
+        done, elapsed = self._done(), time.monotonic() - self.started
+        here = done - self.done_before
+        if here < 0.1 or done >= self.total:
+            return ""
+        return f"; about {duration(elapsed / here * (self.total - done))} left"
+
+    def _line(self, text: str) -> None:
+        # escape: an arm may be called [bold]
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def fraction(run: Run) -> float:
+    """Return how much of a run's steps is done, 0 to 1; 0 where its number of steps is not known beforehand."""
+    steps = run.recipe.training.get("max_steps") or 0
+    curve = run.curve() if steps > 0 else []
+    return min(1.0, float(curve[-1].get("step", 0)) / steps) if curve else 0.0
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as a person says it: ``42 s``, ``5 min``, ``2 h 10 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,275 @@
+"""The report: one HTML file that needs nothing else, made from the results file alone.
+
+The figures are drawn by our own few hundred lines of script rather than by plotly: its wheel ships the
+full bundle only (4.8 MB per report, against some 40 kB here), and its charts have no keyboard read-out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from wordorder.comparison.curves import curve_label, learning_curves
+from wordorder.comparison.numbers import MISSING, grouped, significant
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+from wordorder.comparison.table import caption, columns, encoding_parameters, lines, markdown_table
+from wordorder.comparison.verdict import verdict
+from wordorder.errors import MissingExtra
+from wordorder.training.durable import write_text
+from wordorder.training.toml_text import to_toml
+
+COLOURS = 8
+"""Colours of the page's palette; the ninth arm has the first colour again, with another dash."""
+
+SCRIPTS = ("core.js", "table.js", "curves.js", "scatter.js", "maps.js")
+
+
+def write_report(results: Mapping[str, Any], folder: Path) -> None:
+    """Write table.md and report.html into a folder.
+
+    Args:
+        results: the content of a results.json; nothing else is read.
+        folder: where the two files go.
+    Raises:
+        MissingExtra: jinja2 is not installed.
+        OSError: the folder cannot be written.
+    """
+    write_text(folder / "table.md", markdown_table(results))
+    write_text(folder / "report.html", report_page(results))
+
+
+def report_page(results: Mapping[str, Any]) -> str:
+    """Return the HTML of the report."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        raise MissingExtra("jinja2", "train") from error
+    page = files("wordorder.comparison") / "page"
+    read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", *SCRIPTS)}
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return template.from_string(read["page.html.j2"]).render(
+        style=read["page.css"],
+        script="\n".join(read[name] for name in SCRIPTS),
+        results_json=json_in_html(results),
+        view_json=json_in_html(_view(results)),
+        csv_link="data:text/csv;charset=utf-8," + quote(rows_as_csv(results)),
+        **_content(results),
+    )
+
+
+def json_in_html(value: object) -> str:
+    """Return JSON that is safe between script tags: no ``<``, so no ``</script>``, and no line separators."""
+    # ensure_ascii already turns U+2028 and U+2029 into escapes
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def rows_as_csv(results: Mapping[str, Any]) -> str:
+    """Return the rows (one per arm and seed, without curves) as CSV."""
+    names = list(dict.fromkeys(name for row in results["rows"] for name in row if name != "curve"))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in results["rows"])
+    return text.getvalue()
+
+
+def _inert(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
+
+
+def _view(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the scripts draw."""
+    quality = quality_of(results)
+    style = _styles(results)
+    return {
+        "arms": [{"name": arm["name"], **style[arm["name"]]} for arm in results["arms"]],
+        "curves": learning_curves(results),
+        "curve_label": curve_label(results),
+        "log_curves": quality.metric == "perplexity",
+        "quality": {"title": columns(results)[0].title, "higher_is_better": quality.higher_is_better},
+        "points": [
+            {
+                "arm": entry["arm"],
+                "quality": entry[quality.metric]["mean"],
+                "std": entry[quality.metric]["std"] if entry[quality.metric]["n"] >= SEEDS_FOR_A_SPREAD else None,
+                **{column.key: column.value(entry, arm) for column in columns(results)[1:6]},
+            }
+            for entry, arm in lines(results)
+            if quality.metric in entry
+        ],
+        "correlations": results["correlations"],
+    }
+
+
+def _styles(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    return {
+        arm["name"]: {"colour": index % COLOURS, "dash": index // COLOURS % 3}
+        for index, arm in enumerate(results["arms"])
+    }
+
+
+def _content(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands in the page as text, also where scripts are turned off."""
+    shown, style, judged = columns(results), _styles(results), verdict(results)
+    intervals, log_strip = _intervals(results)
+    return {
+        "name": results["name"],
+        "task": results["task"],
+        "verdict": judged,
+        "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
+        "log_strip": log_strip,
+        "caption": caption(results),
+        "columns": shown,
+        "rows": [
+            {
+                "arm": entry["arm"],
+                **style[entry["arm"]],
+                "cells": [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
+                "interval": interval,
+            }
+            for (entry, arm), interval in zip(lines(results), intervals, strict=True)
+        ],
+        "failed": results["failed"],
+        "facts": _facts(results),
+        "tuning": _tuning(results),
+        "statistics": _statistics(results["data"]),
+        "recipe": to_toml(results["recipe"]).strip(),
+        "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results["environment"])],
+        "curve_label": curve_label(results),
+        "has_curves": any(len(row["curve"]) > 1 for row in results["rows"]),
+        "maps": _maps(results["correlations"]),
+        "costs": [
+            (arm["name"], encoding_parameters(arm), list(arm["encoding_parameters"].items())) for arm in results["arms"]
+        ],
+        "colours": range(COLOURS),
+        "grouped": grouped,
+    }
+
+
+def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
+    """Return, per table row, where mean and spread lie among all arms in percent, and whether logarithmically."""
+    metric = quality_of(results).metric
+    ranges = [_range(entry.get(metric)) for entry, _ in lines(results)]
+    ends = [end for found in ranges if found for end in found]
+    # one arm that learned nothing must not press the others together
+    logarithmic = bool(ends) and min(ends) > 0 and max(ends) > 4 * min(ends)
+    scaled = math.log if logarithmic else float
+    low, high = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
+
+    def place(found: tuple[float, float, float]) -> dict[str, float]:
+        start, mean, end = (round(100 * (scaled(value) - low) / (high - low or 1.0), 2) for value in found)
+        return {"from": start, "mean": mean, "span": round(end - start, 2)}
+
+    return [None if found is None else place(found) for found in ranges], logarithmic
+
+
+def _range(entry: Mapping[str, Any] | None) -> tuple[float, float, float] | None:
+    if entry is None or entry["mean"] is None:
+        return None
+    std = (entry["std"] or 0.0) if entry["n"] >= SEEDS_FOR_A_SPREAD else 0.0
+    return entry["mean"] - std, entry["mean"], entry["mean"] + std
+
+
+def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    planned, recipe, environment = results["planned"], results["recipe"], results["environment"]
+    steps = next((row["steps"] for row in results["rows"] if row["steps"]), None)
+    seconds = sum(row["train_seconds"] or 0 for row in results["rows"])
+    facts = [
+        ("Arms × seeds", f"{planned['arms']} × {len(planned['seeds'])}"),
+        ("Data", str(recipe["data"].get("source"))),
+        ("Steps", grouped(steps)),
+        ("Training time", f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"),
+        ("Machine", str(environment.get("device") or environment.get("machine") or MISSING)),
+    ]
+    return [(name, value) for name, value in facts if value not in {"None", MISSING}]
+
+
+def _tuning(results: Mapping[str, Any]) -> dict[str, Any] | None:
+    trials = results["tuning"]
+    if not trials:
+        return None
+    rates = sorted({trial["learning_rate"] for trial in trials})
+    found = {(trial["arm"], trial["learning_rate"]): trial for trial in trials}
+    rows: list[dict[str, Any]] = []
+    for arm in dict.fromkeys(trial["arm"] for trial in trials):
+        losses = {rate: found[arm, rate]["loss"] for rate in rates if (arm, rate) in found}
+        learned = {rate: loss for rate, loss in losses.items() if loss is not None}
+        best = min(learned, key=learned.__getitem__) if learned else None
+        cells = [(_trial_text(found.get((arm, rate))), rate == best) for rate in rates]
+        rows.append({"arm": arm, "cells": cells, "edge": len(rates) > 1 and best in {rates[0], rates[-1]}})
+    return {"rates": [f"{rate:g}" for rate in rates], "rows": rows, "edge": any(row["edge"] for row in rows)}
+
+
+def _trial_text(trial: Mapping[str, Any] | None) -> str:
+    if trial is None:
+        return MISSING
+    return "failed" if trial["loss"] is None else significant(trial["loss"])
+
+
+def _statistics(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data's counts: those per split as a table, the rest as pairs."""
+    splits = {name: cast("Mapping[str, Any]", value) for name, value in data.items() if isinstance(value, Mapping)}
+    names = list(dict.fromkeys(key for value in splits.values() for key in value))
+    return {
+        "names": names,
+        "splits": [(split, [_plain(value.get(name)) for name in names]) for split, value in splits.items()],
+        "others": [(name, _plain(value)) for name, value in data.items() if name not in splits],
+    }
+
+
+def _maps(correlations: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return, per arm with maps, its parts and a table of the mean correlation by distance for each head."""
+    distances = [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]
+    return [
+        {
+            "arm": arm,
+            "parts": list(parts),
+            "heads": len(next(iter(parts.values()))),
+            "positions": len(next(iter(parts.values()))[0]),
+            "distances": distances,
+            "rows": [
+                (part, head + 1, [_mean_at(values, distance) for distance in distances])
+                for part, heads in parts.items()
+                for head, values in enumerate(heads)
+            ],
+        }
+        for arm, parts in correlations.items()
+    ]
+
+
+def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
+    """Return the mean of one diagonal, [CLS] (position 0) left out."""
+    size = len(values)
+    found = [values[i][i + distance] for i in range(1, size) if 1 <= i + distance < size]
+    return f"{sum(found) / len(found):.2f}" if found else MISSING
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, inner in value.items():
+        found += (
+            _flat(cast("Mapping[str, Any]", inner), f"{prefix}{name}.")
+            if isinstance(inner, Mapping)
+            else [(f"{prefix}{name}", _plain(inner))]
+        )
+    return found
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return grouped(value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return json.dumps(value) if isinstance(value, list | dict | bool) else str(value)

@@ -1,0 +1,150 @@
+"""The results file: every number of a comparison, and all that is needed to repeat it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from wordorder.comparison.arms import Arm
+from wordorder.comparison.pipeline import Pipeline
+from wordorder.comparison.runs import Run
+from wordorder.comparison.statistics import summarise
+from wordorder.training.durable import write_json
+from wordorder.training.run import ENVIRONMENT, MODEL
+
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+SCHEMA = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """What a comparison knows so far; `as_results` turns it and the finished runs' files into the results file."""
+
+    recipe: Recipe
+    arms: Sequence[Arm]
+    folder: Path
+    statistics: Mapping[str, Any]
+    pipeline: Pipeline
+    trials: list[Run]
+    runs: list[Run] = field(default_factory=list[Run])
+    """The runs that count; known once the learning rates are."""
+    failed: dict[Path, str] = field(default_factory=dict[Path, str])
+    """Reason by run folder."""
+    costs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def as_results(self) -> dict[str, Any]:
+        """Return the content of results.json."""
+        finished = [run for run in self.runs if run.finished()]
+        for run in finished:
+            self._look_into(run)
+        rows = [self._row(run) for run in finished]
+        compare = self.recipe.compare
+        seeds, tune = (compare.seeds, compare.tune) if compare else ((), ())
+        planned = len(self.arms) * len(seeds)
+        return finite(
+            {
+                "schema": SCHEMA,
+                "name": self.recipe.name,
+                "task": self.recipe.data.task,
+                "complete": len(rows) == planned,
+                "planned": {"arms": len(self.arms), "seeds": list(seeds), "runs": planned, "rates": list(tune)},
+                "recipe": self.recipe.to_dict(),
+                "environment": self._environment(finished),
+                "data": dict(self.statistics),
+                "arms": [self._arm(arm) for arm in self.arms],
+                "rows": rows,
+                "failed": [self._failure(run) for run in [*self.trials, *self.runs] if run.folder in self.failed],
+                "tuning": [self._trial(run) for run in self.trials if run.finished() or run.folder in self.failed],
+                "summary": summarise(rows),
+                "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
+            }
+        )
+
+    def _look_into(self, run: Run) -> None:
+        # Cost and maps come from the first finished seed of each arm; the sizes are the same for all its seeds.
+        if run.arm not in self.costs:
+            self.costs[run.arm] = self.pipeline.cost(run.recipe, run.folder / MODEL)
+            self.maps[run.arm] = self.pipeline.correlation(run.recipe, run.folder / MODEL)
+
+    def _row(self, run: Run) -> dict[str, Any]:
+        metrics, cost = run.metrics(), self.costs[run.arm]
+        test = {name: value for name, value in metrics["test"].items() if isinstance(value, int | float)}
+        points = [(point["step"], point.get("validation_loss")) for point in run.curve()]
+        return {
+            "arm": run.arm,
+            "seed": run.seed,
+            "status": "finished",
+            "parameters": cost["parameters"]["total"],
+            "flops_per_token": cost["flops_per_token"],
+            "tokens_per_second": metrics.get("tokens_per_second"),
+            "peak_memory_bytes": metrics.get("peak_memory_bytes"),
+            **{name: test.get(name) for name in dict.fromkeys(["loss", "perplexity", "accuracy", *test])},
+            "validation_loss": metrics["validation"]["loss"],
+            "learning_rate": run.recipe.training.get("learning_rate"),
+            "steps": metrics.get("steps"),
+            "best_step": metrics.get("best_step"),
+            "train_seconds": metrics.get("train_seconds"),
+            # a stop and a resume may write one step twice: the later one counts
+            "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
+            "model": (run.folder / MODEL).relative_to(self.folder).as_posix(),
+        }
+
+    def _arm(self, arm: Arm) -> dict[str, Any]:
+        cost = self.costs.get(arm.name, {})
+        rates = [run.recipe.training.get("learning_rate") for run in self.runs if run.arm == arm.name]
+        configured = {own.name: own.overrides for own in self.recipe.compare.arms} if self.recipe.compare else {}
+        return {
+            "name": arm.name,
+            "encoding": arm.recipe.model.get("encoding"),
+            "overrides": dict(configured.get(arm.name, {})),
+            "learning_rate": rates[0] if rates else None,
+            "parameters": dict(cost.get("parameters", {})) or None,
+            "encoding_parameters": dict(cost.get("encoding_parameters", {})),
+            "flops_per_token": cost.get("flops_per_token"),
+        }
+
+    def _trial(self, run: Run) -> dict[str, Any]:
+        reason = self.failed.get(run.folder)
+        status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
+        loss = run.validation_loss() if reason is None else None
+        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, "loss": loss, **status}
+
+    def _failure(self, run: Run) -> dict[str, Any]:
+        return {
+            "arm": run.arm,
+            "seed": run.seed,
+            "status": "failed",
+            "stage": "seeds" if run.trial is None else "tuning",
+            "learning_rate": run.recipe.training.get("learning_rate"),
+            "reason": self.failed[run.folder],
+        }
+
+    def _environment(self, finished: list[Run]) -> dict[str, Any]:
+        for run in finished:
+            path = run.folder / ENVIRONMENT
+            if path.is_file():
+                return json.loads(path.read_text("utf-8"))
+        return {}
+
+
+def write_results(results: Mapping[str, Any], path: Path) -> None:
+    """Write results.json so that a reader meets the earlier or the new file, never a part of one."""
+    write_json(path, results)
+
+
+def finite(value: Any) -> Any:
+    """Return the value with NaN and infinities as None: JSON has none of them, and browsers refuse them."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(inner) for name, inner in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in cast("Sequence[Any]", value)]
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,165 @@
+"""The table of a comparison: for a terminal and as markdown, both from the results file alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from wordorder.comparison.numbers import MISSING, grouped, significant, with_spread
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+from wordorder.comparison.verdict import ranked, verdict
+
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One number per arm."""
+
+    key: str
+    title: str
+    """With the unit."""
+    value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]
+    """From the arm's summary and its entry in "arms" to what the column is sorted by."""
+    text: Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+    descending_is_better: bool = False
+
+
+def columns(results: Mapping[str, Any]) -> list[Column]:
+    """Return the columns for a results file, the headline metric first."""
+    quality = quality_of(results)
+    title = f"test {quality.name}"
+    return [
+        Column(
+            key="quality",
+            title=title if quality.name.isupper() else title[:1].upper() + title[1:],
+            value=lambda summary, _: _mean(summary, quality.metric),
+            text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits),
+            descending_is_better=quality.higher_is_better,
+        ),
+        Column(
+            key="parameters",
+            title="Parameters",
+            value=lambda _, arm: _total(arm),
+            text=lambda _, arm: grouped(_total(arm)),
+        ),
+        Column(
+            key="encoding_parameters",
+            title="of which for the encoding",
+            value=lambda _, arm: encoding_parameters(arm),
+            text=lambda _, arm: grouped(encoding_parameters(arm)),
+        ),
+        Column(
+            key="flops_per_token",
+            title="MFLOP per token (forward + backward)",
+            value=lambda _, arm: arm["flops_per_token"],
+            text=lambda _, arm: significant(_scaled(arm["flops_per_token"], 1e6)),
+        ),
+        Column(
+            key="tokens_per_second",
+            title="Tokens per second",
+            value=lambda summary, _: _mean(summary, "tokens_per_second"),
+            text=lambda summary, _: with_spread(summary.get("tokens_per_second")),
+            descending_is_better=True,
+        ),
+        Column(
+            key="peak_memory_bytes",
+            title="Peak memory (MiB)",
+            value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
+            text=lambda summary, _: grouped(_scaled(_mean(summary, "peak_memory_bytes"), MEBIBYTE)),
+        ),
+        Column(
+            key="learning_rate",
+            title="Learning rate",
+            value=lambda _, arm: arm["learning_rate"],
+            text=lambda _, arm: MISSING if arm["learning_rate"] is None else f"{arm['learning_rate']:g}",
+        ),
+    ]
+
+
+def _total(arm: Mapping[str, Any]) -> int | None:
+    return arm["parameters"]["total"] if arm["parameters"] else None
+
+
+def encoding_parameters(arm: Mapping[str, Any]) -> int | None:
+    """Return how many parameters an arm spends on word order; None as long as its cost is not known."""
+    return sum(arm["encoding_parameters"].values()) if arm["parameters"] else None
+
+
+def lines(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return (summary, arm) pairs, best first, then the arms of which nothing has finished."""
+    arms = {arm["name"]: arm for arm in results["arms"]}
+    done = [(entry, arms[entry["arm"]]) for entry in ranked(results)]
+    names = {entry["arm"] for entry, _ in done}
+    return done + [({"arm": name}, arm) for name, arm in arms.items() if name not in names]
+
+
+def caption(results: Mapping[str, Any]) -> str:
+    """Say what the numbers are: metric, split, data, steps, seeds, and what they do not show."""
+    quality, recipe, planned = quality_of(results), results["recipe"], results["planned"]
+    seeds = len(planned["seeds"])
+    steps = sorted({row["steps"] for row in results["rows"] if row["steps"] is not None})
+    budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
+    spread = (
+        f"mean ± sample standard deviation over {seeds} seeds"
+        if seeds >= SEEDS_FOR_A_SPREAD
+        else f"mean over {seeds} seed{'s' * (seeds > 1)}; fewer than {SEEDS_FOR_A_SPREAD} seeds give no spread"
+    )
+    name = quality.name if quality.name.isupper() else quality.name.capitalize()
+    parts = [
+        f"{name}: {quality.meaning}. Data {recipe['data'].get('source')}{budget}; {spread}.",
+        "All arms see the same batches in the same order and start from the same weights where they share them.",
+    ]
+    workers = int(recipe["compare"]["workers"])
+    if workers > 1:
+        parts.append(f"Speed and memory were measured with {workers} trainings side by side, one thread each.")
+    if planned["rates"]:
+        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} on the validation split.")
+    return " ".join(parts)
+
+
+def markdown_table(results: Mapping[str, Any]) -> str:
+    """Return table.md for the content of a results file."""
+    shown = columns(results)
+    head = ["Arm", *(column.title for column in shown)]
+    body = [[_cell(entry["arm"]), *(column.text(entry, arm) for column in shown)] for entry, arm in lines(results)]
+    rule = [":---", *("---:" for _ in shown)]
+    rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
+    judged = verdict(results)
+    failures = [f"- failed: {_cell(f['arm'])}, seed {f['seed']}: {_cell(f['reason'])}" for f in results["failed"]]
+    blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
+    return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
+
+
+def render_table(results: Mapping[str, Any], console: Console) -> None:
+    """Print the table of a results file to a terminal, with its verdict and caption."""
+    judged, shown = verdict(results), columns(results)
+    table = Table(caption=escape(caption(results)), caption_justify="left", header_style="bold")
+    table.add_column("Arm", overflow="fold")
+    for column in shown:
+        table.add_column(column.title, justify="right")
+    for entry, arm in lines(results):
+        style = "bold" if entry["arm"] == judged.best else ""
+        table.add_row(escape(str(entry["arm"])), *(column.text(entry, arm) for column in shown), style=style)
+    console.print(table)
+    console.print(escape(f"{judged.sentence} {judged.evidence}".strip()))
+
+
+def _mean(summary: Mapping[str, Any], metric: str) -> float | None:
+    return summary.get(metric, {}).get("mean")
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _cell(text: object) -> str:
+    # markdown readers run HTML and split cells at bars
+    escaped = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,195 @@
+"""Trainings in this process, or several at once in worker processes that are imported once and stay."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from types import FrameType
+from typing import Any, Literal
+
+from wordorder.comparison.pipeline import Pipeline
+from wordorder.comparison.runs import Run, claim
+from wordorder.errors import BadInput, Stopped
+
+GRACE_SECONDS = 120.0
+"""How long a worker may take to save its state after a signal."""
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""Read by torch's libraries when they load, so it must be there before the process begins."""
+
+KILLED = "its process was killed (by the system when memory runs out, or by hand)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a training ended. Plain values only: an exception from another process might not unpickle."""
+
+    status: Literal["finished", "failed", "stopped"]
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome:
+    """Train one run to its end, or from where it stopped, and say how it ended."""
+    start = time.monotonic()
+    try:
+        claim(run, statistics)
+        release_memory()
+        pipeline.train(run.recipe, run.folder, run.seed)
+    except (Stopped, KeyboardInterrupt):
+        return Outcome(status="stopped", seconds=time.monotonic() - start)
+    except Exception as error:  # whatever breaks one arm must not lose the others
+        reason = " ".join(error.faults) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+        return Outcome(status="failed", reason=reason, seconds=time.monotonic() - start)
+    if not run.finished():
+        return Outcome(status="failed", reason="the training ended without writing metrics.json")
+    return Outcome(status="finished", seconds=time.monotonic() - start)
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, so that a run's peak memory is its own and not that of the run before."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # not glibc: the allocator keeps what it keeps
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+class InThisProcess:
+    """Train one run after the other here, with as many threads as torch takes."""
+
+    def __init__(self, pipeline: Pipeline, statistics: Mapping[str, Any]) -> None:
+        self.pipeline, self.statistics = pipeline, statistics
+
+    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
+        """Yield every run with its outcome, as it ends.
+
+        Raises:
+            Stopped: a signal asked to stop; the run's state is saved.
+        """
+        for run in runs:
+            on_start(run)
+            outcome = execute(self.pipeline, run, self.statistics)
+            if outcome.status == "stopped":
+                raise Stopped("stopped by a signal; run the same command again to go on")
+            yield run, outcome
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class InWorkers:
+    """Train several runs at once, each in a process of its own with one thread.
+
+    One executor per worker rather than one for all: when the system kills a process, the run that it worked on is known
+    and is the only one that is lost.
+
+    Args:
+        pipeline: the functions to call; they are pickled by name.
+        statistics: counts of the prepared data, written into each run's folder.
+        count: processes at the same time.
+    """
+
+    def __init__(self, pipeline: Pipeline, statistics: Mapping[str, Any], *, count: int) -> None:
+        self.pipeline, self.statistics = pipeline, statistics
+        self.idle: deque[Worker] = deque(Worker() for _ in range(count))
+        self.busy: dict[Future[Outcome], tuple[Run, Worker]] = {}
+
+    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
+        """Yield every run with its outcome, as it ends.
+
+        Raises:
+            Stopped: a worker was asked to stop by a signal.
+        """
+        waiting = deque(runs)
+        while waiting or self.busy:
+            while waiting and self.idle:
+                run, worker = waiting.popleft(), self.idle.popleft()
+                on_start(run)
+                self.busy[worker.pool.submit(execute, self.pipeline, run, self.statistics)] = run, worker
+            done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
+            for future in done:
+                run, worker = self.busy.pop(future)
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool:
+                    outcome, worker = Outcome(status="failed", reason=KILLED), Worker()
+                self.idle.append(worker)
+                if outcome.status == "stopped":
+                    raise Stopped("a worker was stopped by a signal; run the same command again to go on")
+                yield run, outcome
+
+    def close(self) -> None:
+        """Let busy workers save their state, then end all of them."""
+        for _, worker in self.busy.values():
+            worker.ask_to_stop()
+        _, late = wait(self.busy, timeout=GRACE_SECONDS)
+        for worker in [*self.idle, *(worker for _, worker in self.busy.values())]:
+            worker.pool.shutdown(wait=not late, cancel_futures=True)
+        for future in late:
+            self.busy[future][1].kill()
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Generator[None]:
+    """Set environment variables for the processes that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class Worker:
+    """One process that imports torch once and trains run after run."""
+
+    def __init__(self) -> None:
+        # spawn, not fork: a forked torch with threads may hang
+        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=start_worker)
+        with environment(ONE_THREAD):
+            self.pid = self.pool.submit(os.getpid)  # the first task starts the process
+
+    def ask_to_stop(self) -> None:
+        """Send the signal on which a training saves its state and stops."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._send(getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    def _send(self, which: int) -> None:
+        with suppress(BrokenProcessPool, ProcessLookupError, TimeoutError):
+            os.kill(self.pid.result(timeout=60), which)
+
+
+def start_worker() -> None:
+    """Prepare a new worker process: signals that stop it, and an end when its parent ends."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
+    signal.signal(signal.SIGTERM, _raise_stopped)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _raise_stopped(_signal: int, _frame: FrameType | None) -> None:
+    raise Stopped("stopped by a signal")
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()  # a killed comparison must not leave a training that writes into the folder beside the next one
+        os._exit(1)

@@ -1,0 +1,21 @@
+"""Recipes and runs: read a TOML recipe, train what it describes, evaluate and use the result."""
+
+from wordorder.training.arguments import argument_names
+from wordorder.training.evaluate import evaluate_model_dir
+from wordorder.training.predict import classify, fill_mask
+from wordorder.training.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
+from wordorder.training.run import RunResult, read_result, run
+
+__all__ = [
+    "ArmConfig",
+    "CompareConfig",
+    "Recipe",
+    "RunResult",
+    "argument_names",
+    "classify",
+    "evaluate_model_dir",
+    "fill_mask",
+    "read_recipe",
+    "read_result",
+    "run",
+]

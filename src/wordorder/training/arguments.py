@@ -1,0 +1,212 @@
+"""The section [training]: names of transformers.TrainingArguments, our defaults, and what a recipe may not set."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from wordorder.training.checks import table_faults, unknown_choice
+
+DEFAULTS: dict[str, Any] = {
+    "seed": 0,
+    "per_device_train_batch_size": 32,
+    # One place decides how often to look: a tenth of the run, evaluated and saved at the same steps, so that the best
+    # model by validation loss is always on disk.
+    "eval_strategy": "steps",
+    "eval_steps": 0.1,
+    "save_strategy": "steps",
+    "save_steps": 0.1,
+    "save_total_limit": 2,
+    "load_best_model_at_end": True,
+    "logging_steps": 50,
+    "report_to": "tensorboard",
+    "log_level": "error",
+}
+"""What a recipe gets when it says nothing, where that differs from transformers.
+
+Evaluate and save ten times, keep the best and the last checkpoint and end with the best by validation loss; seed 0;
+32 examples a batch; TensorBoard logs. `per_device_eval_batch_size` follows the training batch size.
+"""
+
+FIXED: dict[str, str] = {
+    "auto_find_batch_size": "it would change the batch size, and so the results, unseen",
+    "accelerator_config": "the batches are made by wordorder.data",
+    "batch_eval_metrics": "evaluation is always exact over all tokens",
+    "data_seed": "data.seed and training.seed decide the order of the data",
+    "deepspeed": "its checkpoints hold pickled files, which this package neither writes nor reads",
+    "disable_tqdm": "progress is shown by this package",
+    "do_eval": "every run evaluates",
+    "do_predict": "every run is tested",
+    "do_train": "every run trains",
+    "enable_jit_checkpoint": "a run saves itself when it is interrupted or terminated",
+    "eval_accumulation_steps": "evaluation keeps sums, not outputs",
+    "eval_do_concat_batches": "evaluation keeps sums, not outputs",
+    "eval_use_gather_object": "evaluation keeps sums, not outputs",
+    "fsdp": "sharded checkpoints are not supported yet",
+    "fsdp_config": "sharded checkpoints are not supported yet",
+    "hub_always_push": "nothing is uploaded by a run",
+    "hub_model_id": "nothing is uploaded by a run",
+    "hub_private_repo": "nothing is uploaded by a run",
+    "hub_revision": "nothing is uploaded by a run",
+    "hub_strategy": "nothing is uploaded by a run",
+    "hub_token": "nothing is uploaded by a run",
+    "ignore_data_skip": "a resumed run sees the batches that it would have seen",
+    "include_for_metrics": "evaluation is always exact over all tokens",
+    "include_num_input_tokens_seen": "tokens are always counted",
+    "label_names": "the task decides",
+    "length_column_name": "the task decides how examples are grouped",
+    "local_rank": "the launcher sets it",
+    "logging_nan_inf_filter": "a loss that is not finite stops the run",
+    "parallelism_config": "the launcher sets it",
+    "prediction_loss_only": "evaluation is always exact over all tokens",
+    "push_to_hub": "nothing is uploaded by a run",
+    "remove_unused_columns": "the batches are made by wordorder.data",
+    "restore_callback_states_from_checkpoint": "a resumed run restores all that it needs",
+    "resume_from_checkpoint": "pass --resume",
+    "save_on_each_node": "a run has one folder",
+    "save_only_model": "every checkpoint can be resumed from",
+    "train_sampling_strategy": "the task decides how examples are grouped",
+}
+"""Names of TrainingArguments that a recipe may not set, each with the reason."""
+
+NO_EFFECT_ON_RESULTS = frozenset(
+    "dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers dataloader_persistent_workers "
+    "dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level log_level_replica "
+    "log_on_each_node logging_first_step logging_steps logging_strategy output_dir per_device_eval_batch_size project "
+    "report_to run_name save_steps save_total_limit skip_memory_metrics torch_empty_cache_steps trackio_bucket_id "
+    "trackio_space_id trackio_static_space_id".split()
+)
+"""Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
+
+_POSITIVE = ("learning_rate", "num_train_epochs", "eval_steps", "save_steps", "logging_steps", "adam_epsilon")
+_AT_LEAST_ONE = (
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "save_total_limit",
+)
+_AT_LEAST_ZERO = ("warmup_steps", "weight_decay", "max_grad_norm", "dataloader_num_workers", "eval_delay", "seed")
+_BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
+_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (_POSITIVE, lambda value: value > 0, "greater than 0"),
+    (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
+    (_AT_LEAST_ZERO, lambda value: value >= 0, "at least 0"),
+    (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
+    (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
+)
+METRICS = ("loss", "accuracy", "macro_f1")
+"""Metrics by which the best checkpoint can be chosen (`metric_for_best_model`)."""
+
+
+@cache
+def _fields() -> dict[str, Any]:
+    from transformers import TrainingArguments
+
+    return {field.name: field for field in dataclasses.fields(TrainingArguments) if field.init}
+
+
+def argument_names() -> list[str]:
+    """The names that [training] may hold, sorted."""
+    return sorted(_fields().keys() - FIXED.keys())
+
+
+def argument_faults(table: Mapping[str, object]) -> list[str]:
+    """Every fault of the section [training].
+
+    Args:
+        table: the section as it was read, with or without our defaults.
+    """
+    faults = [f"training.{name}: cannot be set in a recipe: {FIXED[name]}" for name in table if name in FIXED]
+    hints = {name: _fields()[name].type for name in argument_names()}
+    chosen = {name: value for name, value in table.items() if name not in FIXED}
+    wrong_type = table_faults("training", chosen, hints)
+    faults += wrong_type
+    for name, value in chosen.items():
+        allowed = _fields()[name].metadata.get("choices") if name in hints else None
+        if allowed and isinstance(value, str) and value not in allowed:
+            faults.append(unknown_choice(f"training.{name}", value, allowed))
+    for names, right, words in _RANGES:
+        for name in names:
+            value = chosen.get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                if not (math.isfinite(value) and right(value)):
+                    faults.append(f"training.{name}: must be {words}, got {value!r}")
+    metric = chosen.get("metric_for_best_model")
+    if isinstance(metric, str) and metric not in METRICS:
+        faults.append(unknown_choice("training.metric_for_best_model", metric, METRICS))
+    return faults or _combination_faults(table)
+
+
+def _combination_faults(table: Mapping[str, Any]) -> list[str]:
+    """What only TrainingArguments can say: values that are right alone and wrong together, or on this machine."""
+    try:
+        build_arguments(with_defaults(table), Path("run"))
+    except (ValueError, ImportError, TypeError, KeyError) as error:
+        return [f"[training]: {' '.join(str(error).split())}"]
+    return []
+
+
+def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The section [training] with our defaults for what it leaves out.
+
+    Args:
+        table: the section as it was read.
+    """
+    resolved = {**DEFAULTS, **table}
+    resolved.setdefault("per_device_eval_batch_size", resolved["per_device_train_batch_size"])
+    if "load_best_model_at_end" not in table and "no" in (resolved["eval_strategy"], resolved["save_strategy"]):
+        resolved["load_best_model_at_end"] = False
+    if "save_strategy" not in table and resolved["eval_strategy"] == "epoch":
+        resolved["save_strategy"] = "epoch"
+    if resolved["eval_strategy"] == "steps" and "save_steps" not in table and "eval_steps" in table:
+        resolved["save_steps"] = resolved["eval_steps"]
+    for strategy, steps in (("eval_strategy", "eval_steps"), ("save_strategy", "save_steps")):
+        if resolved[strategy] != "steps" and steps not in table:
+            del resolved[steps]
+    return resolved
+
+
+def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
+    """Make transformers.TrainingArguments from a resolved section [training].
+
+    Args:
+        table: the section with our defaults.
+        output_dir: the run folder.
+
+    Raises:
+        ValueError: transformers refuses the combination.
+    """
+    import torch
+    from transformers import TrainingArguments
+
+    given = {name: value for name, value in table.items() if name != "output_dir"}
+    reporters = given.pop("report_to", [])
+    reporters = [reporters] if isinstance(reporters, str) else list(reporters)
+    # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
+    given.setdefault("use_cpu", not torch.accelerator.is_available())
+    arguments = TrainingArguments(
+        output_dir=str(output_dir),
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        logging_nan_inf_filter=False,
+        # TensorBoard is written by this package, into <output_dir>/logs, which transformers 5 cannot be told.
+        report_to=[name for name in reporters if name not in ("tensorboard", "none")] or "none",
+        **given,
+    )
+    if arguments.parallel_mode.value == "not_distributed":
+        # Several GPUs seen by one process would mean DataParallel, which transformers keeps only for old scripts.
+        arguments._n_gpu = min(1, arguments.n_gpu)  # pyright: ignore[reportPrivateUsage]  # there is no public switch
+    return arguments
+
+
+def wants_tensorboard(table: Mapping[str, Any]) -> bool:
+    """Whether `report_to` names TensorBoard.
+
+    Args:
+        table: the section with our defaults.
+    """
+    reporters = table.get("report_to")
+    names = [reporters] if isinstance(reporters, str) else list(reporters or ())
+    return "tensorboard" in names or "all" in names

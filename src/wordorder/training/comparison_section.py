@@ -1,0 +1,109 @@
+"""The section [compare]: which arms, on which seeds."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from wordorder.training.checks import fits, table_faults, unknown_choice, unknown_name
+
+SECTIONS = ("data", "tokenizer", "model", "training", "compare")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmConfig:
+    """One arm of a comparison: a name and what it changes in the recipe."""
+
+    name: str
+    """Names the arm in the table and its folder: letters, digits, `.`, `_`, `+`, `-`."""
+    overrides: Mapping[str, Any]
+    """Dotted name -> value, within [model] and [training] only, so that all arms share data and batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareConfig:
+    """The section [compare]: which arms, on which seeds."""
+
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Each arm is trained once on each seed: of the weights, the order of the batches and the training masks."""
+    match: str = "none"
+    """What every arm is given the same of, besides data and steps."""
+    workers: int = 1
+    """Runs at the same time, each with one thread; 1 uses all threads for one run."""
+    tune: tuple[float, ...] = ()
+    """Learning rates tried for every arm, by validation loss, before the seeds; empty keeps the recipe's."""
+    tune_seed: int = 0
+    """Seed of the trials of `tune`."""
+    arms: tuple[ArmConfig, ...] = ()
+    """The arms, in the order of the table."""
+
+
+_COMPARE_HINTS: dict[str, Any] = {
+    "seeds": list[int],
+    "match": str,
+    "workers": int,
+    "tune": list[float],
+    "tune_seed": int,
+    "arms": list[dict[str, Any]],
+}
+
+
+def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
+    """Check [compare] and the shape of its arms; what an arm changes is checked with the recipe.
+
+    Args:
+        table: the section as it was read.
+
+    Returns:
+        The config, with defaults in the place of wrong values so that its arms can be checked further, and the faults.
+    """
+    faults = table_faults("compare", table, _COMPARE_HINTS)
+    values: dict[str, Any] = {
+        name: tuple(cast(Any, value)) if isinstance(value, list) else value
+        for name, value in table.items()
+        if name in _COMPARE_HINTS and name != "arms" and fits(_COMPARE_HINTS[name], value)
+    }
+    for name in ("seeds", "tune"):
+        if len(set(values.get(name, ()))) != len(values.get(name, ())):
+            faults.append(f"compare.{name}: holds the same value twice: {list(values[name])}")
+    if "seeds" in values and (not values["seeds"] or min(values["seeds"]) < 0):
+        faults.append(f"compare.seeds: must be at least one integer, none negative, got {list(values['seeds'])}")
+    if any(rate <= 0 for rate in values.get("tune", ())):
+        faults.append(f"compare.tune: learning rates must be greater than 0, got {list(values['tune'])}")
+    if values.get("match", "none") != "none":
+        faults.append(unknown_choice("compare.match", values["match"], ["none"]))
+    if values.get("workers", 1) < 1:
+        faults.append(f"compare.workers: must be at least 1, got {values['workers']}")
+    if values.get("tune_seed", 0) < 0:
+        faults.append(f"compare.tune_seed: must be at least 0, got {values['tune_seed']}")
+    entries = table.get("arms", [])
+    arms, arm_faults = _arms(entries) if fits(_COMPARE_HINTS["arms"], entries) else ((), [])
+    faults += arm_faults
+    return CompareConfig(**({} if faults else values), arms=arms), faults
+
+
+def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], list[str]]:
+    arms: list[ArmConfig] = []
+    faults: list[str] = [] if entries else ["[compare]: no arms; write at least one [[compare.arms]] with a name"]
+    for number, entry in enumerate(entries, start=1):
+        name = entry.get("name")
+        if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
+            faults.append(f"compare.arms, number {number}: name must be letters, digits, . _ + -, got {name!r}")
+            continue
+        if name in {arm.name for arm in arms}:
+            faults.append(f"compare.arms: two arms are named {name!r}")
+        overrides: dict[str, Any] = {}
+        for key, value in entry.items():
+            if key == "name":
+                continue
+            # "model.encoding" = "rope" and [compare.arms.model] encoding = "rope" say the same.
+            if isinstance(value, dict) and key in SECTIONS:
+                overrides |= {f"{key}.{inner}": item for inner, item in cast(dict[str, Any], value).items()}
+            else:
+                overrides[key] = value
+        bad = [key for key in overrides if key.partition(".")[0] not in SECTIONS or "." not in key]
+        faults += [f"arm {name!r}: {unknown_name('arm', key.partition('.')[0], SECTIONS)}" for key in bad]
+        if not bad:
+            arms.append(ArmConfig(name=name, overrides=overrides))
+    return tuple(arms), faults

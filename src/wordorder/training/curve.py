@@ -1,0 +1,74 @@
+"""The learning curve of a run: one line of JSON for each step that was logged or evaluated."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from wordorder.training.durable import write_text
+
+FILE = "curve.jsonl"
+
+
+def rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The curve in what the Trainer logged: one row a step, training and validation together.
+
+    Args:
+        log_history: the Trainer's entries, in order.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    for entry in log_history:
+        found = row(entry)
+        if found:
+            by_step.setdefault(entry["step"], {"step": entry["step"]}).update(found)
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of one log entry belongs to the curve, without its step.
+
+    Loss is the mean since the entry before, in nats; grad_norm is that of the last step, before clipping.
+
+    Args:
+        entry: one entry of the Trainer's log.
+    """
+    names = {name: name for name in ("loss", "learning_rate", "grad_norm", "train_seconds", "tokens")}
+    names |= {f"eval_{name}": f"validation_{name}" for name in ("loss", "accuracy", "perplexity", "macro_f1")}
+    return {new: entry[old] for old, new in names.items() if old in entry}
+
+
+def rewrite(run_folder: Path, log_history: Iterable[Mapping[str, Any]]) -> None:
+    """Make the file say what a checkpoint knows, without the steps after it.
+
+    Args:
+        run_folder: an existing folder.
+        log_history: the Trainer's entries up to the checkpoint; empty for a run that starts.
+    """
+    write_text(run_folder / FILE, "".join(json.dumps(line) + "\n" for line in rows(log_history)))
+
+
+def append(run_folder: Path, line: Mapping[str, Any]) -> None:
+    """Add a row.
+
+    Args:
+        run_folder: an existing folder.
+        line: a row of `rows`.
+    """
+    with (run_folder / FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read(run_folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run folder; a last line that a crash cut short is left out.
+
+    Args:
+        run_folder: a run folder.
+    """
+    path = run_folder / FILE
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return found

@@ -1,0 +1,125 @@
+"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file so that a reader, or a crash, never meets half of it.
+
+    Args:
+        path: the file; its folder must exist.
+        text: the whole content.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON as `write_text` does.
+
+    Args:
+        path: the file; its folder must exist.
+        value: what to write; NaN and infinity are refused, since JSON has no word for them.
+    """
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within a folder survive a power cut, where the system can do that.
+
+    Args:
+        folder: an existing folder.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def seal(folder: Path) -> None:
+    """Flush every file of a folder to the disk and write its manifest: name -> size in bytes and SHA-256.
+
+    Args:
+        folder: a folder of plain files, written in full.
+
+    Raises:
+        OSError: the disk is full or broken.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            entries[path.name] = {
+                "bytes": path.stat().st_size,
+                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+            }
+            os.fsync(file.fileno())
+    write_json(folder / MANIFEST, entries)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder holds exactly what its manifest says.
+
+    Args:
+        folder: a folder that `seal` may have finished.
+    """
+    try:
+        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if {path.name for path in folder.iterdir()} != {*entries, MANIFEST} or not entries:
+            return False
+        for name, entry in entries.items():
+            path = folder / name
+            if path.stat().st_size != entry["bytes"]:
+                return False
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                    return False
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def replace_folder(new: Path, final: Path) -> None:
+    """Put a finished folder in the place of another; for a moment neither name may exist, never half of one.
+
+    Args:
+        new: the finished folder, on the same file system.
+        final: where it belongs; what is there is removed.
+    """
+    if final.exists():
+        remove_folder(final)
+    new.rename(final)
+    sync_folder(final.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder under another name, so that a crash leaves no half of it under its own.
+
+    Args:
+        folder: an existing folder.
+    """
+    doomed = folder.with_name(f".deleting-{folder.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    folder.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)

@@ -1,0 +1,67 @@
+"""What a run was made with, for whoever wants to repeat it."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("wordorder", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
+
+
+def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
+    """Versions, device, threads, command line, commit and seed, as JSON can hold them.
+
+    Args:
+        device: where the model is trained.
+        seed: the run's seed.
+    """
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+        "seed": seed,
+        "python": platform.python_version(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "platform": platform.platform(),
+        "device": _device_name(device),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "commit": package_commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"cuda: {torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    return f"{device.type}: {platform.processor() or platform.machine()}"
+
+
+def package_commit() -> str | None:
+    """The git commit of the package's own checkout, with `-modified` when files were changed; None when installed."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return f"{commit}-modified" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()

@@ -1,0 +1,161 @@
+"""The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData
+from wordorder.errors import BadInput, RunFailed
+from wordorder.models import build_config, build_model
+from wordorder.training import curve
+from wordorder.training.arguments import build_arguments, wants_tensorboard
+from wordorder.training.checkpoint import clean, read_state
+from wordorder.training.durable import replace_folder, write_json, write_text
+from wordorder.training.environment import describe_environment
+from wordorder.training.interruption import Interruption
+from wordorder.training.meter import Meter
+from wordorder.training.progress import Progress, choose_progress
+from wordorder.training.quiet import quiet_libraries
+from wordorder.training.recipe import Recipe
+from wordorder.training.run import ENVIRONMENT, LOGS, METRICS, MODEL, RECIPE, RunResult, read_result
+from wordorder.training.trainer import WordOrderTrainer
+
+
+def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
+    """The model's configuration: the recipe's fields, completed by what only the data knows.
+
+    Args:
+        recipe: from `read_recipe`.
+        prepared: gives the vocabulary and the classes.
+
+    Raises:
+        BadInput: the recipe names a vocabulary smaller than the tokenizer's.
+    """
+    tokens = len(prepared.tokenizer)
+    known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
+    if prepared.label_names:
+        known["id2label"] = dict(enumerate(prepared.label_names))
+        known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
+        known["num_labels"] = len(prepared.label_names)
+    fields = {**known, **recipe.model}
+    if fields["vocab_size"] < tokens:
+        raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
+    return build_config(recipe.network, **fields)
+
+
+def train_and_test(
+    recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool
+) -> RunResult:
+    """Train, test and save.
+
+    Args:
+        recipe: resolved.
+        prepared: the data for the recipe's seed.
+        folder: the run folder; made when missing.
+        start: a whole checkpoint to go on from, or None.
+        shown: whether to show progress.
+    """
+    seed = recipe.training["seed"]
+    model = build_model(make_config(recipe, prepared), recipe.data.task, seed=seed)
+    arguments = build_arguments(recipe.training, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    clean(folder)
+    curve.rewrite(folder, read_state(start)["log_history"] if start else ())
+    write_text(folder / RECIPE, recipe.to_toml())
+    _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
+    progress = choose_progress(folder.name, shown=shown)
+    meter = Meter(arguments.device)
+    logs = _logs(recipe, folder, start)
+    try:
+        with quiet_libraries(), Interruption() as interruption:
+            trainer = WordOrderTrainer(
+                model,
+                arguments,
+                train_dataset=prepared.train,
+                eval_dataset=prepared.validation,
+                sampler=_sampler(prepared, seed=seed, batch_size=arguments.per_device_train_batch_size),
+                collate=prepared.collate,
+                tokenizer=prepared.tokenizer,
+                classes=len(prepared.label_names) or None,
+                meter=meter,
+                progress=progress,
+                interruption=interruption,
+                callbacks=[logs] if logs else [],
+            )
+            _train(trainer, start)
+        with quiet_libraries():
+            return _finish(trainer, prepared, folder, meter=meter, progress=progress, seed=seed)
+    except torch.OutOfMemoryError as error:
+        text = str(error).splitlines()[0]
+        raise RunFailed(f"out of memory: {text}; lower training.per_device_train_batch_size") from error
+    finally:
+        meter.close()
+        progress.close()
+        if logs:
+            logs.close()
+
+
+def _sampler(prepared: PreparedData, *, seed: int, batch_size: int) -> EpochOrder:
+    """Examples of unequal length are grouped, so that little is padded; all others come in a plain random order."""
+    lengths = getattr(prepared.train, "lengths", None)
+    if prepared.label_names and lengths is not None:
+        return LengthGroupedEpochOrder(lengths, batch_size=batch_size, seed=seed)
+    return EpochOrder(len(prepared.train), seed=seed)
+
+
+def _logs(recipe: Recipe, folder: Path, start: Path | None) -> Any:
+    if not wants_tensorboard(recipe.training):
+        return None
+    from wordorder.training.tensorboard import TensorBoardLogs
+
+    return TensorBoardLogs(folder / LOGS, first_step=read_state(start)["global_step"] + 1 if start else 0)
+
+
+def _train(trainer: WordOrderTrainer, start: Path | None) -> None:
+    state = read_state(start) if start else None
+    if start is None or state is None or state["global_step"] < state["max_steps"]:
+        trainer.train(resume_from_checkpoint=str(start) if start else None)
+        return
+    # Killed after the last step: transformers would train one step too many.
+    trainer.restore_finished(start)
+
+
+def _finish(
+    trainer: WordOrderTrainer, prepared: PreparedData, folder: Path, *, meter: Meter, progress: Progress, seed: int
+) -> RunResult:
+    """Test the model, save it, and say so last of all."""
+    model: Any = trainer.model
+    metrics: dict[str, Any] = {
+        "validation": trainer.evaluate(prepared.validation, metric_key_prefix=""),
+        "test": trainer.evaluate(prepared.test, metric_key_prefix=""),
+        "train_seconds": meter.seconds,
+        "tokens": meter.tokens,
+        "tokens_per_second": meter.tokens / max(meter.seconds, 1e-9),
+        "peak_memory_bytes": meter.peak_bytes,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "steps": trainer.state.global_step,
+        "seed": seed,
+        "best_step": trainer.kept_step,
+    }
+    if trainer.is_world_process_zero():
+        staging = folder / f".saving-{MODEL}"
+        staging.mkdir(exist_ok=True)
+        trainer.save_for_use(staging)
+        replace_folder(staging, folder / MODEL)
+        write_json(folder / METRICS, metrics)
+    trainer.accelerator.wait_for_everyone()
+    test = metrics["test"]
+    progress.say(f"test loss {test['loss']:.4f}  accuracy {test['accuracy']:.4f}")
+    return read_result(folder)
+
+
+def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:
+    """environment.json of this start; those of the starts before it are kept within."""
+    path = folder / ENVIRONMENT
+    environment = describe_environment(device, seed=seed)
+    if resumed and path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
+    write_json(path, environment)

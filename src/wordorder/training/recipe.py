@@ -1,0 +1,171 @@
+"""A recipe: one TOML file that says everything about a run, checked whole before anything slow starts."""
+
+import copy
+import tomllib
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+from wordorder.errors import BadInput
+from wordorder.training.checks import unknown_name
+from wordorder.training.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
+from wordorder.training.run_sections import check_run
+from wordorder.training.toml_text import parse_value, set_dotted, to_toml
+
+if typing.TYPE_CHECKING:
+    from wordorder.data import DataConfig, TokenizerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A recipe that has passed every check. Make one with `read_recipe`, and its variants with `with_overrides`."""
+
+    name: str
+    """The file's name without its ending; names the run folder when `training.output_dir` does not."""
+    path: Path
+    """The file that was read."""
+    data: "DataConfig"
+    """Source found, length filled in from max_position_embeddings."""
+    tokenizer: "TokenizerConfig"
+    """How text becomes tokens."""
+    network: str
+    """encoder, and others as they arrive."""
+    model: Mapping[str, Any]
+    """Fields of the network's configuration, as the recipe gives them (without `network`)."""
+    training: Mapping[str, Any]
+    """Names of transformers.TrainingArguments, with our defaults for what the recipe leaves out."""
+    compare: CompareConfig | None
+    """What `compare` does with it; None when the recipe has no [compare]."""
+    raw: Mapping[str, Any]
+    """The sections as they were read, overrides put in, without defaults."""
+
+    @property
+    def output_dir(self) -> Path:
+        """The run folder: `training.output_dir`, or runs/<name of the recipe>."""
+        return Path(self.training.get("output_dir") or Path("runs") / self.name)
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Recipe":
+        """The same recipe with some values replaced, checked in the same way.
+
+        Args:
+            overrides: dotted name -> value; a table replaces the whole table that was there.
+
+        Raises:
+            BadInput: a name or value is wrong; every fault is listed.
+        """
+        raw = copy.deepcopy(dict(self.raw))
+        faults = _put(raw, overrides)
+        if faults:
+            raise BadInput(faults)
+        return _check(raw, self.path)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """All sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
+        sections: dict[str, dict[str, Any]] = {
+            # The source stays as it was written, so that a run folder can move between machines.
+            "data": _plain(self.data) | {"source": self.raw["data"]["source"]},
+            "tokenizer": _plain(self.tokenizer),
+            "model": {"network": self.network, **self.model},
+            "training": {**self.training, "output_dir": str(self.output_dir)},
+        }
+        if self.compare is not None:
+            arms = [{"name": arm.name, **arm.overrides} for arm in self.compare.arms]
+            sections["compare"] = _plain(self.compare) | {"arms": arms}
+        return {
+            section: {name: value for name, value in table.items() if value is not None}
+            for section, table in sections.items()
+        }
+
+    def to_toml(self) -> str:
+        """`to_dict` as the text of a TOML file."""
+        return to_toml(self.to_dict())
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and check a recipe; neither data is read nor a model built.
+
+    A relative `data.source` that is not found from the working directory is looked up in the folder that the
+    environment variable WORDORDER_DATA names.
+
+    Args:
+        path: the TOML file.
+        overrides: `section.key=value`, the value written as in TOML; what is not TOML is taken as a string.
+
+    Raises:
+        BadInput: the file cannot be read, or names or values in it are wrong; every fault is listed, one a line.
+    """
+    path = Path(path)
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path}: is a folder; name the recipe's TOML file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path}: is not valid TOML: {error}") from None
+    faults: list[str] = []
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        if not equals:
+            faults.append(f"--set {override}: write section.key=value")
+        else:
+            faults += [f"--set {override}: {fault}" for fault in _put(raw, {dotted.strip(): parse_value(text.strip())})]
+    try:
+        recipe = _check(raw, path)
+    except BadInput as error:
+        raise BadInput([*faults, *error.faults]) from None
+    if faults:
+        raise BadInput(faults)
+    return recipe
+
+
+def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
+    faults: list[str] = []
+    for dotted, value in overrides.items():
+        try:
+            set_dotted(raw, dotted, copy.deepcopy(value))
+        except ValueError as error:
+            faults.append(str(error))
+    return faults
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A config's fields by name, tuples as lists, as TOML has them."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _check(raw: dict[str, Any], path: Path) -> Recipe:
+    """Check all sections and the arms; raise one BadInput with every fault."""
+    faults = [unknown_name("recipe", name, SECTIONS) for name in raw if name not in SECTIONS]
+    for section in SECTIONS:
+        if section in raw and not isinstance(raw[section], dict):
+            faults.append(f"{section}: must be a section, [{section}], got {raw[section]!r}")
+    tables = {section: raw[section] for section in SECTIONS if isinstance(raw.get(section), dict)}
+    faults += [f"recipe: section [{section}] is missing" for section in ("data", "model") if section not in raw]
+    recipe, own_faults = check_run(tables)
+    compare, compare_faults = check_compare(tables["compare"]) if "compare" in tables else (None, [])
+    faults += own_faults + compare_faults
+    for arm in compare.arms if compare else ():
+        # A fault of the recipe itself shows in every arm; it is said once, above.
+        faults += [f"arm {arm.name!r}: {fault}" for fault in _arm_faults(tables, arm) if fault not in own_faults]
+    if faults or recipe is None:
+        raise BadInput(faults)
+    return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw)
+
+
+def _arm_faults(tables: dict[str, Any], arm: ArmConfig) -> list[str]:
+    outside = [name for name in arm.overrides if name.partition(".")[0] not in ("model", "training")]
+    if outside:
+        return [f"{name}: an arm may only change [model] and [training], so that arms share data" for name in outside]
+    taken = [name for name in arm.overrides if name in ("training.seed", "training.output_dir")]
+    if taken:
+        return [f"{name}: is set by the comparison" for name in taken]
+    changed = copy.deepcopy(tables)
+    return _put(changed, arm.overrides) or check_run(changed)[1]

@@ -1,0 +1,137 @@
+"""One run: prepare the data, build the model, train it, test it, and leave a folder that says how."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wordorder.errors import BadInput, RunFailed, WordOrderError
+from wordorder.training import curve
+from wordorder.training.arguments import NO_EFFECT_ON_RESULTS
+from wordorder.training.checkpoint import check_writable, checkpoints, newest_valid
+from wordorder.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from wordorder.data import PreparedData
+
+RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a finished run found, and where it is."""
+
+    metrics: dict[str, Any]
+    """`validation` and `test`: loss [nats a prediction], accuracy [0 to 1], perplexity (tokens) or macro_f1 (classes).
+
+    Beside them: train_seconds, tokens (padding left out), tokens_per_second, peak_memory_bytes (see `Meter`),
+    parameters, steps, seed, best_step (whose weights `model/` holds).
+    """
+    model_dir: Path
+    """Holds the model and the tokenizer, for `from_pretrained` and `pipeline`."""
+    curve: list[dict[str, Any]]
+    """Rows of step with loss, learning_rate, grad_norm, train_seconds, tokens; validation_loss ... where evaluated."""
+
+
+def run(
+    recipe: Recipe,
+    *,
+    output_dir: Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    prepared: "PreparedData | None" = None,
+    seed: int | None = None,
+) -> RunResult:
+    """Train, evaluate and test a model as a recipe says.
+
+    The run folder then holds recipe.toml (resolved), environment.json, curve.jsonl, logs/, checkpoint-N/, model/ and,
+    written last, metrics.json.
+
+    Args:
+        recipe: from `read_recipe`.
+        output_dir: the run folder; None takes the recipe's.
+        resume: go on from the newest valid checkpoint; start anew when there is none; only read the result of a
+            finished run.
+        progress: whether to show progress on stderr.
+        prepared: the data, when the caller has prepared it already for this seed.
+        seed: of the weights, the order of the batches, the training masks and dropout; None takes training.seed.
+
+    Raises:
+        BadInput: the recipe, the data or the run folder is wrong; nothing was started or changed.
+        RunFailed: the loss is no longer finite, memory or the disk is full; the last good checkpoint is kept.
+        Stopped: SIGINT or SIGTERM; the state was saved.
+    """
+    changes = {"training.seed": seed, "training.output_dir": None if output_dir is None else str(output_dir)}
+    recipe = recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
+    folder = recipe.output_dir
+    fault = check_writable(folder)
+    if fault:
+        raise BadInput(fault)
+    _check_folder(recipe, folder, resume=resume)
+    if (folder / METRICS).exists():
+        return read_result(folder)
+    prepared = prepared if prepared is not None else _prepare(recipe)
+    from wordorder.training.fit import train_and_test
+
+    try:
+        return train_and_test(recipe, prepared, folder, start=newest_valid(folder) if resume else None, shown=progress)
+    except WordOrderError:
+        raise
+    except OSError as error:
+        raise RunFailed(f"{folder}: {error}; --resume goes on from the newest whole checkpoint") from error
+
+
+def read_result(folder: Path) -> RunResult:
+    """The result of a finished run.
+
+    Args:
+        folder: a run folder that holds metrics.json.
+    """
+    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.read(folder))
+
+
+def _prepare(recipe: Recipe) -> "PreparedData":
+    from wordorder.data import prepare
+
+    return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
+
+
+def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
+    """Refuse to mix two runs in one folder."""
+    if not resume:
+        if (folder / METRICS).exists() or checkpoints(folder):
+            raise BadInput(
+                f"training.output_dir: {str(folder)!r} already holds a run; go on with it by --resume, remove it, "
+                "or name another folder by --set training.output_dir=..."
+            )
+        return
+    path = folder / RECIPE
+    if not path.exists():
+        return
+    try:
+        before = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
+    faults = differences(before, tomllib.loads(recipe.to_toml()))
+    if faults:
+        raise BadInput([f"--resume: {fault}; {folder} was made with the former" for fault in faults])
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two resolved recipes in a way that changes results.
+
+    Args:
+        before: the recipe of a run folder.
+        now: the recipe that is to go on in it.
+    """
+    found: list[str] = []
+    for section in ("data", "tokenizer", "model", "training"):
+        old, new = before.get(section, {}), now.get(section, {})
+        for name in sorted(old.keys() | new.keys()):
+            free = section == "training" and name in NO_EFFECT_ON_RESULTS
+            if not free and old.get(name) != new.get(name):
+                found.append(f"{section}.{name} was {old.get(name)!r}, now {new.get(name)!r}")
+    return found

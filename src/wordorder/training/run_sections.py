@@ -1,0 +1,110 @@
+"""The sections that make one run, [data] [tokenizer] [model] [training]: every fault of each, and the values."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
+from typing import Any, cast
+
+from wordorder.errors import BadInput
+from wordorder.training.arguments import argument_faults, with_defaults
+from wordorder.training.checks import unknown_choice, unknown_name
+from wordorder.training.sources import find_source
+
+if typing.TYPE_CHECKING:
+    from wordorder.data import DataConfig
+
+
+def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Check the sections that make one run; give the recipe's fields (None when there are faults) and the faults."""
+    from wordorder.data import DataConfig, TokenizerConfig
+
+    # A section that is missing altogether is one fault, not one for each name that it should have had.
+    data, data_faults = _config(DataConfig, "data", tables["data"]) if "data" in tables else (None, [])
+    tokenizer, tokenizer_faults = _config(TokenizerConfig, "tokenizer", tables.get("tokenizer", {}))
+    task = data.task if data is not None else None
+    model_faults, default_length = _model_faults(tables["model"], task) if "model" in tables else ([], None)
+    training = tables.get("training", {})
+    faults = data_faults + tokenizer_faults + model_faults + argument_faults(training)
+    source = tables.get("data", {}).get("source")
+    if isinstance(source, str) and source.strip():
+        source, source_faults = find_source(source)
+        faults += source_faults
+        data = data and replace(data, source=source)
+    if data is not None and not model_faults and "model" in tables:
+        data, length_faults = _fill_length(data, tables["model"], default_length)
+        faults += length_faults
+    if faults or data is None or tokenizer is None or "model" not in tables:
+        return None, faults
+    model = dict(tables["model"])
+    network = model.pop("network")
+    return {
+        "data": data,
+        "tokenizer": tokenizer,
+        "network": network,
+        "model": model,
+        "training": with_defaults(training),
+    }, []
+
+
+def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """Make a config dataclass from a table: the config or None, and the faults."""
+    names = [field.name for field in fields(kind)]
+    faults = [unknown_name(f"[{section}]", name, names) for name in table if name not in names]
+    values = {name: tuple(cast(Any, v)) if isinstance(v, list) else v for name, v in table.items() if name in names}
+    for field in fields(kind):
+        if field.name not in table and field.default is MISSING and field.default_factory is MISSING:
+            faults.append(f"[{section}]: {field.name} is missing")
+            # Stands in, so that the other values are still checked.
+            values[field.name] = _STAND_INS[field.name]
+    try:
+        config = kind(**values)
+    except BadInput as error:
+        return None, faults + [_placed(section, fault) for fault in error.faults]
+    except (ValueError, TypeError) as error:
+        return None, [*faults, _placed(section, str(error))]
+    return (None, faults) if faults else (config, [])
+
+
+_STAND_INS = {"source": "sotu", "task": "masked-lm"}
+
+
+def _placed(section: str, fault: str) -> str:
+    """A fault that says its section: the configs name theirs, other errors do not."""
+    fault = " ".join(fault.split())
+    return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
+
+
+def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str], int | None]:
+    """The faults of [model], and the longest position that its configuration names."""
+    from wordorder.models import NETWORK_TASKS, build_config
+
+    network = table.get("network")
+    if network is None:
+        return [f"[model]: network is missing; valid values: {', '.join(NETWORK_TASKS)}"], None
+    if not isinstance(network, str) or network not in NETWORK_TASKS:
+        return [unknown_choice("model.network", network, NETWORK_TASKS)], None
+    faults: list[str] = []
+    if task is not None and task not in NETWORK_TASKS[network]:
+        tasks = ", ".join(NETWORK_TASKS[network])
+        faults.append(f"model.network: {network!r} cannot do the task {task!r}; its tasks: {tasks}")
+    try:
+        config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
+    except BadInput as error:
+        return faults + [_placed("model", fault) for fault in error.faults], None
+    except (ValueError, TypeError) as error:
+        return [*faults, _placed("model", str(error))], None
+    return faults, getattr(config, "max_position_embeddings", None)
+
+
+def _fill_length(data: "DataConfig", model: Mapping[str, Any], longest: int | None) -> tuple["DataConfig", list[str]]:
+    """Fill data.length from max_position_embeddings, and refuse one that the model cannot take."""
+    from wordorder.models import build_config, check_length
+
+    if data.length is None:
+        data = replace(data, length=longest)
+    config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
+    try:
+        check_length(config, cast(int, data.length))
+    except BadInput as error:
+        return data, [f"data.length: {fault}" for fault in error.faults]
+    return data, []

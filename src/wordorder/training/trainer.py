@@ -1,0 +1,234 @@
+"""The Trainer of this package: batches in a known order, exact evaluation, a stop at a loss that is not finite."""
+
+# transformers.Trainer is untyped for the most part, and so is whatever super() gives of it.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback
+
+from wordorder.errors import RunFailed, Stopped
+from wordorder.training import curve
+from wordorder.training.checkpoint import last_good
+from wordorder.training.interruption import Interruption
+from wordorder.training.meter import Meter
+from wordorder.training.progress import Progress
+from wordorder.training.resumable import ResumableTrainer
+from wordorder.training.scores import score
+
+
+class WordOrderTrainer(ResumableTrainer):
+    """A Trainer for `wordorder.data.PreparedData`.
+
+    What differs from transformers.Trainer:
+
+    - batches come in the order of the data's sampler, a pure function of seed and epoch;
+    - evaluation sums over all tokens and divides once, without padding or repeating the last batch;
+    - checkpoints are whole or absent, hold no pickle and restore everything, see `ResumableTrainer`;
+    - a loss that is not finite raises RunFailed; SIGINT and SIGTERM save and raise Stopped.
+
+    Args:
+        model: with `.forward(..., labels=...)` giving `.loss` and `.logits`.
+        args: transformers.TrainingArguments, see `wordorder.training.arguments.build_arguments`.
+        train_dataset: examples by (epoch, index).
+        eval_dataset: examples by index, for the choice of the best model.
+        sampler: gives the (epoch, index) pairs of an epoch; has `set_epoch`.
+        collate: makes a batch from examples.
+        tokenizer: saved beside every model.
+        classes: number of classes of a classification task, None otherwise.
+        meter: counts seconds, tokens, memory.
+        progress: is told about every step.
+        interruption: asked after every step whether to stop.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: Any,
+        *,
+        train_dataset: Any,
+        eval_dataset: Any,
+        sampler: Any,
+        collate: Any,
+        tokenizer: Any,
+        classes: int | None,
+        meter: Meter,
+        progress: Progress,
+        interruption: Interruption,
+        callbacks: list[Any] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            args,
+            meter=meter,
+            data_collator=collate,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            callbacks=callbacks,
+        )
+        self.remove_callback(PrinterCallback)  # it prints to stdout, which belongs to results
+        # transformers looks for **kwargs; a model that names the argument is told too how many items a step has.
+        self.model_accepts_loss_kwargs |= "num_items_in_batch" in inspect.signature(model.forward).parameters
+        self._sampler = sampler
+        self._collate = collate
+        self._classes = classes
+        self._progress = progress
+        self._interruption = interruption
+        self._seen_step = -1
+        self._row_step = -1
+        self._shown = False
+        # (loss, its step) still on its way from the device; see _watch.
+        self._pending: tuple[Tensor, int, Any] | None = None
+        self._step_loss = math.nan
+        self._micro_losses: list[float] = []
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
+        # accelerate forwards set_epoch only through the wrappings that it knows.
+        self._sampler.set_epoch(kwargs["epoch"])
+        if not self._shown:
+            self._progress.start(self.state.global_step, self.state.max_steps)
+            self._shown = True
+        self._meter.resume()
+        return super()._run_epoch(*args, **kwargs)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return self._sampler
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """One forward and backward pass; see transformers.Trainer."""
+        self._meter.count(inputs)
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._watch(loss)
+        return loss
+
+    def _watch(self, loss: Tensor) -> None:
+        """Stop at a loss that is not finite, without making an accelerator wait.
+
+        On the CPU the number is at hand. Elsewhere it is copied in the background and looked at one step later, and
+        before anything is saved.
+        """
+        step = self.state.global_step + 1
+        if loss.device.type == "cpu":
+            self._look_at(float(loss), step)
+            return
+        self.settle()
+        arrived = torch.Event(device=loss.device)
+        # Only into pinned memory does a copy not wait for the device.
+        pinned = torch.empty((), dtype=loss.dtype, pin_memory=loss.device.type == "cuda")
+        copy = pinned.copy_(loss, non_blocking=True)
+        arrived.record()
+        self._pending = (copy, step, arrived)
+
+    def settle(self) -> None:
+        """Look at the loss that is still on its way, before anything relies on it."""
+        if self._pending is not None:
+            copy, step, arrived = self._pending
+            self._pending = None
+            arrived.synchronize()
+            self._look_at(float(copy), step)
+
+    def _look_at(self, loss: float, step: int) -> None:
+        if not math.isfinite(loss):
+            raise RunFailed(
+                f"the loss became {loss} at step {step}; {last_good(self._folder)}; try a lower learning rate"
+            )
+        self._micro_losses.append(loss)
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Nothing: transformers' estimate walks over all parameters at every step; `wordorder cost` counts exactly."""
+        return 0
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        control = self.control
+        step = self.state.global_step
+        if self._micro_losses:
+            self._step_loss = math.fsum(self._micro_losses)
+            self._micro_losses.clear()
+        self._progress.update(step, self._step_loss, self._meter.tokens_for_display())
+        stop = self._interruption.requested
+        # transformers calls this once more at the end of an epoch, where what is due each epoch is done: the stop comes
+        # after it, or the resumed run would miss it.
+        if stop and float(self.state.epoch or 0).is_integer() and self._seen_step != step:
+            stop = None
+        self._seen_step = step
+        if not (control.should_log or control.should_evaluate or control.should_save or stop):
+            return
+        self._meter.pause()
+        logged = len(self.state.log_history)
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        found: dict[str, Any] = {}
+        for entry in self.state.log_history[logged:]:
+            found |= curve.row(entry)
+        if found and self.is_world_process_zero():
+            if step == self._row_step:
+                curve.rewrite(self._folder, self.state.log_history)  # the end of an epoch adds to its last step's row
+            else:
+                curve.append(self._folder, {"step": step, **found})
+            self._row_step = step
+        if stop is not None:
+            if self._saved_step != step:
+                self._save_checkpoint(self.model, None)
+            raise Stopped(f"stopped by {stop.name} after step {step}; {last_good(self._folder)}; --resume goes on")
+        self._meter.resume()
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log with the seconds and tokens of training so far; see transformers.Trainer.log."""
+        if "loss" in logs:
+            logs |= {"train_seconds": round(self._meter.seconds, 3), "tokens": self._meter.tokens}
+        super().log(logs, start_time)
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Exact scores: sums over all predictions, divided once.
+
+        Args:
+            eval_dataset: examples by index; None for the validation set.
+            ignore_keys: not used.
+            metric_key_prefix: put before each name, with an underscore; empty leaves the names alone.
+        """
+        self.settle()
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        model: Any = self.model_wrapped if self.is_in_train else self.model
+        was_training = model.training
+        model.eval()
+        with self.accelerator.autocast():
+            tally = score(model, self._batches(dataset), device=self.args.device, classes=self._classes)
+        model.train(was_training)
+        if self.args.world_size > 1:
+            tally.reduce(lambda tensor: cast(Tensor, self.accelerator.reduce(tensor, "sum")))
+        scores = tally.scores()
+        if not math.isfinite(scores["loss"]):
+            when = f"after step {self.state.global_step}"
+            raise RunFailed(f"the validation loss is {scores['loss']} {when}; {last_good(self._folder)}")
+        metrics = {
+            f"{metric_key_prefix}_{name}" if metric_key_prefix else name: value for name, value in scores.items()
+        }
+        if self.is_in_train:
+            self.log(metrics)
+            shown = "  ".join(f"{name} {scores[name]:.4f}" for name in ("loss", "accuracy"))
+            self._progress.say(f"step {self.state.global_step}/{self.state.max_steps}  validation {shown}")
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _batches(self, dataset: Any) -> Iterator[Mapping[str, Tensor]]:
+        # Each process takes every n-th example, so that nothing is counted twice; transformers would repeat examples
+        # to make the last batch whole. A generator of its own keeps evaluation from drawing on the global one.
+        mine = range(self.args.process_index, len(dataset), self.args.world_size)
+        return iter(
+            DataLoader(
+                dataset,
+                batch_size=self.args.per_device_eval_batch_size,
+                sampler=cast(Any, mine),
+                collate_fn=self._collate,
+                num_workers=self.args.dataloader_num_workers,
+                generator=torch.Generator(),
+            )
+        )

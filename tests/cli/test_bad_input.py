@@ -1,0 +1,148 @@
+"""Bad input through the real command line: one line per fault on stderr, exit 2, nothing left half-written."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from wordorder.cli.app import app
+
+RECIPE = """
+[data]
+source = "corpus.txt"
+task = "masked-lm"
+length = 16
+
+[tokenizer]
+kind = "word"
+vocab_size = 64
+
+[model]
+network = "encoder"
+encoding = "tupe-r"
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+intermediate_size = 32
+max_position_embeddings = 16
+
+[training]
+max_steps = 2
+per_device_train_batch_size = 4
+output_dir = "run"
+"""
+
+SENTENCE = "the people of the united states went to the house and spoke of peace and of war . "
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a working folder with a good recipe and a good corpus of eight documents."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORDORDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("WORDORDER_DATA", raising=False)
+    (tmp_path / "good.toml").write_text(RECIPE, encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("\n\n".join(SENTENCE * 8 for _ in range(8)), encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, list[str]]:
+    """Run the command line in this process; give the exit code and the lines of stderr."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert "Traceback" not in result.stderr
+    if result.exit_code == 2:
+        assert result.stdout == ""
+        assert all(line.startswith("wordorder: ") for line in result.stderr.splitlines())
+    return result.exit_code, result.stderr.splitlines()
+
+
+def files(folder: Path) -> set[str]:
+    """List what lies in a folder, the cache of tokenisers left out."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "cache" not in path.parts}
+
+
+def test_the_recipe_that_the_others_spoil_is_good(folder: Path):
+    code, lines = run("train", "good.toml", "--dry-run")
+    assert (code, lines) == (0, [])
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("data.source=nowhere.txt", ["nowhere.txt"]),
+        ("data.task=summarise", ["summarise", "masked-lm", "classification"]),
+        ("model.encoding=tupe-x", ["tupe-x", "tupe-a", "rope", "alibi"]),
+        ("model.hidden_size=15", ["15", "num_attention_heads"]),
+        ("data.length=32", ["32", "16", "max_position_embeddings"]),
+        ("model.hiden_size=32", ["hiden_size", "hidden_size"]),
+        ("training.max_stepps=3", ["max_stepps", "max_steps"]),
+        ("tokenizer.kind=syllable", ["syllable", "wordpiece", "byte"]),
+        ("training.output_dir=corpus.txt/run", ["corpus.txt/run"]),
+        ("training.output_dir=/proc/run", ["/proc/run"]),
+        ("nonsense", ["section.key=value"]),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_remedy(folder: Path, override: str, said: list[str]):
+    before = files(folder)
+    code, lines = run("train", "good.toml", "--set", override)
+    assert code == 2
+    assert len(lines) == 1, lines
+    assert [word for word in said if word not in lines[0]] == [], lines[0]
+    assert files(folder) == before
+
+
+def test_every_fault_is_reported_at_once(folder: Path):
+    faults = ["model.encoding=tupe-x", "data.task=summarise", "training.max_stepps=3", "tokenizer.vocab_size=-1"]
+    code, lines = run("train", "good.toml", *(word for fault in faults for word in ("--set", fault)))
+    assert code == 2
+    for word in ("tupe-x", "summarise", "max_stepps", "vocab_size"):
+        assert len([line for line in lines if word in line]) == 1, lines
+    assert len(lines) == len(faults)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b" \n\n ", ""),
+        (b"\x00\x01\x02\xff binary " * 50, ""),
+        ("the caf\xe9 of the people ".encode("latin-1") * 50, "UTF-8"),
+        (b"too short\n\nfor one\n\nsegment\n\nof text", ""),
+    ],
+    ids=["empty", "white space", "binary", "not UTF-8", "no full segment"],
+)
+def test_a_corpus_that_cannot_be_used_is_one_line_that_names_it(folder: Path, content: bytes, said: str):
+    (folder / "corpus.txt").write_bytes(content)
+    before = files(folder)
+    code, lines = run("train", "good.toml")
+    assert code == 2
+    assert len(lines) == 1, lines
+    assert said in lines[0]
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "cost"])
+@pytest.mark.parametrize("recipe", ["missing.toml", "binary.toml", "broken.toml", "."])
+def test_a_recipe_that_cannot_be_read_is_one_line(folder: Path, command: str, recipe: str):
+    (folder / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    (folder / "broken.toml").write_text("[data\nsource = ", encoding="utf-8")
+    code, lines = run(command, recipe)
+    assert code == 2
+    assert len(lines) == 1
+    assert recipe in lines[0]
+
+
+def test_compare_without_arms_says_what_to_add(folder: Path):
+    code, lines = run("compare", "good.toml")
+    assert code == 2
+    assert "[compare]" in lines[0]
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", [["evaluate", "nowhere", "corpus.txt"], ["predict", "nowhere", "a text"]])
+def test_a_folder_without_a_model_is_one_line(folder: Path, arguments: list[str]):
+    code, lines = run(*arguments)
+    assert code == 2
+    assert len(lines) == 1
+    assert "nowhere" in lines[0]

@@ -1,0 +1,212 @@
+"""The commands do what they say, on a model that trains in a second."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from wordorder.cli.app import app
+
+RECIPE = """
+[data]
+source = "corpus/*.txt"
+task = "masked-lm"
+
+[tokenizer]
+kind = "word"
+vocab_size = 64
+
+[model]
+network = "encoder"
+encoding = "tupe-r"
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+intermediate_size = 32
+max_position_embeddings = 16
+
+[training]
+max_steps = 4
+per_device_train_batch_size = 4
+learning_rate = 1e-2
+output_dir = "run"
+"""
+
+ARMS = """
+[compare]
+seeds = [0, 1]
+
+[[compare.arms]]
+name = "rope"
+model.encoding = "rope"
+
+[[compare.arms]]
+name = "tupe-r"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder with a corpus and two recipes, shared by the tests of this file."""
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "one.toml").write_text(RECIPE, encoding="utf-8")
+    (folder / "arms.toml").write_text(RECIPE.replace('"run"', '"comparison"') + ARMS, encoding="utf-8")
+    (folder / "corpus").mkdir()
+    for number in range(8):
+        words = ["the", "people", "of", "the", "united", "states", "went", "home", "."]
+        text = " ".join(words[number % 4 :] + words[: number % 4]) + " "
+        (folder / "corpus" / f"{number}.txt").write_text(text * 12, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in that folder."""
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> Result:
+    """Train once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return CliRunner().invoke(app, ["train", "one.toml", "--json"])
+
+
+def run(*arguments: str, text: str | None = None) -> Result:
+    """Run the command line in this process, expecting success."""
+    result = CliRunner().invoke(app, list(arguments), input=text)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def test_train_prints_json_alone_and_leaves_a_model(folder: Path, trained: Result):
+    assert trained.exit_code == 0, trained.stderr
+    metrics = json.loads(trained.stdout)
+    assert metrics["steps"] == 4
+    assert {"loss", "perplexity", "accuracy"} <= set(metrics["test"])
+    assert (folder / metrics["model"] / "model.safetensors").is_file()
+    assert (folder / "run" / "metrics.json").is_file()
+
+
+@pytest.mark.usefixtures("trained")
+def test_train_again_is_refused_and_resume_is_done_at_once(folder: Path):
+    before = (folder / "run" / "metrics.json").stat().st_mtime_ns
+    again = CliRunner().invoke(app, ["train", "one.toml"])
+    assert again.exit_code == 2
+    assert "--resume" in again.stderr
+    assert "test loss" in run("train", "one.toml", "--resume").stdout
+    assert (folder / "run" / "metrics.json").stat().st_mtime_ns == before
+
+
+def test_dry_run_prints_a_recipe_that_reads_back_to_itself(folder: Path):
+    resolved = run("train", "one.toml", "--dry-run", "--set", "model.encoding=rope").stdout
+    (folder / "resolved.toml").write_text(resolved, encoding="utf-8")
+    assert run("train", "resolved.toml", "--dry-run").stdout == resolved
+    assert json.loads(run("train", "resolved.toml", "--dry-run", "--json").stdout)["model"]["encoding"] == "rope"
+
+
+def test_evaluate_gives_the_loss_that_training_gave(trained: Result):
+    expected = json.loads(trained.stdout)["test"]["loss"]
+    scores = json.loads(run("evaluate", "run/model", "corpus/*.txt", "--json").stdout)
+    assert scores["loss"] == pytest.approx(expected, abs=1e-6)
+    assert "perplexity" in run("evaluate", "run/model", "corpus/*.txt", "--split", "all").stdout
+
+
+@pytest.mark.usefixtures("trained")
+def test_predict_fills_each_mask_from_arguments_or_stdin():
+    texts = ["the people of the [MASK] states", "the [MASK] went [MASK]"]
+    answers = json.loads(run("predict", "run/model", *texts, "--top", "3", "--json").stdout)
+    assert [answer["text"] for answer in answers] == texts
+    assert [len(answer["answers"]) for answer in answers] == [3, 6]
+    scores = [guess["score"] for guess in answers[0]["answers"]]
+    assert scores == sorted(scores, reverse=True)
+    piped = run("predict", "run/model", "--top", "3", "--json", text="\n".join(texts) + "\n\n").stdout
+    assert json.loads(piped) == answers
+    shown = run("predict", "run/model", texts[0]).stdout
+    assert "probability" in shown
+    assert texts[0] in shown
+
+
+@pytest.mark.usefixtures("trained")
+def test_predict_names_every_text_without_a_mask():
+    result = CliRunner().invoke(app, ["predict", "run/model", "no mask", "the [MASK]", "none here"])
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 2
+    nothing = CliRunner().invoke(app, ["predict", "run/model"], input="\n")
+    assert (nothing.exit_code, len(nothing.stderr.splitlines())) == (2, 1)
+
+
+def test_cost_counts_every_arm_by_part():
+    arms = {arm["arm"]: arm for arm in json.loads(run("cost", "arms.toml", "--json").stdout)["arms"]}
+    assert list(arms) == ["rope", "tupe-r"]
+    for arm in arms.values():
+        parts = arm["parameters"]
+        assert parts["total"] == sum(count for part, count in parts.items() if part != "total")
+        assert parts["encoding"] == sum(arm["encoding_parameters"].values())
+    assert arms["rope"]["parameters"]["encoding"] == 0
+    tupe = {name.removeprefix("tupe "): count for name, count in arms["tupe-r"]["encoding_parameters"].items()}
+    assert tupe == {
+        "projections": 2 * (16 * 16 + 16),
+        "position table": 17 * 16,
+        "norm": 32,
+        "relative table": 32 * 2,
+    }
+    text = run("cost", "arms.toml").stdout
+    for word in ("Parameters", "projections", "relative table", "forward FLOPs per token", "MiB"):
+        assert word in text
+
+
+def test_cost_of_bert_base_counts_the_projections_as_the_paper_does():
+    bert = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    sizes = {**bert, "max_position_embeddings": 512, "encoding": "tupe-a"}
+    overrides = [word for name, value in sizes.items() for word in ("--set", f"model.{name}={value}")]
+    (arm,) = json.loads(run("cost", "one.toml", *overrides, "--set", "data.length=32", "--json").stdout)["arms"]
+    assert arm["encoding_parameters"]["tupe projections"] == 1_181_184
+
+
+def test_compare_ends_with_the_table_and_goes_on_where_it_stopped(folder: Path):
+    text = run("compare", "arms.toml").stdout
+    assert "tupe-r" in text
+    assert "report.html" in text
+    assert (folder / "comparison" / "report.html").is_file()
+    trained_at = (folder / "comparison" / "rope" / "seed-0" / "metrics.json").stat().st_mtime_ns
+    results = json.loads(run("compare", "arms.toml", "--json").stdout)
+    assert len(results["rows"]) == 4
+    assert (folder / "comparison" / "rope" / "seed-0" / "metrics.json").stat().st_mtime_ns == trained_at
+
+
+def test_a_loss_that_is_not_finite_is_one_line_that_names_the_step_and_exit_1(folder: Path):
+    wild = ["training.learning_rate=1e30", "training.max_steps=50", "training.output_dir=wild"]
+    result = CliRunner().invoke(
+        app, ["train", "one.toml", "--json", *(word for fault in wild for word in ("--set", fault))]
+    )
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert "step" in result.stderr
+    assert not (folder / "wild" / "metrics.json").exists()
+
+
+def test_a_signal_saves_and_is_exit_3(folder: Path):
+    settings = ["training.max_steps=1000000", "training.eval_steps=500000", "training.output_dir=long"]
+    command = [sys.executable, "-m", "wordorder", "train", "one.toml", "--json"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        deadline = time.monotonic() + 60
+        # The first line of the curve says that steps are being taken.
+        while not ((folder / "long" / "curve.jsonl").is_file() and (folder / "long" / "curve.jsonl").stat().st_size):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "training did not start within a minute"
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    assert output == ""
+    assert len(errors.splitlines()) == 1, errors
+    assert list((folder / "long").glob("checkpoint-*/model.safetensors"))

@@ -1,0 +1,19 @@
+"""What commands print: JSON that every reader takes, and tables that show text as it is."""
+
+import json
+
+import pytest
+
+from wordorder.cli.output import print_json, print_table
+
+
+def test_json_has_null_where_a_number_is_not_finite(capsys: pytest.CaptureFixture[str]):
+    print_json({"loss": float("nan"), "deep": [float("inf"), {"x": (1.5, "é")}]})
+    assert json.loads(capsys.readouterr().out) == {"loss": None, "deep": [None, {"x": [1.5, "é"]}]}
+
+
+def test_a_table_shows_brackets_and_separates_thousands(capsys: pytest.CaptureFixture[str]):
+    print_table("the [mask] of [bold]", ("token [x]", "count"), [("[red]", 1_234_567)], numbers=True)
+    text = capsys.readouterr().out
+    for word in ("the [mask] of [bold]", "token [x]", "[red]", "1,234,567"):
+        assert word in text

@@ -1,0 +1,157 @@
+"""A results file as a comparison would write it, made up but shaped like a real one."""
+
+import math
+import random
+from typing import Any
+
+from wordorder.comparison.statistics import summarise
+
+FINAL = {
+    "none": 311.0,
+    "sinusoidal": 152.0,
+    "learned": 141.0,
+    "rope": 39.9,
+    "t5": 58.0,
+    "tupe-a": 33.9,
+    "tupe-r": 33.5,
+}
+ENCODING_PARAMETERS = {
+    "none": {},
+    "sinusoidal": {},
+    "learned": {"table": 8192},
+    "rope": {},
+    "t5": {"buckets": 128},
+    "tupe-a": {"position_table": 8320, "projections": 33024, "layer_norm": 256},
+    "tupe-r": {"position_table": 8320, "projections": 33024, "layer_norm": 256, "buckets": 132},
+}
+
+
+def example_results(
+    finals: dict[str, float] | None = None, *, seeds: int = 3, task: str = "masked-lm", size: int = 64, heads: int = 4
+) -> dict[str, Any]:
+    """Results of one arm per entry of ``finals`` (final test perplexity, or accuracy for classification)."""
+    finals, chance = finals or FINAL, random.Random(0)
+    rows = [_row(arm, seed, final, task, chance) for seed in range(seeds) for arm, final in finals.items()]
+    return {
+        "schema": 1,
+        "name": "demo",
+        "task": task,
+        "complete": True,
+        "planned": {
+            "arms": len(finals),
+            "seeds": list(range(seeds)),
+            "runs": len(rows),
+            "rates": [0.001, 0.002, 0.004],
+        },
+        "recipe": {
+            "data": {"source": "sotu", "task": task, "length": 64},
+            "tokenizer": {"kind": "wordpiece", "vocab_size": 4096, "lowercase": True},
+            "model": {"network": "encoder", "hidden_size": 128, "num_hidden_layers": 2},
+            "training": {"learning_rate": 2e-3, "max_steps": 1000, "output_dir": "runs/demo"},
+            "compare": {
+                "seeds": list(range(seeds)),
+                "workers": 2,
+                "tune": [0.001, 0.002, 0.004],
+                "arms": [{"name": arm, "model.encoding": arm} for arm in finals],
+            },
+        },
+        "environment": {
+            "device": "cpu: x86_64",
+            "processors": 2,
+            "python": "3.11.7",
+            "packages": {"wordorder": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"},
+        },
+        "data": {
+            "train": {"documents": 223, "characters": 9_911_004, "tokens": 2_140_022, "unknown_fraction": 0.00012},
+            "validation": {"documents": 13, "characters": 540_111, "tokens": 118_010, "unknown_fraction": 0.0002},
+            "test": {"documents": 13, "characters": 551_320, "tokens": 119_882, "unknown_fraction": 0.0001},
+            "dropped_duplicates": 0,
+            "vocab_size": 4096,
+        },
+        "arms": [_arm(arm) for arm in finals],
+        "rows": rows,
+        "failed": [],
+        "tuning": [
+            {
+                "arm": arm,
+                "learning_rate": rate,
+                "seed": 0,
+                "loss": 4.2 + abs(math.log(rate / best)),
+                "status": "finished",
+            }
+            for arm, best in zip(finals, [0.001, 0.002, 0.004] * len(finals), strict=False)
+            for rate in (0.001, 0.002, 0.004)
+        ],
+        "summary": summarise(rows),
+        "correlations": {arm: _maps(arm, size, heads) for arm in finals if arm.startswith("tupe")},
+    }
+
+
+def _row(arm: str, seed: int, final: float, task: str, chance: random.Random) -> dict[str, Any]:
+    final *= math.exp(chance.gauss(0, 0.008))
+    loss = math.log(final) if task == "masked-lm" else 0.6 - 0.4 * final
+    curve = []
+    for step in range(50, 1001, 50):
+        floor = loss + (math.log(1500) - loss) * math.exp(-step / 180)
+        curve.append([step, floor + chance.gauss(0, 0.02) * (1.2 - step / 1000)])
+    return {
+        "arm": arm,
+        "seed": seed,
+        "status": "finished",
+        "parameters": 1_020_000 + sum(ENCODING_PARAMETERS.get(arm, {}).values()),
+        "flops_per_token": 5_310_000 + 4 * sum(ENCODING_PARAMETERS.get(arm, {}).values()),
+        "tokens_per_second": 21_000 - 40 * len(arm) ** 2 + chance.gauss(0, 150),
+        "peak_memory_bytes": 520_000_000 + 3_000_000 * len(arm),
+        "loss": loss,
+        "perplexity": final if task == "masked-lm" else None,
+        "accuracy": 0.3 if task == "masked-lm" else final,
+        "validation_loss": curve[-1][1],
+        "learning_rate": 2e-3,
+        "steps": 1000,
+        "best_step": 1000,
+        "train_seconds": 97.0,
+        "curve": curve,
+        "model": f"{arm}/seed-{seed}/model",
+    }
+
+
+def _arm(arm: str) -> dict[str, Any]:
+    extra = ENCODING_PARAMETERS.get(arm, {})
+    total = 1_020_000 + sum(extra.values())
+    return {
+        "name": arm,
+        "encoding": arm,
+        "overrides": {"model.encoding": arm},
+        "learning_rate": 2e-3,
+        "parameters": {
+            "total": total,
+            "embedding": 524_288,
+            "encoding": sum(extra.values()),
+            "body": 479_000,
+            "head": 1,
+        },
+        "encoding_parameters": extra,
+        "flops_per_token": 5_310_000 + 4 * sum(extra.values()),
+    }
+
+
+def _maps(arm: str, size: int, heads: int) -> dict[str, Any]:
+    def absolute(head: int, i: int, j: int) -> float:
+        if 0 in (i, j):
+            return 9.0 if i == 0 else -4.0
+        width = 3 + 5 * head
+        return 2.2 * math.exp(-(((i - j + 2 * head - 3) / width) ** 2)) + 0.5 * math.sin((i + 2 * j) / 9 + head) - 0.8
+
+    def relative(head: int, i: int, j: int) -> float:
+        if 0 in (i, j):
+            return 0.0
+        return (1.5 if (j > i) == (head % 2 == 0) else -1.0) * math.exp(-abs(i - j) / 6)
+
+    def drawn(value: Any) -> list[list[list[float]]]:
+        return [[[round(value(h, i, j), 3) for j in range(size)] for i in range(size)] for h in range(heads)]
+
+    parts = {"absolute": drawn(absolute)}
+    if arm == "tupe-r":
+        parts["relative"] = drawn(relative)
+    parts["sum"] = drawn(lambda *at: absolute(*at) + (relative(*at) if arm == "tupe-r" else 0.0))
+    return parts

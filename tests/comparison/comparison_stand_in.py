@@ -1,0 +1,75 @@
+"""Stand-ins for data, training, cost and maps: no model, the same files. Worker processes import them by name."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wordorder.comparison.pipeline import Pipeline
+from wordorder.errors import RunFailed, Stopped
+
+LOSS = {"none": 4.0, "rope": 2.0, "tupe-a": 1.9, "tupe-r": 1.8, "alibi": 2.5}
+
+
+@dataclass
+class Prepared:
+    statistics: dict[str, Any] = field(
+        default_factory=lambda: {"train": {"tokens": 1000, "documents": 9}, "vocab_size": 99}
+    )
+
+
+def prepare(recipe: Any, seed: int) -> Prepared:
+    _log("prepare")
+    tokens = int(os.environ.get("STAND_IN_TOKENS", "1000"))
+    return Prepared({"train": {"tokens": tokens, "documents": 9}, "vocab_size": 99})
+
+
+def train(recipe: Any, folder: Path, seed: int) -> None:
+    """Behave as a training would; what goes wrong is said by environment variables that hold an arm's name."""
+    arm, rate = folder.parent.name, recipe.training["learning_rate"]
+    _log(f"start {arm} {folder.name} {rate:g}{' resumed' if (folder / 'checkpoint-1').exists() else ''}")
+    if os.environ.get("STAND_IN_FAIL") == arm or os.environ.get("STAND_IN_FAIL") == f"{arm}/{folder.name}":
+        raise RunFailed("the loss is NaN at step 3")
+    if os.environ.get("STAND_IN_KILL") == arm:
+        os.kill(os.getpid(), signal.SIGKILL)
+    (folder / "checkpoint-1").mkdir(exist_ok=True)
+    if os.environ.get("STAND_IN_SIGNAL") == arm:
+        os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        if os.environ.get("STAND_IN_QUICK") != arm:
+            time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
+    except Stopped:
+        _log(f"saved {arm} {folder.name}")
+        raise
+    final = LOSS[recipe.model["encoding"]] + 0.01 * seed + 10 * abs(rate - 0.002)
+    curve = [{"step": step, "validation_loss": final + 3 / step} for step in (2, 4, 6)]
+    (folder / "curve.jsonl").write_text("".join(json.dumps(point) + "\n" for point in curve))
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model" / "encoding").write_text(recipe.model["encoding"])
+    (folder / "environment.json").write_text(json.dumps({"device": "cpu: made up"}))
+    split = {"loss": final, "perplexity": 2.718281828**final, "accuracy": 0.5}
+    metrics = {"test": split, "validation": split, "tokens_per_second": 1e4, "peak_memory_bytes": 2**28, "steps": 6}
+    (folder / "metrics.json").write_text(json.dumps({**metrics, "train_seconds": 1.0, "best_step": 6}))
+
+
+def cost(recipe: Any, model_dir: Path) -> dict[str, Any]:
+    extra = {"projections": 50} if (model_dir / "encoding").read_text().startswith("tupe") else {}
+    return {"parameters": {"total": 1000 + sum(extra.values())}, "encoding_parameters": extra, "flops_per_token": 5e6}
+
+
+def correlation(recipe: Any, model_dir: Path) -> dict[str, Any]:
+    if not (model_dir / "encoding").read_text().startswith("tupe"):
+        return {}
+    part = [[[0.1 * (i - j) for j in range(4)] for i in range(4)]]
+    return {"absolute": part, "relative": part, "sum": part}
+
+
+def _log(line: str) -> None:
+    with Path(os.environ["STAND_IN_LOG"]).open("a") as file:
+        file.write(line + "\n")
+
+
+STAND_IN = Pipeline(prepare=prepare, train=train, cost=cost, correlation=correlation)

@@ -1,0 +1,284 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from comparison_stand_in import STAND_IN
+
+from wordorder.comparison import compare
+from wordorder.comparison.workers import Worker
+from wordorder.errors import BadInput, RunFailed, Stopped
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Leave out what costs time and what test_real_comparison.py covers: figure files and collecting garbage."""
+    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+
+
+def run(recipe, **options):
+    path = compare(recipe, progress=False, pipeline=STAND_IN, **options)
+    return json.loads(path.read_text())
+
+
+def starts(log):
+    return [line.removeprefix("start ") for line in log() if line.startswith("start")]
+
+
+def test_every_arm_meets_every_seed_and_the_files_are_written(make_recipe, log, tmp_path):
+    results = run(make_recipe())
+    assert [(row["arm"], row["seed"]) for row in results["rows"]] == [
+        (arm, seed) for seed in (0, 1, 2) for arm in ("none", "rope", "tupe-r")
+    ]
+    assert len(starts(log)) == 9
+    assert log().count("prepare") == 1
+    row = results["rows"][2]
+    assert (row["model"], row["parameters"], row["flops_per_token"]) == ("tupe-r/seed-0/model", 1050, 5e6)
+    assert row["curve"] == [[2, 3.3], [4, 2.55], [6, 2.3]]
+    assert results["summary"][2]["loss"] == {"mean": pytest.approx(1.81), "std": pytest.approx(0.01), "n": 3}
+    assert list(results["correlations"]) == ["tupe-r"]
+    assert results["environment"]["device"] == "cpu: made up"
+    assert results["complete"]
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"table.md", "report.html", "none", "rope"}
+
+
+def test_workers_give_the_same_results_as_one_process(make_recipe, log, tmp_path):
+    alone = run(make_recipe(), output_dir=tmp_path / "alone")
+    many = run(make_recipe(workers=2), output_dir=tmp_path / "many")
+    assert many["rows"] == alone["rows"]
+    assert many["summary"] == alone["summary"]
+
+
+def test_finished_runs_are_not_trained_again_and_new_arms_and_seeds_are_added(make_recipe, log):
+    run(make_recipe(seeds=[0]))
+    before = len(starts(log))
+    arms = {name: {"model.encoding": name} for name in ("none", "rope", "tupe-r", "alibi")}
+    results = run(make_recipe(seeds=[0, 1], arms=arms))
+    assert len(starts(log)) - before == 5
+    assert len(results["rows"]) == 8
+
+
+def test_a_folder_of_another_recipe_is_refused_and_names_the_difference(make_recipe, log):
+    run(make_recipe(seeds=[0]))
+    before = len(starts(log))
+    with pytest.raises(BadInput) as caught:
+        run(make_recipe("training.max_steps=7", seeds=[0]))
+    assert len(caught.value.faults) == 3
+    assert "training.max_steps was 6, now 7" in caught.value.faults[0]
+    assert len(starts(log)) == before
+
+
+def test_names_without_effect_on_results_may_differ(make_recipe, log):
+    run(make_recipe(seeds=[0]))
+    run(make_recipe("training.logging_steps=3", seeds=[0]))
+    assert len(starts(log)) == 3
+
+
+def test_a_corpus_that_changed_under_its_name_is_refused(make_recipe, log, monkeypatch):
+    run(make_recipe(seeds=[0]))
+    monkeypatch.setenv("STAND_IN_TOKENS", "1001")
+    with pytest.raises(BadInput, match=r"the data changed \(other counts of train\)"):
+        run(make_recipe(seeds=[0]))
+
+
+def test_a_folder_of_something_else_is_refused(make_recipe, log, tmp_path):
+    (tmp_path / "out" / "rope" / "seed-1").mkdir(parents=True)
+    (tmp_path / "out" / "rope" / "seed-1" / "thesis.txt").touch()
+    with pytest.raises(BadInput, match="something else"):
+        run(make_recipe())
+    assert not starts(log)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_failing_arm_is_recorded_and_the_others_go_on(make_recipe, log, tmp_path, monkeypatch, workers):
+    monkeypatch.setenv("STAND_IN_FAIL", "rope")
+    with pytest.raises(RunFailed, match=r"1 of 3 runs failed(.|\n)*rope, seed 0: RunFailed: the loss is NaN at step 3"):
+        run(make_recipe(seeds=[0], workers=workers))
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [row["arm"] for row in results["rows"]] == ["none", "tupe-r"]
+    assert results["failed"][0] | {"arm": "rope", "status": "failed", "stage": "seeds"} == results["failed"][0]
+    assert not results["complete"]
+    assert "the loss is NaN at step 3" in (tmp_path / "out" / "report.html").read_text()
+    monkeypatch.delenv("STAND_IN_FAIL")
+    assert run(make_recipe(seeds=[0], workers=workers))["complete"]
+
+
+def test_a_killed_worker_loses_its_own_run_only(make_recipe, log, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN_KILL", "rope")
+    with pytest.raises(RunFailed, match="its process was killed"):
+        run(make_recipe(seeds=[0, 1], workers=2))
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert sorted(row["arm"] for row in results["rows"]) == ["none", "none", "tupe-r", "tupe-r"]
+
+
+def test_tuning_gives_each_arm_the_rate_with_the_best_validation_loss(make_recipe, log, tmp_path):
+    results = run(make_recipe(seeds=[3], tune=[0.001, 0.002, 0.01]))
+    assert {trial["learning_rate"] for trial in results["tuning"]} == {0.001, 0.002, 0.01}
+    assert len(results["tuning"]) == 9
+    assert [arm["learning_rate"] for arm in results["arms"]] == [0.002] * 3
+    assert [row["learning_rate"] for row in results["rows"]] == [0.002] * 3
+    assert (tmp_path / "out" / "rope" / "tune-0.01" / "metrics.json").is_file()
+
+
+def test_a_rate_that_diverges_is_an_answer_unless_all_do(make_recipe, log, monkeypatch):
+    monkeypatch.setenv("STAND_IN_FAIL", "rope/tune-0.002")
+    results = run(make_recipe(seeds=[0], tune=[0.001, 0.002]))
+    assert [arm["learning_rate"] for arm in results["arms"]] == [0.002, 0.001, 0.002]
+    assert [trial["loss"] is None for trial in results["tuning"] if trial["arm"] == "rope"] == [False, True]
+    assert results["failed"][0]["stage"] == "tuning"
+
+
+def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
+    monkeypatch.setenv("STAND_IN_FAIL", "rope")
+    with pytest.raises(RunFailed, match=r"no learning rate of compare\.tune could be trained"):
+        run(make_recipe(seeds=[0], tune=[0.001, 0.002]))
+    assert not any("rope seed-" in line for line in starts(log))
+
+
+@pytest.mark.parametrize(
+    ("arms", "fault"),
+    [
+        ({"a": {"data.length": 8}}, "data"),
+        ({"a": {"tokenizer.vocab_size": 99}}, "data"),
+        ({"a": {"training.max_steps": 8}}, "different amounts of data"),
+        ({"a": {"training.per_device_train_batch_size": 8}}, "different batches"),
+        ({"a": {"training.seed": 8}}, "comparison|seeds"),
+        ({"a": {"model.max_position_embeddings": 32}}, "other data"),
+        ({"Rope": {"model.encoding": "rope"}, "rope": {"model.encoding": "rope"}}, "case"),
+        ({"figures": {"model.encoding": "rope"}}, "figures"),
+    ],
+)
+def test_arms_that_would_not_be_compared_fairly_are_refused(make_recipe, log, arms, fault):
+    with pytest.raises(BadInput, match=fault):
+        run(make_recipe(arms=arms))
+    assert not starts(log)
+
+
+def test_tune_and_an_arms_own_rate_are_refused_together(make_recipe, log):
+    arms = {"a": {"training.learning_rate": 0.1}, "b": {"model.encoding": "rope"}}
+    with pytest.raises(BadInput, match=r"compare\.tune chooses"):
+        run(make_recipe(arms=arms, tune=[0.1, 0.2]))
+
+
+def test_a_recipe_without_compare_is_refused(make_recipe, log):
+    from dataclasses import replace
+
+    with pytest.raises(BadInput, match=r"no \[compare\] section"):
+        run(replace(make_recipe(), compare=None))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from comparison_stand_in import STAND_IN
+from wordorder.comparison import compare
+from wordorder.errors import Stopped
+from wordorder.training import read_recipe
+if __name__ == "__main__":
+    try:
+        compare(read_recipe({recipe!r}), progress=False, pipeline=STAND_IN)
+    except Stopped:
+        sys.exit(3)
+"""
+
+
+@pytest.fixture
+def start_comparison(tmp_path, log):
+    """Start a comparison in a process group of its own, and wait until so many trainings have begun."""
+    started = []
+
+    def start(recipe, *, until):
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT.format(folder=str(Path(__file__).parent), recipe=str(recipe.path)))
+        process = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
+        started.append(process)
+        deadline = time.monotonic() + 90
+        while len(starts(log)) < until:
+            assert process.poll() is None, "the comparison ended too early"
+            assert time.monotonic() < deadline, log()
+            time.sleep(0.05)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def children_of(process):
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in path.read_text().split()] if path.is_file() else []
+
+
+def assert_gone(pids):
+    deadline = time.monotonic() + 20
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def test_a_killed_comparison_takes_its_workers_with_it_and_goes_on_where_it_stopped(
+    make_recipe, log, start_comparison, monkeypatch
+):
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_QUICK", "none")
+    recipe = make_recipe(seeds=[0], workers=2)
+    process = start_comparison(recipe, until=3)
+    pids = children_of(process)
+    process.kill()
+    process.wait()
+    assert_gone(pids)
+    monkeypatch.setenv("STAND_IN_SECONDS", "0")
+    before = len(starts(log))
+    assert len(run(make_recipe(seeds=[0]))["rows"]) == 3
+    assert starts(log)[before:] == ["rope seed-0 0.002 resumed", "tupe-r seed-0 0.002 resumed"]
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no process groups")
+def test_ctrl_c_stops_the_workers_once_and_after_they_saved(make_recipe, log, start_comparison, monkeypatch):
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    process = start_comparison(make_recipe(workers=2), until=2)
+    pids = children_of(process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert process.wait(timeout=60) == 3
+    assert len([line for line in log() if line.startswith("saved")]) == 2
+    assert_gone(pids)
+
+
+def test_sigterm_in_this_process_stops_between_and_within_runs(make_recipe, log, monkeypatch):
+    monkeypatch.setenv("STAND_IN_SIGNAL", "rope")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped):
+        run(make_recipe(seeds=[0]))
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert starts(log) == ["none seed-0 0.002", "rope seed-0 0.002"]
+    monkeypatch.delenv("STAND_IN_SIGNAL")
+    assert run(make_recipe(seeds=[0]))["complete"]
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.is_file() and re.search(r"\) Z ", stat.read_text()))
+
+
+def test_a_worker_has_one_thread_and_leaves_the_parent_its_own(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    worker = Worker()
+    try:
+        assert worker.pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+    finally:
+        worker.pool.shutdown()
+    assert os.environ["OMP_NUM_THREADS"] == "5"
+    assert "MKL_NUM_THREADS" not in os.environ

@@ -1,0 +1,54 @@
+"""A comparison with the package's own data, training, cost and maps: small, but nothing is made up."""
+
+import json
+
+import torch
+
+from wordorder.comparison import compare
+
+ARMS = {
+    "rope": {"model.encoding": "rope"},
+    "the same rope": {"model.encoding": "rope"},
+    "tupe-r": {"model.encoding": "tupe-r"},
+}
+
+
+def test_two_names_of_one_arm_give_the_same_numbers_and_tupe_has_maps(make_recipe, tmp_path, capfd):
+    arms = {name.replace(" ", "-"): changes for name, changes in ARMS.items()}
+    threads = torch.get_num_threads()
+    results = json.loads(compare(make_recipe(seeds=[5], arms=arms), progress=False).read_text())
+    assert torch.get_num_threads() == threads
+    assert capfd.readouterr() == ("", "")
+    one, other, tupe = results["rows"]
+    for number in ("loss", "perplexity", "curve", "parameters", "flops_per_token", "steps"):
+        assert one[number] == other[number]
+    assert one["loss"] != tupe["loss"]
+    assert one["seed"] == 5
+    assert len(one["curve"]) > 1
+    assert tupe["parameters"] > one["parameters"]
+    assert sum(results["arms"][2]["encoding_parameters"].values()) == tupe["parameters"] - one["parameters"]
+    maps = results["correlations"]
+    assert list(maps) == ["tupe-r"]
+    absolute, relative, total = (
+        torch.tensor(maps["tupe-r"][part])[:, 1:, 1:] for part in ("absolute", "relative", "sum")
+    )
+    assert total.shape == (2, 15, 15)
+    torch.testing.assert_close(absolute + relative, total, atol=2e-3, rtol=0)  # rounded to 3 digits
+    assert {"learning_curves.png", "position_correlation_tupe-r.png"} <= {
+        p.name for p in (tmp_path / "out/figures").iterdir()
+    }
+    assert (tmp_path / "out" / one["model"] / "model.safetensors").is_file()
+
+
+def test_a_worker_gives_what_this_process_gives(make_recipe, tmp_path):
+    options = {"arms": {"tupe-a": {"model.encoding": "tupe-a"}}, "seeds": [0], "tune": [0.004]}
+    paths = [
+        compare(make_recipe(**options, workers=workers), output_dir=tmp_path / str(workers), progress=False)
+        for workers in (1, 2)
+    ]
+    alone, together = (json.loads(path.read_text()) for path in paths)
+    assert alone["tuning"] == together["tuning"]
+    assert [(row["loss"], row["curve"]) for row in alone["rows"]] == [
+        (row["loss"], row["curve"]) for row in together["rows"]
+    ]
+    assert together["environment"]["threads"] == 1

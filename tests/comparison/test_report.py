@@ -1,0 +1,159 @@
+import copy
+import csv
+import io
+import json
+import re
+import tomllib
+from html.parser import HTMLParser
+
+import pytest
+from comparison_example import FINAL, example_results
+from rich.console import Console
+
+from wordorder.comparison import markdown_table, render_table, write_report
+from wordorder.comparison.figures import write_figures
+from wordorder.comparison.report import json_in_html, report_page, rows_as_csv
+
+EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and the text of script elements."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.inside = [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append([dict(attrs), ""])
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1][1] += data
+
+
+def with_evil_names():
+    results = json.loads(
+        json.dumps(example_results({"rope": 40.0, "tupe-r": 30.0}, size=8)).replace('"rope"', '"EVIL"')
+    )
+    return json.loads(json.dumps(results).replace('"EVIL"', json.dumps(EVIL)))
+
+
+def test_the_report_needs_nothing_but_itself():
+    page = Page(report_page(example_results()))
+    addresses = [value for _, attrs in page.tags for name, value in attrs.items() if name in {"src", "href"}]
+    assert all(address.startswith(("data:", "#")) for address in addresses)
+    text = report_page(example_results())
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+    assert "default-src 'none'" in text
+
+
+def test_the_embedded_results_are_the_results():
+    results = example_results()
+    scripts = {attrs.get("id"): text for attrs, text in Page(report_page(results)).scripts}
+    assert json.loads(scripts["results-json"]) == results
+
+
+def test_text_from_data_cannot_become_markup():
+    results = with_evil_names()
+    results["name"] = results["recipe"]["data"]["source"] = EVIL
+    results["failed"] = [
+        {"arm": EVIL, "seed": 0, "stage": "seeds", "learning_rate": 0.1, "reason": EVIL, "status": "failed"}
+    ]
+    results["environment"][EVIL], results["data"][EVIL], results["correlations"][EVIL] = (
+        EVIL,
+        EVIL,
+        results["correlations"]["tupe-r"],
+    )
+    text = report_page(results)
+    assert len(Page(text).scripts) == 3
+    assert "<script>alert" not in text
+    assert "\u2028" not in text.split('id="results-json"')[1]
+    assert "<script>" not in markdown_table(results)
+
+
+def test_json_in_html_cannot_end_its_script_element():
+    text = json_in_html({"a": "</script><!--\u2028\u2029&"})
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert json.loads(text) == {"a": "</script><!--\u2028\u2029&"}
+
+
+def test_tables_come_from_the_results_alone_and_leave_them_as_they_were(tmp_path):
+    results = example_results()
+    before = copy.deepcopy(results)
+    (tmp_path / "one").mkdir()
+    write_report(json.loads(json.dumps(results)), tmp_path / "one")
+    write_report(results, tmp_path)
+    assert results == before
+    for name in ("table.md", "report.html"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+
+def test_the_markdown_table_is_sorted_by_quality_and_has_units():
+    lines = markdown_table(example_results()).splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:9]] == sorted(FINAL, key=FINAL.get)
+    assert "MFLOP per token" in lines[0]
+    assert "MiB" in lines[0]
+    assert "±" in lines[2]
+    assert "3 seeds" in markdown_table(example_results())
+    assert "1,000 training steps" in markdown_table(example_results())
+
+
+def test_too_few_seeds_show_no_spread():
+    table = markdown_table(example_results(seeds=2))
+    assert "fewer than 3 seeds give no spread" in table
+    assert " ± " not in table
+
+
+def test_an_arm_without_a_finished_run_is_in_the_table():
+    results = example_results()
+    results["rows"] = [row for row in results["rows"] if row["arm"] != "rope"]
+    results["summary"] = [entry for entry in results["summary"] if entry["arm"] != "rope"]
+    arm = next(arm for arm in results["arms"] if arm["name"] == "rope")
+    arm.update(parameters=None, encoding_parameters={}, flops_per_token=None, learning_rate=None)
+    assert "| rope | – |" in markdown_table(results)
+    assert "rope" in report_page(results)
+
+
+def test_the_terminal_table_takes_names_literally():
+    console = Console(record=True, width=200, file=io.StringIO())
+    render_table(with_evil_names(), console)
+    assert "[bold]" in console.export_text()
+
+
+def test_the_recipe_in_the_page_can_be_read_again():
+    text = re.search(r"<pre[^>]*><code>(.*?)</code></pre>", report_page(example_results()), re.DOTALL).group(1)
+    recipe = tomllib.loads(text.replace("&#34;", '"'))
+    assert recipe["compare"]["seeds"] == [0, 1, 2]
+    assert recipe["compare"]["arms"][3] == {"name": "rope", "model.encoding": "rope"}
+
+
+def test_csv_holds_every_row_and_no_formula():
+    results = example_results({"=1+1": 3.0, "rope": 2.0})
+    rows = list(csv.DictReader(io.StringIO(rows_as_csv(results))))
+    assert len(rows) == 6
+    assert rows[0]["arm"] == "'=1+1"
+    assert float(rows[1]["perplexity"]) == results["rows"][1]["perplexity"]
+
+
+@pytest.mark.parametrize("task", ["masked-lm", "classification"])
+def test_figures_are_files(tmp_path, task):
+    finals = {"rope": 0.7, "tupe-r": 0.8} if task == "classification" else {"rope": 40.0, "tupe-r $x$": 30.0}
+    results = example_results(finals, task=task, size=8, heads=2)
+    names = {path.name for path in write_figures(results, tmp_path)}
+    arm = "tupe-r" if task == "classification" else "tupe-r__x_"
+    assert names == {"learning_curves.png", "learning_curves.svg", f"position_correlation_{arm}.png"}
+    assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+
+
+def test_an_empty_results_file_still_makes_a_page(tmp_path):
+    results = example_results()
+    results.update(rows=[], summary=[], correlations={}, tuning=[], environment={}, complete=False)
+    assert "No run has finished yet." in report_page(results)

@@ -1,0 +1,96 @@
+import math
+
+import numpy as np
+import pytest
+from comparison_example import example_results
+
+from wordorder.comparison.numbers import significant, with_spread
+from wordorder.comparison.statistics import mean_and_spread, summarise
+from wordorder.comparison.verdict import ranked, verdict
+
+
+@pytest.mark.parametrize("values", [[3.0, 4.0], [1.5, 1.5, 2.5], [7.0, 1.0, 4.0, 9.0]])
+def test_mean_and_sample_standard_deviation_equal_numpys(values):
+    found = mean_and_spread(values)
+    assert found == {
+        "mean": pytest.approx(np.mean(values)),
+        "std": pytest.approx(np.std(values, ddof=1)),
+        "n": len(values),
+    }
+
+
+def test_one_value_has_no_spread_and_what_is_not_finite_does_not_count():
+    assert mean_and_spread([2.0, math.nan, math.inf]) == {"mean": 2.0, "std": None, "n": 1}
+    assert mean_and_spread([]) == {"mean": None, "std": None, "n": 0}
+
+
+def test_summary_leaves_out_what_is_no_measurement():
+    rows = [{"arm": "a", "seed": n, "loss": 1.0 + n, "accuracy": None, "model": "x", "curve": []} for n in range(2)]
+    assert summarise(rows) == [{"arm": "a", "loss": {"mean": 1.5, "std": pytest.approx(0.7071, abs=1e-4), "n": 2}}]
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "n", "text"),
+    [
+        (33.4567, 0.312, 3, "33.46 ± 0.31"),
+        (34.1094, 0.0992, 3, "34.11 ± 0.10"),
+        (312.2, 12.3, 5, "312 ± 12"),
+        (0.91234, 0.00417, 3, "0.9123 ± 0.0042"),
+        (33.4567, 0.312, 2, "33.46"),
+        (33.4567, None, 1, "33.46"),
+        (2.0, 0.0, 3, "2.000 ± 0.000"),
+        (None, None, 0, "–"),
+    ],
+)
+def test_a_number_has_the_digits_that_its_spread_allows(mean, std, n, text):
+    assert with_spread({"mean": mean, "std": std, "n": n}) == text
+
+
+def test_significant_digits():
+    assert [significant(value) for value in (1234567.0, 0.0012345, 0.0, None)] == ["1,234,567", "0.001234", "0", "–"]
+
+
+def test_arms_apart_are_told_with_their_ratio():
+    judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}))
+    assert judged.best == "tupe-r"
+    assert not judged.ties
+    assert judged.sentence.startswith("tupe-r has the lowest test masked-token perplexity, 30")
+    assert "1.33 times lower than rope" in judged.sentence
+
+
+def test_arms_whose_ranges_overlap_are_not_distinguishable():
+    judged = verdict(example_results({"rope": 30.01, "tupe-r": 30.0}))
+    assert len(judged.ties) == 1
+    assert "is not distinguishable from" in judged.sentence
+
+
+def test_a_tie_at_the_top_is_told_beside_the_arm_that_is_behind():
+    judged = verdict(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}))
+    assert "not distinguishable from" in judged.sentence
+    assert "10.0" in judged.sentence
+    assert judged.ties in [("rope",), ("tupe-r",)]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_too_few_seeds_give_no_claim(seeds):
+    judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds))
+    assert "no spread to judge by" in judged.evidence
+    assert "±" not in judged.sentence
+
+
+def test_more_is_better_for_accuracy():
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification")
+    assert [entry["arm"] for entry in ranked(results)] == ["tupe-r", "rope"]
+    assert "highest test accuracy" in verdict(results).sentence
+
+
+def test_an_unfinished_comparison_says_so():
+    results = example_results({"rope": 40.0, "tupe-r": 30.0})
+    results["complete"], results["planned"]["runs"] = False, 10
+    assert "Only 6 of 10 runs have finished" in verdict(results).evidence
+
+
+def test_nothing_finished_yet():
+    results = example_results()
+    results["rows"], results["summary"] = [], []
+    assert verdict(results).sentence == "No run has finished yet."

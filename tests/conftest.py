@@ -1,0 +1,30 @@
+"""What every test shares: one thread a process, no network, and GPU tests skipped where there is no GPU."""
+
+import os
+from collections.abc import Iterator
+
+# Set before torch or transformers load: workers run side by side, and results must not depend on the number of cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what tests cache out of the user's own cache, and what the user cached out of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORDORDER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `gpu` where torch sees no CUDA device."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))

@@ -1,0 +1,49 @@
+"""The README's code runs, and what it names exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """Give the fenced blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_the_python_example_runs_and_order_pays(code: str, capsys: pytest.CaptureFixture[str]):
+    with torch.random.fork_rng():
+        exec(compile(code, "README.md", "exec"), {})
+    losses = {line.split()[0]: float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()}
+    assert len(losses) == 5
+    assert all(loss < losses["none"] / 2 for name, loss in losses.items() if name != "none"), losses
+
+
+def test_the_first_screen_has_the_sentence_the_commands_an_example_and_the_table():
+    places = [README.index(part) for part in ("# wordorder\n", "make demo", "```python", "<!-- demo-table -->")]
+    assert places == sorted(places)
+    assert len(blocks("python")[0].splitlines()) <= 15
+    assert README.index("<!-- /demo-table -->") > places[-1]
+
+
+def test_every_command_and_make_target_that_is_named_exists():
+    from wordorder.cli.app import app
+
+    commands = {command.name for command in app.registered_commands}
+    named = set(re.findall(r"^wordorder ([a-z]+)", README, flags=re.MULTILINE))
+    assert named == commands
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z-]+)", README)) - {"demo", "test", "docs"} == set()
+    assert {"demo", "test", "check", "docs", "bench", "clean", "lint", "types", "wheel-test"} <= targets
+
+
+def test_every_folder_and_file_that_is_named_exists():
+    named = re.findall(r"`((?:src|recipes|examples|benchmarks|docs|tests)[\w/.]*)`", README)
+    assert len(named) > 10
+    named += re.findall(r"\]\(([\w./]+)\)", README) + re.findall(r"(recipes/[\w.-]+\.toml)", README)
+    assert [name for name in named if not (ROOT / name).exists()] == []

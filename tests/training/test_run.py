@@ -1,0 +1,265 @@
+import errno
+import json
+import math
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers.utils import logging
+
+import wordorder.training.trainer
+from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.training import read_recipe, run
+from wordorder.training.trainer import WordOrderTrainer
+
+PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+
+
+def go(recipe_file, *overrides, **arguments):
+    return run(read_recipe(recipe_file, overrides), progress=False, **arguments)
+
+
+def test_a_run_leaves_all_that_it_promises(recipe_file, tmp_path, capfd):
+    verbosity = logging.get_verbosity()
+    result = go(recipe_file, "training.report_to=tensorboard")
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir()} == {
+        "recipe.toml", "environment.json", "metrics.json", "curve.jsonl", "logs", "model",
+        "checkpoint-8", "checkpoint-12",
+    }  # fmt: skip
+    assert not [path for path in folder.rglob("*") if path.suffix in PICKLES]
+    assert capfd.readouterr() == ("", "")
+    assert logging.get_verbosity() == verbosity
+
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics == result.metrics
+    assert (metrics["steps"], metrics["seed"]) == (12, 0)
+    assert metrics["tokens_per_second"] == pytest.approx(metrics["tokens"] / metrics["train_seconds"])
+    assert metrics["peak_memory_bytes"] > 10**8
+    for split in ("validation", "test"):
+        assert set(metrics[split]) == {"loss", "perplexity", "accuracy", "tokens"}
+        assert metrics[split]["perplexity"] == pytest.approx(math.exp(metrics[split]["loss"]))
+
+    curve = [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
+    assert curve == result.curve
+    assert [row["step"] for row in curve] == list(range(1, 13))
+    assert [row["step"] for row in curve if "validation_loss" in row] == [4, 8, 12]
+    assert all({"loss", "learning_rate", "train_seconds", "tokens"} <= row.keys() for row in curve)
+
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["packages"]["torch"].startswith(torch.__version__.split("+")[0])
+    assert {"python", "device", "threads", "command", "seed", "commit"} <= environment.keys()
+    assert any(path.name.startswith("events.out.tfevents") for path in (folder / "logs").iterdir())
+
+    model = AutoModelForMaskedLM.from_pretrained(result.model_dir)
+    tokenizer = AutoTokenizer.from_pretrained(result.model_dir)
+    assert model.config.vocab_size == len(tokenizer)
+    assert metrics["parameters"] == model.num_parameters()
+
+
+def test_the_saved_recipe_repeats_the_run(recipe_file, tmp_path):
+    first = go(recipe_file)
+    again = go(tmp_path / "run" / "recipe.toml", output_dir=tmp_path / "again")
+    for split in ("validation", "test"):
+        assert again.metrics[split] == first.metrics[split]
+    assert [row["loss"] for row in again.curve] == [row["loss"] for row in first.curve]
+    other = go(recipe_file, output_dir=tmp_path / "other", seed=1)
+    assert other.metrics["seed"] == 1
+    assert [row["loss"] for row in other.curve] != [row["loss"] for row in first.curve]
+
+
+def test_the_best_model_is_kept_also_between_two_saves(recipe_file, tmp_path, monkeypatch):
+    exact = WordOrderTrainer.evaluate
+    worse = {2: 1.0, 4: 0.5, 6: 2.0, 8: 3.0, 10: 4.0, 12: 5.0}
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
+        metrics = exact(self, eval_dataset, ignore_keys, metric_key_prefix)
+        if metric_key_prefix == "eval":
+            metrics["eval_loss"] = worse[self.state.global_step]
+        return metrics
+
+    monkeypatch.setattr(WordOrderTrainer, "evaluate", evaluate)
+    result = go(recipe_file, "training.eval_steps=2", "training.save_steps=6")
+    assert result.metrics["best_step"] == 4
+    assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
+    kept, last = (
+        AutoModelForMaskedLM.from_pretrained(folder).state_dict()
+        for folder in (tmp_path / "run" / "checkpoint-4", tmp_path / "run" / "checkpoint-12")
+    )
+    final = AutoModelForMaskedLM.from_pretrained(result.model_dir).state_dict()
+    assert all(torch.equal(final[name], kept[name]) for name in kept)
+    assert not all(torch.equal(final[name], last[name]) for name in last)
+
+
+def test_without_saving_the_last_model_is_kept(recipe_file, tmp_path):
+    result = go(recipe_file, "training.save_strategy=no", "training.max_steps=3")
+    assert result.metrics["best_step"] == 3
+    assert not list((tmp_path / "run").glob("checkpoint-*"))
+
+
+def test_classification_has_macro_f1(recipe_file):
+    result = go(recipe_file, "data.task=classification", "data.validation_fraction=0.2", "training.max_steps=4")
+    assert set(result.metrics["test"]) == {"loss", "accuracy", "macro_f1", "examples"}
+
+
+def test_a_small_batch_accumulated_is_a_large_batch(recipe_file, tmp_path):
+    settings = ("model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0", "training.max_steps=4")
+    large = go(recipe_file, *settings)
+    small = go(
+        recipe_file,
+        *settings,
+        "training.per_device_train_batch_size=2",
+        "training.gradient_accumulation_steps=2",
+        output_dir=tmp_path / "small",
+    )
+    # The loss is a mean over tokens, not over batches of unequal numbers of masked tokens.
+    assert [row["loss"] for row in small.curve] == pytest.approx([row["loss"] for row in large.curve], rel=1e-5)
+    assert small.metrics["tokens"] == large.metrics["tokens"]
+
+
+def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch):
+    first = go(recipe_file)
+    with pytest.raises(BadInput, match="already holds a run"):
+        go(recipe_file)
+    monkeypatch.setattr(WordOrderTrainer, "train", None)
+    assert go(recipe_file, resume=True) == first
+
+
+@pytest.mark.parametrize("folder", ["file/run", "file"])
+def test_a_run_folder_that_cannot_be_written_is_bad_input_before_any_work(recipe_file, tmp_path, folder, monkeypatch):
+    monkeypatch.setattr("wordorder.data.prepare", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=r"training\.output_dir.*cannot be written"):
+        go(recipe_file, output_dir=tmp_path / folder)
+
+
+def test_bad_data_leaves_no_folder_behind(recipe_file, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(BadInput):
+        go(recipe_file, f"data.source={tmp_path}/empty.txt")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(recipe_file, tmp_path):
+    with pytest.raises(BadInput, match=r"model\.vocab_size"):
+        go(recipe_file, "model.vocab_size=10")
+    assert not (tmp_path / "run").exists()
+
+
+def spoil_at(step, monkeypatch, value):
+    original = WordOrderTrainer.compute_loss
+
+    def compute_loss(self, *args, **kwargs):
+        loss = original(self, *args, **kwargs)
+        return loss * value if self.state.global_step + 1 == step else loss
+
+    monkeypatch.setattr(WordOrderTrainer, "compute_loss", compute_loss)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_stops_at_once_and_keeps_the_last_good_checkpoint(
+    recipe_file, tmp_path, monkeypatch, value
+):
+    spoil_at(7, monkeypatch, value)
+    with pytest.raises(RunFailed, match=rf"{value} at step 7; the last good checkpoint is .*checkpoint-4"):
+        go(recipe_file)
+    folder = tmp_path / "run"
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert not (folder / "metrics.json").exists()
+
+
+def test_weights_that_are_not_finite_are_never_saved(recipe_file, tmp_path, monkeypatch):
+    original = WordOrderTrainer.training_step
+
+    def training_step(self, *args, **kwargs):
+        loss = original(self, *args, **kwargs)
+        if self.state.global_step + 1 == 8:
+            next(self.model.parameters()).grad[0] = math.nan
+        return loss
+
+    monkeypatch.setattr(WordOrderTrainer, "training_step", training_step)
+    with pytest.raises(RunFailed, match=r"weights are not finite after step 8.*checkpoint-4"):
+        go(recipe_file, "training.eval_strategy=no", "training.save_steps=4")
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(recipe_file, tmp_path, monkeypatch):
+    import wordorder.training.resumable as resumable
+
+    original = resumable.save_state
+
+    def save_state(folder, name, state):
+        if folder.name == ".saving-8" and name == "random":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(folder, name, state)
+
+    monkeypatch.setattr(resumable, "save_state", save_state)
+    with pytest.raises(RunFailed, match=r"No space left on device.*checkpoint-4"):
+        go(recipe_file)
+    folder = tmp_path / "run"
+    assert [path.name for path in folder.glob("*checkpoint-*")] == ["checkpoint-4"]
+    assert not list(folder.glob(".saving*"))
+    monkeypatch.undo()
+    assert go(recipe_file, resume=True).metrics["steps"] == 12
+
+
+def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
+    def append(folder, line):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(wordorder.training.trainer.curve, "append", append)
+    with pytest.raises(RunFailed, match="No space left on device"):
+        go(recipe_file)
+
+
+def send(number, step, monkeypatch):
+    original = WordOrderTrainer.training_step
+
+    def training_step(self, *args, **kwargs):
+        if self.state.global_step + 1 == step:
+            os.kill(os.getpid(), number)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(WordOrderTrainer, "training_step", training_step)
+
+
+def assert_stopped_and_resumed(recipe_file, tmp_path, monkeypatch, *overrides, number, step):
+    expected = go(recipe_file, *overrides, output_dir=tmp_path / "whole")
+    handlers = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    with monkeypatch.context() as patch:
+        send(number, step, patch)
+        with pytest.raises(Stopped, match=rf"{number.name} after step {step}.*checkpoint-{step}"):
+            go(recipe_file, *overrides)
+    assert handlers == [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    result = go(recipe_file, *overrides, resume=True)
+    for name in ("loss", "validation_loss"):
+        assert [row.get(name) for row in result.curve] == [row.get(name) for row in expected.curve]
+    assert result.metrics["test"] == expected.metrics["test"]
+
+
+def test_a_signal_saves_and_stops_and_the_resumed_run_is_the_same(recipe_file, tmp_path, monkeypatch):
+    assert_stopped_and_resumed(recipe_file, tmp_path, monkeypatch, number=signal.SIGTERM, step=6)
+
+
+def test_a_signal_in_the_last_step_of_an_epoch_waits_for_what_is_due_each_epoch(recipe_file, tmp_path, monkeypatch):
+    overrides = ("data.limit_documents=8", "training.eval_strategy=epoch")
+    curve = go(recipe_file, *overrides, output_dir=tmp_path / "look").curve
+    epoch = next(row["step"] for row in curve if "validation_loss" in row)
+    assert epoch < 12
+    assert_stopped_and_resumed(recipe_file, tmp_path, monkeypatch, *overrides, number=signal.SIGINT, step=epoch)
+
+
+def test_looking_more_often_changes_nothing(recipe_file, tmp_path):
+    often, seldom = (go(recipe_file, f"training.eval_steps={n}", output_dir=tmp_path / str(n)) for n in (1, 12))
+    assert [row["loss"] for row in often.curve] == [row["loss"] for row in seldom.curve]
+
+
+def test_a_run_outside_the_main_thread_works(recipe_file):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(go(recipe_file, "training.max_steps=2")))
+    thread.start()
+    thread.join()
+    assert results[0].metrics["steps"] == 2

@@ -1,0 +1,104 @@
+"""Evaluating a saved model and predicting with it."""
+
+import shutil
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import AutoModelForMaskedLM
+
+from wordorder.data import DataConfig, TokenizerConfig, prepare
+from wordorder.errors import BadInput
+from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, run
+
+
+@pytest.fixture(scope="session")
+def language_model(shared_recipe_file):
+    recipe = read_recipe(shared_recipe_file, ["training.max_steps=3"])
+    return run(recipe, progress=False, output_dir=shared_recipe_file.parent / "language-model")
+
+
+@pytest.fixture(scope="session")
+def classifier(shared_recipe_file):
+    overrides = ["data.task=classification", "data.validation_fraction=0.2", "training.max_steps=30"]
+    recipe = read_recipe(shared_recipe_file, overrides)
+    return run(recipe, progress=False, output_dir=shared_recipe_file.parent / "classifier")
+
+
+def test_the_same_source_gives_the_scores_of_the_run(language_model, corpus):
+    found = evaluate_model_dir(language_model.model_dir, f"{corpus}/*/*.txt")
+    assert found == pytest.approx(language_model.metrics["test"], rel=1e-6)
+    validation = evaluate_model_dir(language_model.model_dir, f"{corpus}/*/*.txt", split="validation")
+    assert validation == pytest.approx(language_model.metrics["validation"], rel=1e-6)
+
+
+def test_scores_do_not_depend_on_the_batches_and_equal_a_loop_over_examples(language_model, corpus):
+    data = DataConfig(source=f"{corpus}/*/*.txt", task="masked-lm", length=32)
+    folder = language_model.model_dir
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval().double()
+    prepared = prepare(data, TokenizerConfig(kind="existing", path=str(folder)), seed=0)
+    total, count = 0.0, 0
+    for index in range(len(prepared.test)):
+        example = prepared.test[index]
+        with torch.no_grad():
+            logits = model(input_ids=example["input_ids"][None]).logits[0]
+        total += float(functional.cross_entropy(logits, example["labels"], reduction="sum"))
+        count += int((example["labels"] != -100).sum())
+    for batch_size in (1, 7, 100):
+        found = evaluate_model_dir(folder, data, batch_size=batch_size)
+        assert found["tokens"] == count
+        assert found["loss"] == pytest.approx(total / count, rel=1e-6)
+
+
+def test_all_of_a_source_is_more_than_its_test_split(language_model, corpus):
+    parts = [evaluate_model_dir(language_model.model_dir, f"{corpus}/*/*.txt", split=s) for s in ("train", "test")]
+    everything = evaluate_model_dir(language_model.model_dir, f"{corpus}/*/*.txt", split="all")
+    assert (
+        everything["tokens"] == sum(part["tokens"] for part in parts) + language_model.metrics["validation"]["tokens"]
+    )
+
+
+def test_classes_are_the_models(classifier, tmp_path, corpus):
+    found = evaluate_model_dir(classifier.model_dir, f"{corpus}/*/*.txt")
+    assert found == pytest.approx(classifier.metrics["test"], rel=1e-6)
+    whole = evaluate_model_dir(classifier.model_dir, f"{corpus}/*/*.txt", split="all")
+    # Where a class is missing the others must keep their numbers.
+    assert whole["accuracy"] > 0.9
+    for folder in ("left", "right"):
+        shutil.copytree(corpus / folder, tmp_path / folder)
+    assert evaluate_model_dir(classifier.model_dir, f"{tmp_path}/*/*.txt", split="all")["accuracy"] > 0.9
+    (tmp_path / "left").rename(tmp_path / "other")
+    with pytest.raises(BadInput, match=r"does not know: other; it knows: left, middle, right"):
+        evaluate_model_dir(classifier.model_dir, f"{tmp_path}/*/*.txt")
+
+
+def test_masks_are_filled(language_model):
+    mask = "[MASK]"
+    found = fill_mask(language_model.model_dir, [f"abc {mask} def", f"{mask} abc {mask}"], top_k=3)
+    assert [len(guesses) for guesses in found] == [3, 6]
+    assert [guess["mask"] for guess in found[1]] == [0, 0, 0, 1, 1, 1]
+    assert all(0 <= guess["score"] <= 1 for guesses in found for guess in guesses)
+
+
+def test_texts_are_classified(classifier, corpus):
+    texts = [(corpus / label / f"{number:02d}.txt").read_text() for number, label in enumerate(("left", "middle"))]
+    found = classify(classifier.model_dir, texts)
+    assert [guesses[0]["label"] for guesses in found] == ["left", "middle"]
+    assert sum(guess["score"] for guess in found[0]) == pytest.approx(1)
+
+
+def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):
+    folder = language_model.model_dir
+    for call, words in [
+        (lambda: fill_mask(folder, ["no mask", "none here"]), r"text has no \[MASK\].*\n.*none here"),
+        (lambda: classify(folder, ["text"]), "ForMaskedLM cannot do text-classification"),
+        (lambda: fill_mask(tmp_path, ["[MASK]"]), "holds no model"),
+        (lambda: evaluate_model_dir(folder, "nowhere.txt"), "no file matches 'nowhere.txt'"),
+        (lambda: evaluate_model_dir(tmp_path, "sotu"), "holds no model"),
+        (
+            lambda: evaluate_model_dir(folder, DataConfig(source="sotu", task="classification")),
+            "for masked-lm, not for classification",
+        ),
+    ]:
+        with pytest.raises(BadInput, match=words):
+            call()
