@@ -62,7 +62,7 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
         if unfair:
             continue
         try:
-            resolved = Arm(name=arm.name, recipe=recipe.with_overrides(dict(arm.overrides)))
+            resolved = Arm(name=arm.name, recipe=recipe.for_arm(arm))
         except BadInput as error:
             faults += [f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]
             continue

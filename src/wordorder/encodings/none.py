@@ -12,3 +12,6 @@ class NoEncoding(Encoding):
     """
 
     paper = "Haviv et al. 2022, https://arxiv.org/abs/2203.16634"
+
+    def __init__(self) -> None:  # nn.Module's own would take anything, and options are read off this signature
+        super().__init__()

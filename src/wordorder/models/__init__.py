@@ -3,6 +3,13 @@
 # transformers' registration functions are typed in part only
 # pyright: reportUnknownMemberType=false
 
+from wordorder.errors import MissingExtra
+
+try:
+    import transformers  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("transformers", "models") from error
+
 from transformers import (
     AutoConfig,
     AutoModel,

@@ -33,7 +33,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
     Raises:
         BadInput: the recipe names a vocabulary smaller than the tokenizer's.
     """
-    tokens = len(prepared.tokenizer)
+    tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
     known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
     if prepared.label_names:
         known["id2label"] = dict(enumerate(prepared.label_names))

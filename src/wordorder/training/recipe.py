@@ -55,7 +55,21 @@ class Recipe:
         Raises:
             BadInput: a name or value is wrong; every fault is listed.
         """
-        raw = copy.deepcopy(dict(self.raw))
+        return self._changed(copy.deepcopy(dict(self.raw)), overrides)
+
+    def for_arm(self, arm: ArmConfig) -> "Recipe":
+        """The recipe of one arm: its overrides put in, and without [compare], which is about all arms.
+
+        Args:
+            arm: one of `compare.arms`.
+
+        Raises:
+            BadInput: an override is wrong; every fault is listed.
+        """
+        raw = {section: copy.deepcopy(table) for section, table in self.raw.items() if section != "compare"}
+        return self._changed(raw, arm.overrides)
+
+    def _changed(self, raw: dict[str, Any], overrides: Mapping[str, Any]) -> "Recipe":
         faults = _put(raw, overrides)
         if faults:
             raise BadInput(faults)
