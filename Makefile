@@ -51,7 +51,7 @@ docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)  ## speed of every encoding against plain attention, in one interleaved run
-	$(BIN)/python benchmarks/encodings.py
+	$(BIN)/python benchmarks/encodings.py --json benchmarks/results/encodings.json
 
 clean:  ## remove what was built, keep .venv and runs
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis

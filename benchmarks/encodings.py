@@ -1,11 +1,12 @@
 """What each encoding costs: one training step of the same encoder, as a ratio to plain attention without positions.
 
 All encodings are timed in turn, round after round, in one process, so that whatever else the machine does meets all of
-them alike; the ratio of medians is reported. The limit, 1.00, is the encoding `none`: the same stack on torch's own
-scaled_dot_product_attention with no bias and no mask.
+them alike; each ratio is the median over rounds of the ratio within a round, with its quartiles. On a CPU one thread
+runs and the process's CPU time is taken, which a shared machine disturbs least. The limit, 1.00, is the encoding
+`none`: the same stack on torch's own scaled_dot_product_attention with no bias and no mask.
 
     python benchmarks/encodings.py
-    python benchmarks/encodings.py --length 512 --rounds 20 --json benchmarks/encodings.json
+    python benchmarks/encodings.py --length 512 --rounds 20 --json benchmarks/results/encodings.json
 """
 
 import argparse
@@ -14,6 +15,7 @@ import platform
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,10 +43,11 @@ def seconds_of_a_step(encoder: wordorder.Encoder, tokens: torch.Tensor) -> float
     """Time one forward and backward pass."""
     encoder.zero_grad(set_to_none=True)
     wait(tokens.device)
-    started = time.perf_counter()
+    clock = time.process_time if tokens.device.type == "cpu" else time.perf_counter
+    started = clock()
     encoder(tokens).hidden.sum().backward()
     wait(tokens.device)
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def wait(device: torch.device) -> None:
@@ -53,21 +56,29 @@ def wait(device: torch.device) -> None:
         torch.accelerator.synchronize()
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
+def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Time every encoding, interleaved, after two rounds of warming up."""
     encoders = {name: build(name, arguments) for name in arguments.encodings}
     shape = (arguments.batch, arguments.length)
     tokens = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(0)).to(arguments.device)
     times: dict[str, list[float]] = {name: [] for name in encoders}
+    names = list(encoders)
     for turn in range(arguments.rounds + 2):
-        for name, encoder in encoders.items():
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:  # no encoding always runs after the same one
+            encoder = encoders[name]
             seconds = seconds_of_a_step(encoder, tokens)
             if turn >= 2:
                 times[name].append(seconds)
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    ratios = {
+        name: statistics.quantiles([one / limit for one, limit in zip(seconds, times[LIMIT], strict=True)], n=4)
+        for name, seconds in times.items()
+    }
     return {
         name: {
-            "ratio": medians[name] / medians[LIMIT],
+            "ratio": ratios[name][1],
+            "ratio_quartiles": [ratios[name][0], ratios[name][2]],
             "milliseconds": 1e3 * medians[name],
             "tokens_per_second": tokens.numel() / medians[name],
             "parameters": sum(parameter.numel() for parameter in encoders[name].parameters()),
@@ -92,6 +103,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Print the table, and write the file that was asked for."""
     arguments = parse()
+    if arguments.device == "cpu":
+        torch.set_num_threads(1)
     rows = measure(arguments)
     print(f"{'encoding':14} {'ratio':>6} {'ms a step':>10} {'tokens/s':>10} {'parameters':>11}")
     for name, row in rows.items():
@@ -99,8 +112,9 @@ def main() -> None:
         print(f"{name:14} {numbers} {row['parameters']:11,}")
     if arguments.json:
         settings = {key: value for key, value in vars(arguments).items() if key != "json"}
-        machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+        machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__, "seed": 0}
         document = {"limit": LIMIT, "settings": settings, "machine": machine, "rows": rows}
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

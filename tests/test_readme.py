@@ -1,5 +1,7 @@
 """The README's code runs, and what it names exists."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -47,3 +49,18 @@ def test_every_folder_and_file_that_is_named_exists():
     assert len(named) > 10
     named += re.findall(r"\]\(([\w./]+)\)", README) + re.findall(r"(recipes/[\w.-]+\.toml)", README)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_tables_are_those_of_the_committed_results(page: str):
+    spec = importlib.util.spec_from_file_location("publish_demo", ROOT / "benchmarks" / "publish_demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    publish = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(publish)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = [name for name in re.findall(r"<!-- ([a-z]+)-table -->", text)]
+    assert names
+    for name in names:
+        results = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        assert publish.put(text, name, publish.table_of(results)) == text

@@ -1,6 +1,7 @@
 """`wordorder compare RECIPE`: arms x seeds, and what came of it."""
 
 import sys
+from json import loads as parse
 from pathlib import Path
 from typing import Annotated
 
@@ -37,5 +38,12 @@ def compare(
     if json:
         sys.stdout.write(results.read_text(encoding="utf-8"))
         return
-    print((results.parent / "table.md").read_text(encoding="utf-8"))
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from wordorder.comparison import render_table
+
+        render_table(parse(results.read_text(encoding="utf-8")), Console())
+    else:  # a pipe or a file has no width to fit: the same table as markdown
+        print((results.parent / "table.md").read_text(encoding="utf-8"))
     print(f"Report: {results.parent / 'report.html'}")

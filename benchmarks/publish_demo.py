@@ -1,0 +1,82 @@
+"""Put the demo's measured results into the README and the docs: nothing in those tables is typed by hand.
+
+    wordorder compare recipes/demo.toml
+    python benchmarks/publish_demo.py runs/demo
+
+writes `benchmarks/results/demo.json` (results.json without the maps, which make it large), the table in README.md and
+docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
+to the committed JSON. The same for other comparisons by name:
+
+    python benchmarks/publish_demo.py runs/century --name century
+    python benchmarks/publish_demo.py runs/demo_rates --name rates     # the trials that chose the learning rates
+"""
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from wordorder.comparison import markdown_table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+
+
+def table_of(results: dict[str, Any]) -> str:
+    """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
+    if results["tuning"]:
+        return trials_of(results)
+    machine = results["environment"]
+    where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
+    return f"{markdown_table(results).strip()}\n\n{where}"
+
+
+def trials_of(results: dict[str, Any]) -> str:
+    """Validation loss by arm and learning rate, the chosen rate in bold."""
+    rates = sorted({trial["learning_rate"] for trial in results["tuning"]})
+    lines = ["| Arm | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "| :--- |" + " ---: |" * len(rates)]
+    for arm in results["arms"]:
+        losses = {t["learning_rate"]: t["loss"] for t in results["tuning"] if t["arm"] == arm["name"]}
+        best = min((loss for loss in losses.values() if loss is not None), default=None)
+        cells = ["diverged" if losses[r] is None else f"{losses[r]:.3f}" for r in rates]
+        bold = [f"**{cell}**" if losses[r] == best else cell for r, cell in zip(rates, cells, strict=True)]
+        lines.append(f"| {arm['name']} | " + " | ".join(bold) + " |")
+    seed = results["tuning"][0]["seed"]
+    return "\n".join(lines) + f"\n\nValidation loss in nats per masked token, seed {seed}; the chosen rate is bold."
+
+
+def put(page: str, name: str, table: str) -> str:
+    """The page with the table between its markers."""
+    pattern = rf"(<!-- {name}-table -->\n).*?(\n<!-- /{name}-table -->)"
+    return re.sub(pattern, lambda found: found[1] + table + found[2], page, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Read a comparison's folder, write the JSON, the pages and the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of a finished comparison")
+    parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
+    arguments = parser.parse_args()
+    results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
+    if not results["complete"]:
+        raise SystemExit(f"{arguments.folder} holds an unfinished comparison")
+    results.pop("correlations", None)
+    for name in ("command", "platform"):  # they name folders and a host of one machine
+        results["environment"].pop(name, None)
+    results["recipe"]["training"].pop("output_dir", None)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(results, indent=1, sort_keys=True) + "\n"
+    (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
+    for page in PAGES:
+        page.write_text(put(page.read_text(encoding="utf-8"), arguments.name, table_of(results)), encoding="utf-8")
+    figures = ROOT / "docs" / "figures"
+    figures.mkdir(exist_ok=True)
+    for figure in sorted((arguments.folder / "figures").glob("*.png")) if not results["tuning"] else ():
+        shutil.copyfile(figure, figures / f"{arguments.name}_{figure.name}")
+
+
+if __name__ == "__main__":
+    main()
