@@ -50,8 +50,8 @@ def trials_of(results: dict[str, Any]) -> str:
 
 def put(page: str, name: str, table: str) -> str:
     """The page with the table between its markers."""
-    pattern = rf"(<!-- {name}-table -->\n).*?(\n<!-- /{name}-table -->)"
-    return re.sub(pattern, lambda found: found[1] + table + found[2], page, flags=re.DOTALL)
+    pattern = rf"(<!-- {name}-table -->\n).*?(<!-- /{name}-table -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{table}\n\n{found[2]}", page, flags=re.DOTALL)
 
 
 def main() -> None:
