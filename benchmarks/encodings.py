@@ -112,7 +112,12 @@ def main() -> None:
         print(f"{name:14} {numbers} {row['parameters']:11,}")
     if arguments.json:
         settings = {key: value for key, value in vars(arguments).items() if key != "json"}
-        machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__, "seed": 0}
+        machine = {
+            "processor": platform.machine(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "seed": 0,
+        }
         document = {"limit": LIMIT, "settings": settings, "machine": machine, "rows": rows}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
