@@ -6,7 +6,7 @@
 from wordorder.errors import MissingExtra
 
 try:
-    import transformers  # noqa: F401
+    import transformers as _  # noqa: F401
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
