@@ -118,7 +118,7 @@ def test_bert_base_adds_the_paper_s_parameters():
 
 def test_only_the_reference_code_s_reset_has_the_extra_row():
     assert not hasattr(build("paper"), "others_to_cls")
-    assert build("reference-code").others_to_cls.shape == (HEADS,)
+    assert build("reference-code").others_to_cls.shape == (1, HEADS)
 
 
 @pytest.mark.parametrize(

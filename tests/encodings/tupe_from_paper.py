@@ -36,7 +36,7 @@ def position_term(weights, heads, positions, *, reset=None, prefix=""):
             if reset == "paper" and i != 0 and j != 0:
                 entry = entry + w["relative.table.weight"][bucket(i, j)]
             if reset == "reference-code":
-                table33 = torch.cat([w["relative.table.weight"], w["others_to_cls"][None]])
+                table33 = torch.cat([w["relative.table.weight"], w["others_to_cls"]])
                 entry = entry + table33[16 if i == 0 else 32 if j == 0 else bucket(i, j)]
             row.append(entry)
         term.append(torch.stack(row))

@@ -240,3 +240,11 @@ def test_exports_with_dynamic_batch_and_length(name, masked):
 def test_wrong_arguments_are_named(call, word):
     with pytest.raises(ValueError, match=word):
         call(build(), ids())
+
+
+def test_tied_weights_are_drawn_once():
+    tied, untied, classifier = build(), build(tie_word_embeddings=False), build(task="classification")
+    embedding = tied.get_input_embeddings().weight
+    assert (embedding[0] == 0).all()  # the padding row
+    assert torch.equal(embedding, untied.get_input_embeddings().weight)
+    assert torch.equal(embedding, classifier.get_input_embeddings().weight)

@@ -231,7 +231,7 @@ class TUPERelative(TUPE):
         self.reset = reset
         self.relative = T5(heads, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
         if cls == "position-0" and reset == "reference-code":
-            self.others_to_cls = nn.Parameter(torch.zeros(heads))
+            self.others_to_cls = nn.Parameter(torch.zeros(1, heads))  # a row of the table, drawn like one
 
     def forward(
         self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
@@ -260,7 +260,7 @@ class TUPERelative(TUPE):
         device = self.table.weight.device
         if self.reset == "reference-code":
             row_BHS = row_BHS + self.relative.table.weight[self.relative.buckets // 2][None, :, None]
-            column_BHT = column_BHT + self.others_to_cls[None, :, None]
+            column_BHT = column_BHT + self.others_to_cls[..., None]
         # [CLS] stands at position 0: key j is at distance p_j from it, and it is at distance -p_i from query i
         row_BHS = row_BHS - self.relative.at_distance(key.index_BT(device)).transpose(0, 1)
         column_BHT = column_BHT - self.relative.at_distance(-query.index_BT(device)).transpose(0, 1)

@@ -1,7 +1,7 @@
 """Initial weights: one rule for every network, and a way to draw them from a seed and a parameter's name."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import cast
 
 import torch
@@ -10,7 +10,13 @@ from torch import Tensor, nn
 Generators = Callable[[str], torch.Generator | None]
 
 
-def initialise_module(module: nn.Module, *, std: float = 0.02, generator_for: Generators | None = None) -> None:
+def initialise_module(
+    module: nn.Module,
+    *,
+    std: float = 0.02,
+    generator_for: Generators | None = None,
+    skip: Collection[nn.Parameter] = frozenset(),
+) -> None:
     """Initialise the parameters that this module itself holds (not those of its children).
 
     Matrices and tables are drawn from N(0, std), biases and free numbers are 0, norm weights 1, the padding row 0: the
@@ -23,12 +29,15 @@ def initialise_module(module: nn.Module, *, std: float = 0.02, generator_for: Ge
         module: whose own parameters are set.
         std: standard deviation of matrices and tables.
         generator_for: random generator by the parameter's name within the module; None = torch's global one.
+        skip: parameters to leave alone.
     """
     own_rule = getattr(module, "draw_parameters", None)
     if callable(own_rule):
         own_rule(std, generator_for)
         return
     for name, parameter in module.named_parameters(recurse=False):
+        if parameter in skip:
+            continue
         if isinstance(module, nn.LayerNorm | nn.RMSNorm):
             nn.init.constant_(parameter, float(name == "weight"))
         elif parameter.dim() < 2 or name == "free_theta":
@@ -48,11 +57,14 @@ def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -
         root: the network.
         seed: draw each parameter from a generator seeded by (seed, its full name), so that two networks share every
             weight whose name and shape they have in common, whatever else differs; None = torch's global generator.
+            A tied parameter is drawn once, under the name by which it comes first.
         std: standard deviation of matrices and tables.
     """
+    drawn: set[nn.Parameter] = set()
     for prefix, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
         generator_for = None if seed is None else _named_generators(seed, prefix)
-        initialise_module(module, std=std, generator_for=generator_for)
+        initialise_module(module, std=std, generator_for=generator_for, skip=drawn)
+        drawn.update(module.parameters(recurse=False))
 
 
 def _named_generators(seed: int, prefix: str) -> Generators:
