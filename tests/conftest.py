@@ -1,6 +1,7 @@
 """What every test shares: one thread a process, no network, and GPU tests skipped where there is no GPU."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 # Set before torch or transformers load: workers run side by side, and results must not depend on the number of cores.
@@ -17,6 +18,13 @@ def cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORDORDER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Draw the same numbers in every run of a test, whatever ran before it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -95,6 +95,15 @@ def test_log_sum_exp_is_float32_for_bfloat16():
     assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
 
 
+def test_autocast_does_not_lower_the_scores():
+    q, k, v, _, _ = inputs(4, 5, torch.float32)
+    _, exact = attention(q, k, v, return_lse=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, lse = attention(q, k, v, return_lse=True)
+    assert lse.dtype == torch.float32
+    assert_close(lse, exact, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["none", "rope", "t5", "shaw", "tupe-r", "learned+t5"])
 def test_causal_hides_the_future(name):
     encoding = build_encoding(name, width=24, heads=3, layers=1, max_positions=32, use="decoder")

@@ -7,41 +7,16 @@ from typer.testing import CliRunner
 
 from wordorder.cli.app import app
 
-RECIPE = """
-[data]
-source = "corpus.txt"
-task = "masked-lm"
-length = 16
-
-[tokenizer]
-kind = "word"
-vocab_size = 64
-
-[model]
-network = "encoder"
-encoding = "tupe-r"
-hidden_size = 16
-num_hidden_layers = 1
-num_attention_heads = 2
-intermediate_size = 32
-max_position_embeddings = 16
-
-[training]
-max_steps = 2
-per_device_train_batch_size = 4
-output_dir = "run"
-"""
-
 SENTENCE = "the people of the united states went to the house and spoke of peace and of war . "
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe_text: str) -> Path:
     """Make a working folder with a good recipe and a good corpus of eight documents."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORDORDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("WORDORDER_DATA", raising=False)
-    (tmp_path / "good.toml").write_text(RECIPE, encoding="utf-8")
+    (tmp_path / "good.toml").write_text(recipe_text, encoding="utf-8")
     (tmp_path / "corpus.txt").write_text("\n\n".join(SENTENCE * 8 for _ in range(8)), encoding="utf-8")
     return tmp_path
 
@@ -131,6 +106,17 @@ def test_a_recipe_that_cannot_be_read_is_one_line(folder: Path, command: str, re
     assert code == 2
     assert len(lines) == 1
     assert recipe in lines[0]
+
+
+def test_compare_into_a_folder_that_cannot_be_written_is_refused_before_any_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, recipe_text: str
+):
+    monkeypatch.setattr("wordorder.data.prepare", None)
+    arms = '\n[compare]\n[[compare.arms]]\nname = "a"\n'
+    (folder / "arms.toml").write_text(recipe_text + arms, encoding="utf-8")
+    code, lines = run("compare", "arms.toml", "--set", "training.output_dir=/proc")
+    assert (code, len(lines)) == (2, 1)
+    assert "'/proc' cannot be written" in lines[0]
 
 
 def test_compare_without_arms_says_what_to_add(folder: Path):

@@ -6,36 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
-
-RECIPE = """
-[data]
-source = "corpus/*.txt"
-task = "masked-lm"
-
-[tokenizer]
-kind = "word"
-vocab_size = 64
-
-[model]
-network = "encoder"
-encoding = "tupe-r"
-hidden_size = 16
-num_hidden_layers = 1
-num_attention_heads = 2
-intermediate_size = 32
-max_position_embeddings = 16
-
-[training]
-max_steps = 4
-per_device_train_batch_size = 4
-learning_rate = 1e-2
-output_dir = "run"
-"""
 
 ARMS = """
 [compare]
@@ -51,11 +27,12 @@ name = "tupe-r"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, recipe_text: str) -> Path:
     """Make a folder with a corpus and two recipes, shared by the tests of this file."""
     folder = tmp_path_factory.mktemp("commands")
-    (folder / "one.toml").write_text(RECIPE, encoding="utf-8")
-    (folder / "arms.toml").write_text(RECIPE.replace('"run"', '"comparison"') + ARMS, encoding="utf-8")
+    recipe = recipe_text.replace("corpus.txt", "corpus/*.txt")
+    (folder / "one.toml").write_text(recipe, encoding="utf-8")
+    (folder / "arms.toml").write_text(recipe.replace('"run"', '"comparison"') + ARMS, encoding="utf-8")
     (folder / "corpus").mkdir()
     for number in range(8):
         words = ["the", "people", "of", "the", "united", "states", "went", "home", "."]
@@ -168,6 +145,48 @@ def test_cost_of_bert_base_counts_the_projections_as_the_paper_does():
     overrides = [word for name, value in sizes.items() for word in ("--set", f"model.{name}={value}")]
     (arm,) = json.loads(run("cost", "one.toml", *overrides, "--set", "data.length=32", "--json").stdout)["arms"]
     assert arm["encoding_parameters"]["tupe projections"] == 1_181_184
+
+
+def cost_of_one(*overrides: str) -> dict[str, Any]:
+    words = [word for override in overrides for word in ("--set", override)]
+    (arm,) = json.loads(run("cost", "one.toml", *words, "--json").stdout)["arms"]
+    return arm
+
+
+@pytest.mark.usefixtures("trained")
+@pytest.mark.parametrize(
+    ("overrides", "size", "bound"),
+    [
+        ([], 64, True),
+        (["tokenizer.kind=character", "tokenizer.vocab_size=300"], 300, True),
+        (["tokenizer.kind=byte"], 261, False),
+        (["tokenizer.kind=existing", "tokenizer.path=run/model"], 13, False),
+        (["tokenizer.kind=byte", "model.vocab_size=512"], 512, False),
+    ],
+    ids=["word", "character", "byte", "existing", "given"],
+)
+def test_cost_says_with_which_vocabulary_it_counts(overrides: list[str], size: int, bound: bool):
+    arm = cost_of_one(*overrides)
+    assert (arm["vocab_size"], arm["vocab_size_is_upper_bound"]) == (size, bound)
+    assert arm["parameters"]["embedding"] == size * 16
+    text = run("cost", "one.toml", *(word for override in overrides for word in ("--set", override))).stdout
+    assert (f"largest vocabulary, tokenizer.vocab_size = {size}" in text) == bound
+
+
+def test_cost_counts_what_a_batch_shares_once_per_batch():
+    alone, many = (cost_of_one(f"training.per_device_train_batch_size={n}") for n in (1, 64))
+    assert many["flops_per_token"] < alone["flops_per_token"]
+
+
+def test_a_comparison_costs_what_cost_says(folder: Path):
+    settings = ["tokenizer.kind=byte", "model.sparse_prediction=true", "data.mask_probability=0.4", "compare.seeds=[0]"]
+    words = [word for setting in [*settings, "training.output_dir=costs"] for word in ("--set", setting)]
+    said = {arm["arm"]: arm for arm in json.loads(run("cost", "arms.toml", *words, "--json").stdout)["arms"]}
+    rows = json.loads(run("compare", "arms.toml", *words, "--json").stdout)["rows"]
+    assert len(rows) == 2
+    for row in rows:
+        assert row["flops_per_token"] == said[row["arm"]]["flops_per_token"]
+        assert row["parameters"] == said[row["arm"]]["parameters"]["total"]
 
 
 def test_compare_ends_with_the_table_and_goes_on_where_it_stopped(folder: Path):

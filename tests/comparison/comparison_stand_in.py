@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ LOSS = {"none": 4.0, "rope": 2.0, "tupe-a": 1.9, "tupe-r": 1.8, "alibi": 2.5}
 
 @dataclass
 class Prepared:
-    statistics: dict[str, Any] = field(
-        default_factory=lambda: {"train": {"tokens": 1000, "documents": 9}, "vocab_size": 99}
-    )
+    statistics: dict[str, Any]
 
 
 def prepare(recipe: Any, seed: int) -> Prepared:
     _log("prepare")
-    tokens = int(os.environ.get("STAND_IN_TOKENS", "1000"))
-    return Prepared({"train": {"tokens": tokens, "documents": 9}, "vocab_size": 99})
+    fingerprint = os.environ.get("STAND_IN_FINGERPRINT", "same")
+    counts = {"train": {"tokens": 1000, "documents": 9}, "vocab_size": 99}
+    return Prepared({**counts, "fingerprint": fingerprint})
 
 
 def train(recipe: Any, folder: Path, seed: int) -> None:

@@ -82,8 +82,8 @@ def test_names_without_effect_on_results_may_differ(make_recipe, log):
 
 def test_a_corpus_that_changed_under_its_name_is_refused(make_recipe, log, monkeypatch):
     run(make_recipe(seeds=[0]))
-    monkeypatch.setenv("STAND_IN_TOKENS", "1001")
-    with pytest.raises(BadInput, match=r"the data changed \(other counts of train\)"):
+    monkeypatch.setenv("STAND_IN_FINGERPRINT", "other")
+    with pytest.raises(BadInput, match="the data changed under its name"):
         run(make_recipe(seeds=[0]))
 
 
@@ -151,13 +151,35 @@ def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
         ({"a": {"training.seed": 8}}, "comparison|seeds"),
         ({"a": {"model.max_position_embeddings": 32}}, "other data"),
         ({"Rope": {"model.encoding": "rope"}, "rope": {"model.encoding": "rope"}}, "case"),
-        ({"figures": {"model.encoding": "rope"}}, "figures"),
+        ({"figures": {"model.encoding": "rope"}}, "'figures' is the name of a file or folder"),
+        ({"Report.html": {"model.encoding": "rope"}}, "'Report.html' is the name of a file or folder"),
+        ({"results.json": {"model.encoding": "rope"}}, "'results.json' is the name of a file or folder"),
+        ({"a": {"training.dataloader_drop_last": True}}, "different batches"),
+        ({"a": {"training.bf16": True}}, "must be the same for all arms.*an arm may change only adam_beta1"),
+        ({"a": {"training.use_cpu": True}}, "must be the same for all arms"),
+        ({"a": {'training."use_cpu"': True}}, "must be the same for all arms"),
+        ({"a": {"training.torch_compile": True}}, "must be the same for all arms"),
+        ({"a": {"training.metric_for_best_model": "accuracy"}}, "must be the same for all arms"),
     ],
 )
 def test_arms_that_would_not_be_compared_fairly_are_refused(make_recipe, log, arms, fault):
     with pytest.raises(BadInput, match=fault):
         run(make_recipe(arms=arms))
     assert not starts(log)
+
+
+def test_an_arm_may_change_how_its_weights_are_updated(make_recipe, log):
+    changes = {"training.warmup_steps": 2, "training.lr_scheduler_type": "cosine", "training.weight_decay": 0.1}
+    arms = {"a": {"model.encoding": "rope", "training.gradient_checkpointing": True}, "b": changes}
+    assert run(make_recipe(seeds=[0], arms=arms))["complete"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_data_is_read(make_recipe, log, tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(BadInput, match="cannot be written"):
+            run(make_recipe(), output_dir=folder)
+    assert log() == []
 
 
 def test_tune_and_an_arms_own_rate_are_refused_together(make_recipe, log):

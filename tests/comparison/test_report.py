@@ -13,6 +13,7 @@ from rich.console import Console
 from wordorder.comparison import markdown_table, render_table, write_report
 from wordorder.comparison.figures import write_figures
 from wordorder.comparison.report import json_in_html, report_page, rows_as_csv
+from wordorder.comparison.table import caption
 
 EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
 
@@ -104,6 +105,18 @@ def test_the_markdown_table_is_sorted_by_quality_and_has_units():
     assert "±" in lines[2]
     assert "3 seeds" in markdown_table(example_results())
     assert "1,000 training steps" in markdown_table(example_results())
+
+
+def test_the_caption_says_what_speed_and_memory_do_not_show():
+    results = example_results()
+    shared, roughly = "it may have trained other arms before", "they compare only roughly"
+    assert shared in caption(results)
+    assert roughly in caption(results)
+    results["recipe"]["compare"]["workers"] = 1
+    assert shared in caption(results)
+    assert roughly not in caption(results)
+    results["environment"]["device"] = "cuda: a GPU"  # there the memory of tensors is measured, from zero in each run
+    assert shared not in caption(results)
 
 
 def test_too_few_seeds_show_no_spread():

@@ -74,6 +74,22 @@ def test_no_text_of_validation_or_test_reaches_training_or_the_tokeniser(corpus,
     assert first_words(data, data.validation) == first_words(data, data.test) == ["[UNK]"] * 6
 
 
+def test_the_fingerprint_tells_contents_apart_and_nothing_else(tmp_path, cache):
+    def fingerprint(*, seed=0, spoil=None, label="a"):
+        folder = tmp_path / f"{label}-{spoil}"
+        folder.mkdir(exist_ok=True)
+        rows = [{"text": f"number {n} of the same sentence again . " * 8, "label": label} for n in range(40)]
+        if spoil is not None:
+            rows[spoil]["text"] = rows[spoil]["text"].replace("same", "mesa", 1)  # as many words and characters
+        (folder / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = DataConfig(source=f"{folder}/x.jsonl", task="masked-lm", length=16)
+        found = prepare(config, TokenizerConfig(kind="byte"), seed=seed, cache_dir=cache)
+        return found.statistics["fingerprint"]
+
+    assert fingerprint() == fingerprint(seed=1)
+    assert len({fingerprint(), *(fingerprint(spoil=n) for n in range(4))}) == 5
+
+
 def test_statistics_count_what_is_there(corpus, cache):
     data = load(corpus, cache)
     for name, part in (("train", data.train), ("validation", data.validation), ("test", data.test)):

@@ -41,6 +41,12 @@ def test_alibi_matches_the_paper(heads, slopes):
                 assert ours[h, i, j].item() == pytest.approx(-slopes[h] * abs(i - j))
 
 
+def test_alibi_is_exact_in_float64():
+    ours = ALiBi(12)(Contiguous(2), Contiguous(2), dtype=torch.float64).dense()[0, :, 0, 1]
+    slopes = [2 ** -(h + 1) for h in range(8)] + [2 ** -(h + 0.5) for h in range(4)]
+    assert_close(ours, -torch.tensor(slopes, dtype=torch.float64), rtol=1e-15, atol=0)
+
+
 @pytest.mark.parametrize("encoding", [T5(2), ALiBi(2)])
 def test_distance_terms_are_toeplitz_where_positions_are_contiguous(encoding):
     toeplitz = encoding(Contiguous(4, 3), Contiguous(7))

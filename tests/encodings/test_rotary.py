@@ -62,6 +62,7 @@ def test_yarn_by_parts():
 
     paper = rotary_from_paper(x, positions, None, frequency=frequency) * (0.1 * math.log(s) + 1)
     assert_close(YaRNRotary(16, max_positions=N, factor=s)(x, positions), paper)
+    assert_close(YaRNRotary(16, max_positions=8 * N, original_positions=N, factor=s)(x, positions), paper)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_yarn_by_parts():
         (lambda: Rotary(8, base=1.0), "base"),
         (lambda: LinearScaledRotary(8, factor=0.5), "factor"),
         (lambda: NTKAwareRotary(2), "head_dim"),
-        (lambda: YaRNRotary(8, max_positions=0), "max_positions"),
+        (lambda: YaRNRotary(8, max_positions=0), "original_positions"),
         (lambda: YaRNRotary(8, max_positions=8, alpha=4, beta=2), "alpha"),
         (lambda: Rotary(8)(torch.zeros(1, 1, 2, 6), torch.arange(2)), "head_dim"),
     ],

@@ -129,6 +129,7 @@ def test_only_the_reference_code_s_reset_has_the_extra_row():
         ({"cls": "first"}, "cls"),
         ({"theta": "rows"}, "theta"),
         ({"reset": "code"}, "reset"),
+        ({"reset": "reference-code", "bidirectional": False}, "bidirectional"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, word):

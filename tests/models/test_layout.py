@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.models.layout import layout_of
-from wordorder.ops import Arbitrary, Contiguous, Packed
+from wordorder.ops import Contiguous, Packed
 
 
 def test_without_a_mask_positions_count_from_zero():
@@ -33,10 +33,18 @@ def test_position_ids_alone_begin_a_packed_sequence_at_each_zero():
     assert positions.position_BT.tolist() == [[0, 1, 2, 0, 1, 0]]
 
 
-def test_position_ids_with_a_mask_are_taken_as_they_are():
-    layout = layout_of((2, 3), torch.ones(2, 3), torch.tensor([[5, 0, 2]]))
-    assert isinstance(layout.positions, Arbitrary)
+def test_a_mask_does_not_open_packed_sequences_to_each_other():
+    layout = layout_of((2, 3), torch.tensor([[1, 1, 1], [1, 1, 0]]), torch.tensor([[5, 0, 2]]))
+    assert isinstance(layout.positions, Packed)
     assert layout.positions.position_BT.tolist() == [[5, 0, 2], [5, 0, 2]]
+    assert layout.positions.sequence_BT.tolist() == [[0, 1, 1], [0, 1, 1]]
+    assert layout.valid_BT.int().tolist() == [[1, 1, 1], [1, 1, 0]]
+
+
+def test_equal_sequence_ids_allow_any_positions():
+    positions = layout_of((1, 3), None, torch.tensor([[2, 0, 1]]), torch.zeros(1, 3).long()).positions
+    assert positions.position_BT.tolist() == [[2, 0, 1]]
+    assert positions.sequence_BT.tolist() == [[0, 0, 0]]
 
 
 def test_sequence_ids_count_positions_from_each_first_token():

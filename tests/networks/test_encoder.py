@@ -118,10 +118,33 @@ def test_packed_equals_separate(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_order_matters_unless_there_is_no_encoding(name):
-    encoder, ids = build(name, std=0.5), torch.randint(1, 40, (1, 12))
+    encoder, ids = build(name, std=0.5), torch.randperm(39)[None, :12] + 1  # all different
     swapped = ids[:, torch.tensor([0, 1, 2, 3, 9, 5, 6, 7, 8, 4, 10, 11])]
     first = [encoder(x).hidden[0, 0] for x in (ids, swapped)]
     assert torch.allclose(*first, rtol=1e-9, atol=1e-9) == (name == "none")
+
+
+@pytest.mark.parametrize("name", ["rope", "shaw", "t5", "alibi", "rope+shaw", "rope+t5", "alibi+shaw", "rope-yarn"])
+def test_relative_encodings_and_their_compositions_know_distance_alone(name):
+    encoder, ids = build(name), torch.randint(40, (2, 11))
+    here, there = (encoder(ids, Contiguous(11, offset)).hidden for offset in (0, 70))
+    assert_close(here, there, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_in_both_backends(name):
+    encoder, ids = build(name, dtype=torch.float32), torch.randint(1, 40, (2, 11))
+    valid = torch.ones(2, 11, dtype=torch.bool)
+    valid[1, 6:] = False
+    exact = encoder(ids, valid_BT=valid).hidden
+    for backend in (None, "reference"):
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = encoder(ids, valid_BT=valid, backend=backend).hidden
+            plan = encoder.plan(Contiguous(11), exact, valid, backend=backend)
+        assert plan.mask_BHTS is None or plan.mask_BHTS.dtype in (torch.bool, torch.bfloat16)
+        assert_close(hidden[valid].float(), exact[valid], rtol=0, atol=0.1 * exact.abs().max().item())
+        grads = torch.autograd.grad(hidden[valid].float().pow(2).sum(), list(encoder.parameters()), allow_unused=True)
+        assert all(grad is None or (grad.dtype == torch.float32 and grad.isfinite().all()) for grad in grads)
 
 
 @pytest.mark.parametrize("name", NAMES)

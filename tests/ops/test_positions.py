@@ -59,3 +59,17 @@ def test_visibility_is_the_product_of_its_conditions():
     assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
     assert Visibility(Contiguous(4), Contiguous(4), causal=True).is_plain_causal
     assert not Visibility(packed, packed, causal=True).is_plain_causal
+
+
+def test_offsets_in_tensors_are_never_compared():
+    left, right = (Contiguous(4, torch.tensor([0, -2])) for _ in range(2))
+    assert not Visibility(left, right, causal=True).is_plain_causal
+    assert Visibility(left, left, causal=True).is_plain_causal  # the same tensor: the same positions
+    assert Visibility(Contiguous(4, 2), Contiguous(4, 2), causal=True).is_plain_causal
+    assert not Visibility(Contiguous(1, 3), Contiguous(4), causal=True).is_plain_causal
+
+
+def test_packed_and_other_positions_cannot_be_told_apart():
+    packed = Packed(torch.zeros(1, 4).long(), torch.zeros(1, 4).long())
+    with pytest.raises(ValueError, match="both be Packed"):
+        Visibility(Contiguous(4), packed)

@@ -163,6 +163,22 @@ def test_another_recipe_is_not_mixed_in(recipe_file, tmp_path, monkeypatch):
     assert sorted(folder.rglob("*")) == before
 
 
+def test_other_data_under_the_same_name_is_not_mixed_in(recipe_file, tmp_path, monkeypatch, corpus):
+    copy = tmp_path / "copy"
+    shutil.copytree(corpus, copy)
+    override, folder = f"data.source={copy}/*/*.txt", tmp_path / "run"
+    interrupt(recipe_file, folder, monkeypatch, override, at=6)
+    for path in copy.glob("*/*.txt"):  # as many documents, words and characters as before
+        path.write_text(" ".join(reversed(path.read_text().split(" "))))
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(BadInput, match="--resume: the data has changed"):
+        go(recipe_file, override, output_dir=folder, resume=True)
+    (folder / "data.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"data\.json: cannot be read"):
+        go(recipe_file, override, output_dir=folder, resume=True)
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_what_changes_no_result_may_change(recipe_file, tmp_path, monkeypatch, whole):
     folder = tmp_path / "run"
     interrupt(recipe_file, folder, monkeypatch, at=6)

@@ -27,7 +27,7 @@ def test_a_run_leaves_all_that_it_promises(recipe_file, tmp_path, capfd):
     result = go(recipe_file, "training.report_to=tensorboard")
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
-        "recipe.toml", "environment.json", "metrics.json", "curve.jsonl", "logs", "model",
+        "recipe.toml", "data.json", "environment.json", "metrics.json", "curve.jsonl", "logs", "model",
         "checkpoint-8", "checkpoint-12",
     }  # fmt: skip
     assert not [path for path in folder.rglob("*") if path.suffix in PICKLES]
@@ -58,6 +58,20 @@ def test_a_run_leaves_all_that_it_promises(recipe_file, tmp_path, capfd):
     tokenizer = AutoTokenizer.from_pretrained(result.model_dir)
     assert model.config.vocab_size == len(tokenizer)
     assert metrics["parameters"] == model.num_parameters()
+
+
+def test_the_model_is_on_the_disk_before_metrics_say_that_it_is(recipe_file, tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def watched(handle):
+        status = os.fstat(handle)
+        synced.append((status.st_ino, status.st_size, (tmp_path / "run" / "metrics.json").exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    model_dir = go(recipe_file, "training.max_steps=2").model_dir
+    for path in model_dir.iterdir():
+        assert (path.stat().st_ino, path.stat().st_size, False) in synced, path.name
 
 
 def test_the_saved_recipe_repeats_the_run(recipe_file, tmp_path):

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModelForMaskedLM
 
@@ -85,6 +86,36 @@ def test_texts_are_classified(classifier, corpus):
     found = classify(classifier.model_dir, texts)
     assert [guesses[0]["label"] for guesses in found] == ["left", "middle"]
     assert sum(guess["score"] for guess in found[0]) == pytest.approx(1)
+
+
+def test_texts_beyond_the_models_positions_are_bad_input_each_with_its_length(language_model):
+    fits, long = f"[MASK] {'a ' * 29}", f"[MASK] {'a ' * 40}"  # [CLS] and [SEP] come to them
+    assert len(fill_mask(language_model.model_dir, [fits])[0]) == 5
+    with pytest.raises(BadInput, match=r"text has 43 tokens, the model takes at most 32.*\n.*43 tokens"):
+        fill_mask(language_model.model_dir, [long, fits, long])
+
+
+@pytest.mark.parametrize("harm", ["pickled", "cut"])
+def test_weights_that_are_no_whole_safetensors_are_bad_input(language_model, corpus, tmp_path, harm):
+    folder = tmp_path / "model"
+    shutil.copytree(language_model.model_dir, folder)
+    weights = folder / "model.safetensors"
+    if harm == "pickled":
+        torch.save(load_file(weights), folder / "pytorch_model.bin")
+        weights.unlink()
+    else:
+        weights.write_bytes(weights.read_bytes()[:-100])
+    for call in (lambda: fill_mask(folder, ["[MASK]"]), lambda: evaluate_model_dir(folder, f"{corpus}/*/*.txt")):
+        with pytest.raises(BadInput, match="no weights can be read from safetensors"):
+            call()
+
+
+@pytest.mark.parametrize("content", [b"[data", b"\xff", b"data = 3"])
+def test_a_broken_recipe_beside_the_model_is_bad_input(language_model, corpus, tmp_path, content):
+    shutil.copytree(language_model.model_dir, tmp_path / "model")
+    (tmp_path / "recipe.toml").write_bytes(content)
+    with pytest.raises(BadInput, match=r"recipe\.toml"):
+        evaluate_model_dir(tmp_path / "model", f"{corpus}/*/*.txt")
 
 
 def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):

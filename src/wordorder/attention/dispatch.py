@@ -78,26 +78,37 @@ def attention(
         chosen = choose_backend(return_lse=return_lse, return_weights=False, forced=backend)
         plain = Order(q.shape[-1] ** -0.5)
         plan = make_plan(order or plain, mask, backend=chosen, dtype=q.dtype, device=q.device)
-    q, k, v = _ready(q, k, v, plan.order)
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    content = _content(q, k, plan)
+    q, k = plan.order.rotate_queries(q), plan.order.rotate_keys(k)
     if plan.backend == "sdpa":
-        return sdpa.attend(q, k, v, plan.order, plan.visible_B1TS, plan.mask_BHTS, dropout, plan.is_causal)
-    output, lse = reference.attend(q, k, v, plan.order, plan.visible_B1TS, dropout=dropout, return_lse=return_lse)
+        return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, content, dropout, plan.is_causal)
+    output, lse = reference.attend(
+        q, k, v, plan.order, plan.visible_B1TS, content_BHTS=content, dropout=dropout, return_lse=return_lse
+    )
     return output if lse is None else (output, lse)
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     """The weights that `attention` gives to values, (B, H, T, S) in the dtype of q; for looking at, and slow."""
-    q, k, _ = _ready(q, k, k, plan.order)
-    return reference.weights(reference.scores(q, k, plan.order, plan.visible_B1TS)).type_as(q)
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    content = _content(q, k, plan)
+    turned = plan.order.rotate_queries(q), plan.order.rotate_keys(k)
+    return reference.weights(reference.scores(*turned, plan.order, plan.visible_B1TS, content)).type_as(q)
 
 
-def _ready(q: Tensor, k: Tensor, v: Tensor, order: Order) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys turned by their positions; key heads repeated for the query heads that they serve."""
-    q, k = order.rotate_queries(q), order.rotate_keys(k)
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    return q, k, v
+def _content(q: Tensor, k: Tensor, plan: Plan) -> Tensor | None:
+    """The sum of the terms by content, from queries and keys as they were before any rotation.
+
+    A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone.
+    """
+    total: Tensor | None = None
+    for term in plan.order.content:
+        scores = term.scores(q, k, plan.order.scale, plan.visible_B1TS)
+        total = scores if total is None else total + scores
+    return total
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:

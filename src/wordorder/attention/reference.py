@@ -1,5 +1,7 @@
 """Attention as the equations say it, with every matrix written out: the specification of the faster backends."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -7,14 +9,20 @@ from torch.nn import functional as F
 from wordorder.encodings import Order
 
 
-def scores(q_BHTD: Tensor, k_BHSD: Tensor, order: Order, visible_B1TS: Tensor | None) -> Tensor:
-    """``scale * q.k + bias + content``, -inf where hidden, in at least float32: (B, H, T, S)."""
+def scores(
+    q_BHTD: Tensor, k_BHSD: Tensor, order: Order, visible_B1TS: Tensor | None, content_BHTS: Tensor | None = None
+) -> Tensor:
+    """``scale * q.k + bias + content``, -inf where hidden, in at least float32: (B, H, T, S).
+
+    Queries and keys come rotated; the content term was computed from what they were before.
+    """
     wide = torch.promote_types(q_BHTD.dtype, torch.float32)
-    logits = (order.scale * q_BHTD.to(wide)) @ k_BHSD.to(wide).transpose(-1, -2)
+    with no_autocast(q_BHTD.device):
+        logits = (order.scale * q_BHTD.to(wide)) @ k_BHSD.to(wide).transpose(-1, -2)
     if order.bias is not None:
         logits = logits + order.bias.dense().to(wide)
-    for term in order.content:
-        logits = logits + term.scores(q_BHTD, k_BHSD, order.scale, visible_B1TS).to(wide)
+    if content_BHTS is not None:
+        logits = logits + content_BHTS.to(wide)
     return logits if visible_B1TS is None else logits.masked_fill(~visible_B1TS, -torch.inf)
 
 
@@ -31,6 +39,7 @@ def attend(
     order: Order,
     visible_B1TS: Tensor | None,
     *,
+    content_BHTS: Tensor | None = None,
     dropout: float = 0.0,
     return_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -38,8 +47,9 @@ def attend(
 
     A row that sees nothing has output 0, log-sum-exp -inf, and sends no gradient.
     """
-    logits = scores(q_BHTD, k_BHSD, order, visible_B1TS)
-    mixed = F.dropout(weights(logits), dropout) @ v_BHSE.to(logits.dtype)
+    logits = scores(q_BHTD, k_BHSD, order, visible_B1TS, content_BHTS)
+    with no_autocast(logits.device):
+        mixed = F.dropout(weights(logits), dropout) @ v_BHSE.to(logits.dtype)
     return mixed.type_as(v_BHSE), log_sum_exp(logits) if return_lse else None
 
 
@@ -47,3 +57,9 @@ def log_sum_exp(logits_BHTS: Tensor) -> Tensor:
     """Over keys; -inf with gradient 0 where a row sees nothing (torch.logsumexp would send NaN)."""
     blind_BHT = (logits_BHTS == -torch.inf).all(-1)
     return logits_BHTS.masked_fill(blind_BHT[..., None], 0).logsumexp(-1).masked_fill(blind_BHT, -torch.inf)
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Keep scores and sums in the precision they were given: autocast would bring them down to 16 bits again."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

@@ -22,9 +22,9 @@ def attend(
     q_BHTD: Tensor,
     k_BHSD: Tensor,
     v_BHSE: Tensor,
-    order: Order,
-    visible_B1TS: Tensor | None,
+    scale: float,
     mask_BHTS: Tensor | None,
+    content_BHTS: Tensor | None,
     dropout: float,
     is_causal: bool,
 ) -> Tensor:
@@ -34,20 +34,19 @@ def attend(
         q_BHTD: queries, rotated.
         k_BHSD: keys, rotated.
         v_BHSE: values.
-        order: its scale and its terms by content are read; the bias is in the mask already.
-        visible_B1TS: bool; for terms by content that count visible keys.
+        scale: the content scale.
         mask_BHTS: what `additive_mask` returned.
+        content_BHTS: the terms by content of this layer.
         dropout: probability that a weight is dropped.
         is_causal: the lower triangle and nothing else is seen.
     """
-    for term in order.content:
-        by_content = term.scores(q_BHTD, k_BHSD, order.scale, visible_B1TS)
+    if content_BHTS is not None:
         if mask_BHTS is None:
-            mask_BHTS = by_content
+            mask_BHTS = content_BHTS
         elif mask_BHTS.dtype == torch.bool:
-            mask_BHTS = by_content.masked_fill(~mask_BHTS, -torch.inf)
+            mask_BHTS = content_BHTS.masked_fill(~mask_BHTS, -torch.inf)
         else:
-            mask_BHTS = mask_BHTS + by_content
+            mask_BHTS = mask_BHTS + content_BHTS
     return F.scaled_dot_product_attention(
-        q_BHTD, k_BHSD, v_BHSE, attn_mask=mask_BHTS, dropout_p=dropout, is_causal=is_causal, scale=order.scale
+        q_BHTD, k_BHSD, v_BHSE, attn_mask=mask_BHTS, dropout_p=dropout, is_causal=is_causal, scale=scale
     )

@@ -25,7 +25,7 @@ def cost(
 
     Example: **wordorder cost recipes/demo.toml**
 
-    No data is read, so a vocabulary counts with the size that the recipe allows it.
+    No data is read: a vocabulary that the data decides counts with its largest size, tokenizer.vocab_size.
     """
     from wordorder.comparison.arms import resolve_arms
     from wordorder.training import read_recipe
@@ -39,19 +39,24 @@ def cost(
         print_json({"recipe": str(recipe), "arms": [{"arm": name, **parts} for name, parts in costs.items()]})
         return
     print_costs(costs)
+    sizes = {parts["vocab_size"] for parts in costs.values() if parts["vocab_size_is_upper_bound"]}
+    for size in sorted(sizes):
+        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
+        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
 
 
-# The values are those of `wordorder.inspection.cost`, which documents them.
+# The other values are those of `wordorder.inspection.cost`, which documents them.
 def cost_of(recipe: "Recipe") -> dict[str, Any]:
-    """Cost of the recipe's model at the recipe's length and batch size."""
-    from wordorder.comparison.pipeline import length_of
-    from wordorder.inspection import cost as cost_of_config
+    """Cost of the recipe's model at the recipe's length and batch size, and the vocabulary that it was counted with."""
+    from wordorder.comparison.pipeline import cost_of_config
+    from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
 
-    fields = {"vocab_size": recipe.tokenizer.vocab_size, **recipe.model}
-    config = build_config(recipe.network, **fields)
-    batch = int(recipe.training.get("per_device_train_batch_size", 8))
-    return cost_of_config(config, recipe.data.task, length=length_of(recipe), batch_size=batch)
+    given = recipe.model.get("vocab_size")
+    known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
+    size = known if known is not None else recipe.tokenizer.vocab_size
+    config = build_config(recipe.network, **{**recipe.model, "vocab_size": size})
+    return {"vocab_size": size, "vocab_size_is_upper_bound": known is None, **cost_of_config(recipe, config)}
 
 
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:

@@ -6,23 +6,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wordorder.errors import BadInput
+from wordorder.training.toml_text import split_key
 
 if TYPE_CHECKING:
-    from wordorder.training import CompareConfig, Recipe
+    from wordorder.training import ArmConfig, CompareConfig, Recipe
 
-SAME_FOR_EVERY_ARM = {
-    "data": "the arms would see different data",
-    "tokenizer": "the arms would see different tokens",
-    "compare": "an arm cannot change the comparison it is part of",
-    "training.seed": "the seeds are listed in compare.seeds",
-    "training.data_seed": "the arms would see different batches",
-    "training.output_dir": "every run has its own folder under the comparison's",
-    "training.per_device_train_batch_size": "the arms would see different batches",
-    "training.gradient_accumulation_steps": "the arms would see different batches",
-    "training.max_steps": "the arms would see different amounts of data",
-    "training.num_train_epochs": "the arms would see different amounts of data",
+FREE_FOR_EVERY_ARM = frozenset(
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 "
+    "adam_epsilon optim optim_args max_grad_norm label_smoothing_factor gradient_checkpointing "
+    "gradient_checkpointing_kwargs".split()
+)
+"""Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
+
+A list of what is allowed, because TrainingArguments has over a hundred names and grows with every release. Most others
+would give the arms other batches, another number of steps, another arithmetic (bf16, tf32) or speed (torch_compile), or
+another choice of checkpoint, and the table would show that as if it came from the encoding.
+"""
+
+REASONS = {
+    "per_device_train_batch_size": "the arms would see different batches",
+    "gradient_accumulation_steps": "the arms would see different batches",
+    "dataloader_drop_last": "the arms would see different batches",
+    "max_steps": "the arms would see different amounts of data",
+    "num_train_epochs": "the arms would see different amounts of data",
 }
-"""Dotted names (with all that lies below them) that an arm may not override, and why."""
+"""Why an arm may not override these names of [training]; all others that are not free have one reason together."""
+
+WRITTEN = frozenset({"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json"})
+"""Names in the comparison's folder that no arm may have: what a comparison or a run writes into its folder."""
 
 RATE = "training.learning_rate"
 
@@ -48,12 +59,7 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
     faults = _name_faults(compare)
     arms: list[Arm] = []
     for arm in compare.arms:
-        unfair = [
-            f"compare.arms {arm.name!r} overrides {key}: {reason}"
-            for key in arm.overrides
-            for name, reason in SAME_FOR_EVERY_ARM.items()
-            if key == name or key.startswith(f"{name}.")
-        ]
+        unfair = _unfair(arm)
         if compare.tune and RATE in arm.overrides:
             unfair.append(
                 f"compare.arms {arm.name!r} overrides {RATE}, which compare.tune chooses; drop one of the two"
@@ -73,11 +79,27 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
     return tuple(arms)
 
 
+def _unfair(arm: ArmConfig) -> list[str]:
+    # reading a recipe has refused all sections but [model] and [training], and names that are no dotted names
+    faults: list[str] = []
+    for key in arm.overrides:
+        section, name, *_ = split_key(key)
+        if section == "training" and name not in FREE_FOR_EVERY_ARM:
+            allowed = f"an arm may change only {', '.join(sorted(FREE_FOR_EVERY_ARM))}"
+            reason = REASONS.get(name, f"it must be the same for all arms, so set it in [training]; there {allowed}")
+            faults.append(f"compare.arms {arm.name!r} overrides {key}: {reason}")
+    return faults
+
+
 def _name_faults(compare: CompareConfig) -> list[str]:
     # reading a recipe has refused names that are no folder's name
     names = [arm.name for arm in compare.arms]
-    faults = [f"compare.arms name {name!r} is the name of the folder of figures" for name in names if name == "figures"]
-    # two names that differ by case only are one folder on macOS and Windows
+    # two names that differ by case only are one file on macOS and Windows
+    faults = [
+        f"compare.arms name {name!r} is the name of a file or folder that a comparison writes; choose another"
+        for name in names
+        if name.casefold() in WRITTEN
+    ]
     folded = [name.casefold() for name in names]
     twice = [name for name in names if folded.count(name.casefold()) > 1]
     return faults + ([f"compare.arms names {', '.join(twice)} differ by case only or not at all"] if twice else [])

@@ -20,6 +20,7 @@ from wordorder.comparison.results import Record, write_results
 from wordorder.comparison.runs import Run, check_folders
 from wordorder.comparison.workers import InThisProcess, InWorkers
 from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.training.checkpoint import check_writable
 
 if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
@@ -45,7 +46,8 @@ def compare(
         The path of results.json.
 
     Raises:
-        BadInput: arms that would see different batches, or a run folder of a different recipe; nothing is started.
+        BadInput: arms that would see different batches, a folder that cannot be written, or a run folder of a different
+            recipe or of other data; nothing is started.
         RunFailed: at least one run failed; the others were finished and the results file says which and why.
         Stopped: a signal asked to stop; finished runs and the state of unfinished ones are saved.
     """
@@ -53,6 +55,9 @@ def compare(
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
     folder = Path(output_dir or recipe.output_dir)
+    fault = check_writable(folder)
+    if fault:
+        raise BadInput(fault)
     with stopped_by_signals():
         statistics = tools.prepare(recipe, config.seeds[0]).statistics
         trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
@@ -61,7 +66,7 @@ def compare(
         planned = _runs(arms, config, folder, {})
         check_folders(trials, statistics)
         check_folders(planned, statistics, skip=skip)
-        _check_writable(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=trials)
         team = InThisProcess(tools, statistics) if config.workers == 1 else None
         team = team or InWorkers(tools, statistics, count=min(config.workers, len(planned)))
@@ -165,13 +170,6 @@ def _save(record: Record) -> dict[str, Any]:
     except OSError as error:
         raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error
     return results
-
-
-def _check_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot make the folder {folder}: {error.strerror or error}") from error
 
 
 @contextmanager

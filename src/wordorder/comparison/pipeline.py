@@ -38,13 +38,28 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
 
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
     """Return parameters and FLOPs of a trained model, by `wordorder.inspection.cost`."""
-    from wordorder.inspection import cost as cost_of
     from wordorder.models import model_class
 
     # transformers leaves the types of its class attributes open
     kind: Any = model_class(recipe.network, recipe.data.task).config_class
-    config, share = kind.from_pretrained(model_dir), recipe.data.mask_probability
-    return cost_of(config, recipe.data.task, length=length_of(recipe), labelled_share=share)
+    return cost_of_config(recipe, kind.from_pretrained(model_dir))
+
+
+def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
+    """Return the cost of a model with this configuration at the recipe's length, batch size and share of masks.
+
+    The batch counts: what an encoding computes once per batch, such as TUPE's projections of the positions, is shared
+    by all tokens of the batch.
+    """
+    from wordorder.inspection import cost as cost_of
+
+    return cost_of(
+        config,
+        recipe.data.task,
+        length=length_of(recipe),
+        batch_size=int(recipe.training["per_device_train_batch_size"]),
+        labelled_share=recipe.data.mask_probability,
+    )
 
 
 def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:

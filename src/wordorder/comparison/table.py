@@ -118,7 +118,15 @@ def caption(results: Mapping[str, Any]) -> str:
     ]
     workers = int(recipe["compare"]["workers"])
     if workers > 1:
-        parts.append(f"Speed and memory were measured with {workers} trainings side by side, one thread each.")
+        parts.append(
+            f"Tokens per second were measured with {workers} trainings side by side, one thread each, which slow each "
+            "other down: they compare only roughly."
+        )
+    if not str(results["environment"].get("device", "")).startswith("cuda"):
+        parts.append(
+            "Peak memory is that of the whole process, libraries included; it may have trained other arms before, "
+            "which leaves it larger."
+        )
     if planned["rates"]:
         parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} on the validation split.")
     return " ".join(parts)

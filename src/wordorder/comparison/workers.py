@@ -95,7 +95,7 @@ class InWorkers:
 
     Args:
         pipeline: the functions to call; they are pickled by name.
-        statistics: counts of the prepared data, written into each run's folder.
+        statistics: of the prepared data; its fingerprint is written into each run's folder.
         count: processes at the same time.
     """
 

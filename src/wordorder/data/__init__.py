@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from wordorder.data.corpora import Document, read_documents
     from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder
     from wordorder.data.preparation import PreparedData, prepare
-    from wordorder.data.tokenisers import load_tokenizer
+    from wordorder.data.tokenisers import fixed_vocab_size, load_tokenizer
 
 _HOMES = {
     "DataConfig": "config",
@@ -25,6 +25,7 @@ _HOMES = {
     "prepare": "preparation",
     "EpochOrder": "order",
     "LengthGroupedEpochOrder": "order",
+    "fixed_vocab_size": "tokenisers",
     "load_tokenizer": "tokenisers",
 }
 
@@ -38,6 +39,7 @@ __all__ = [
     "LengthGroupedEpochOrder",
     "PreparedData",
     "TokenizerConfig",
+    "fixed_vocab_size",
     "load_tokenizer",
     "prepare",
     "read_documents",

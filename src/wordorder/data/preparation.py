@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wordorder.data.cache import default_cache_dir
+from wordorder.data.cache import content_hash, default_cache_dir
 from wordorder.data.classification import cut_in_pieces, label_names
 from wordorder.data.config import DataConfig, TokenizerConfig
 from wordorder.data.corpora import Document, read_documents
@@ -40,7 +40,8 @@ class PreparedData:
     """Classes in the order of their ids; empty for masked-lm."""
     statistics: dict[str, Any] = field(default_factory=dict[str, Any])
     """For train, validation and test: documents, characters, words (by white space), tokens (without special ones),
-    segments (examples), unknown_fraction (share of tokens that are [UNK]); and dropped_duplicates, vocab_size."""
+    segments (examples), unknown_fraction (share of tokens that are [UNK]); and dropped_duplicates, vocab_size, and
+    fingerprint, a hash that differs when any text, class or token of any split does (the run's seed has no part)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,27 @@ def _statistics(work: _Work, split: Split, segments: dict[str, Segments]) -> dic
         }
         for name, part in work.parts.items()
     }
-    return {**counts, "dropped_duplicates": split.dropped_duplicates, "vocab_size": len(work.special)}
+    return {
+        **counts,
+        "dropped_duplicates": split.dropped_duplicates,
+        "vocab_size": len(work.special),
+        "fingerprint": _fingerprint(work),
+    }
+
+
+def _fingerprint(work: _Work) -> str:
+    """Name the content of all splits: texts, classes and tokens, so that the tokeniser counts too."""
+
+    def contents() -> Generator[str | bytes]:
+        for name, part in work.parts.items():
+            yield name
+            for document in part:
+                yield from (document.text, document.label or "", document.pair or "")
+            for encoded in (work.encoded, work.encoded_pairs):
+                if name in encoded:
+                    yield encoded[name].ids.tobytes()
+
+    return content_hash(contents())
 
 
 def _special(tokenizer: "PreTrainedTokenizerFast") -> "np.ndarray[Any, np.dtype[np.bool_]]":

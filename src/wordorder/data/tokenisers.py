@@ -54,6 +54,21 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
     return _wrap(trained, dict(zip(_ROLES, SPECIALS, strict=True)))
 
 
+def fixed_vocab_size(config: TokenizerConfig) -> int | None:
+    """Return the size of the vocabulary where no text decides it (byte, existing), or else None.
+
+    Raises:
+        BadInput: the existing tokeniser cannot be loaded or lacks a special token.
+        MissingExtra: tokenizers or transformers is not installed.
+    """
+    if config.kind == "byte":
+        return len(SPECIALS) + 256
+    if config.kind == "existing":
+        # The largest id decides the size of a table: the numbers of an existing tokeniser may have holes.
+        return max(_load_existing(Path(config.path or "").expanduser()).get_vocab().values()) + 1
+    return None
+
+
 def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
     """BERT's tokeniser: Wu et al. 2016, https://arxiv.org/abs/1609.08144, merges chosen by frequency as in BPE.
 

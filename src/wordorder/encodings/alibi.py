@@ -23,7 +23,7 @@ class ALiBi(OnDistance):
         heads: H; positive.
 
     Shape:
-        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), float32.
+        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), at least float32.
 
     Raises:
         ValueError: heads is not positive.
@@ -37,9 +37,10 @@ class ALiBi(OnDistance):
             raise ValueError(f"heads must be positive, got {heads}")
         self.heads = heads
 
-    def at_distance(self, distance: Tensor) -> Tensor:
-        """``-m_h |distance|``, (H, *shape)."""
-        slope_H = torch.tensor(_slopes(self.heads), device=distance.device)
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """``-m_h |distance|``, (H, *shape), in at least float32."""
+        wide = torch.promote_types(dtype, torch.float32)
+        slope_H = torch.tensor(_slopes(self.heads), device=distance.device, dtype=wide)
         return -slope_H.view(-1, *(1,) * distance.dim()) * distance.abs()
 
 

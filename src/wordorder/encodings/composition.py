@@ -12,6 +12,7 @@ from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.order import Order
 from wordorder.encodings.places import Encoding, OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent
 from wordorder.errors import BadInput
+from wordorder.hints import describe, fits
 from wordorder.ops import Bias, Positions
 
 Use = Literal["encoder", "decoder", "cross-attention"]
@@ -66,18 +67,15 @@ class Composition(nn.Module):
         key = positions if key_positions is None else key_positions
         device = device or torch.device("cpu")
         turning = [part for part in self.parts.values() if isinstance(part, OnQueriesAndKeys)]
-        query_rotations = tuple(part.prepare(positions, dtype=dtype, device=device) for part in turning)
-        key_rotations = query_rotations
-        if key is not positions:
-            key_rotations = tuple(part.prepare(key, dtype=dtype, device=device) for part in turning)
+        turns = [part.prepare(positions, key, dtype=dtype, device=device) for part in turning]
         bias: Bias | None = None
         for part in self.parts.values():
             if isinstance(part, OnScores):
-                term: Bias = part(positions, key, device)
+                term: Bias = part(positions, key, device, dtype)
                 bias = term if bias is None else bias + term
         by_content = [part for part in self.parts.values() if isinstance(part, OnScoresByContent)]
         content = tuple(part.prepare(positions, key, device=device) for part in by_content)
-        return Order(self.scale, bias, query_rotations, key_rotations, content)
+        return Order(self.scale, bias, tuple(q for q, _ in turns), tuple(k for _, k in turns), content)
 
     def cost_parts(self) -> dict[str, int]:
         """Parameters per part of each encoding."""
@@ -129,15 +127,23 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
         elif not isinstance(values, Mapping):
             faults.append(f"encoding_options.{part} must be a table of options, got {values!r}")
         else:
-            known = options_of(CATALOG[part])
-            faults += [
-                f"encoding_options: {part} has no option {option!r}; known: {', '.join(known) or 'none'}"
-                for option in cast("dict[str, Any]", values)
-                if option not in known
-            ]
+            faults += _option_faults(part, cast("dict[str, Any]", values))
     if faults:
         raise BadInput(faults)
     return {part: dict(given.get(part, {})) for part in names}
+
+
+def _option_faults(part: str, values: Mapping[str, Any]) -> list[str]:
+    known, faults = options_of(CATALOG[part]), list[str]()
+    parameters = inspect.signature(CATALOG[part]).parameters
+    for option, value in values.items():
+        if option not in known:
+            listed = ", ".join(known) or "none"
+            faults.append(f"encoding_options: {part} has no option {option!r}; known: {listed}")
+        elif not fits(parameters[option].annotation, value):
+            words = describe(parameters[option].annotation)
+            faults.append(f"encoding_options: {part}.{option} must be {words}, got {value!r}")
+    return faults
 
 
 def build_encoding(

@@ -69,8 +69,10 @@ class OnQueriesAndKeys(Encoding, ABC):
     place = "queries and keys"
 
     @abstractmethod
-    def prepare(self, positions: Positions, *, dtype: torch.dtype, device: torch.device) -> Rotation:
-        """The angles at these positions, once per forward."""
+    def prepare(
+        self, query_positions: Positions, key_positions: Positions, *, dtype: torch.dtype, device: torch.device
+    ) -> tuple[Rotation, Rotation]:
+        """The angles of queries and of keys, once per forward; they need not be alike (xPos)."""
 
 
 class OnScores(Encoding, ABC):
@@ -80,20 +82,35 @@ class OnScores(Encoding, ABC):
 
     @abstractmethod
     def forward(
-        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """The term for these queries and keys, on ``device`` (default: where the parameters are, else the CPU)."""
+        """The term for these queries and keys.
+
+        Args:
+            query_positions: of the queries.
+            key_positions: of the keys.
+            device: of the result; default: where the parameters are, else the CPU.
+            dtype: of the result where there are no parameters to say it.
+        """
 
 
 class OnDistance(OnScores):
     """A term that depends on signed distance alone: a Toeplitz matrix where positions are contiguous."""
 
     @abstractmethod
-    def at_distance(self, distance: Tensor) -> Tensor:
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Values for integer distances ``key - query`` of any shape: (H, *shape of distance)."""
 
     def forward(
-        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> Bias:
         """One number per distance as `ToeplitzBias` where positions are contiguous, else `DenseBias`."""
         from wordorder.ops import as_positions
@@ -103,8 +120,8 @@ class OnDistance(OnScores):
         shift = shift_between(query, key)
         if shift is not None:
             distance_W = torch.arange(1 - query.length, key.length, device=device) + shift
-            return ToeplitzBias(self.at_distance(distance_W), query.length)
-        return DenseBias(self.at_distance(distances_BTS(query, key, device)).movedim(0, 1))
+            return ToeplitzBias(self.at_distance(distance_W, dtype), query.length)
+        return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1))
 
 
 class ContentScores(ABC):

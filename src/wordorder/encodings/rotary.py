@@ -50,6 +50,20 @@ class Rotary(OnQueriesAndKeys):
         return 1.0
 
     def prepare(
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> tuple[Rotation, Rotation]:
+        """The rotations of queries and keys: one and the same where they stand at the same positions."""
+        of_queries = self.rotation(query_positions, dtype=dtype, device=device)
+        if key_positions is query_positions:
+            return of_queries, of_queries
+        return of_queries, self.rotation(key_positions, dtype=dtype, device=device)
+
+    def rotation(
         self, positions: Positions | Tensor, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> Rotation:
         """Cosines and sines at these positions, in at least float32."""
@@ -63,7 +77,7 @@ class Rotary(OnQueriesAndKeys):
         """Queries or keys, turned."""
         if x_BHTD.shape[-1] != self.head_dim:
             raise ValueError(f"x must end in head_dim={self.head_dim}, got {tuple(x_BHTD.shape)}")
-        return self.prepare(positions, dtype=x_BHTD.dtype, device=x_BHTD.device).apply(x_BHTD)
+        return self.rotation(positions, dtype=x_BHTD.dtype, device=x_BHTD.device).apply(x_BHTD)
 
 
 class LinearScaledRotary(Rotary):
@@ -133,7 +147,8 @@ class YaRNRotary(Rotary):
 
     Args:
         head_dim: channels per head, D; positive and even.
-        max_positions: original length N in tokens; positive.
+        max_positions: longest text of the network in tokens; N where ``original_positions`` is not given.
+        original_positions: original length N in tokens, that is the length of pre-training; positive.
         base: as in `Rotary`.
         factor: how many times longer the text may grow; at least 1.
         alpha: pairs with fewer turns than this are slow; at least 0.
@@ -150,23 +165,25 @@ class YaRNRotary(Rotary):
         head_dim: int,
         *,
         max_positions: int,
+        original_positions: int | None = None,
         base: float = 10_000.0,
         factor: float = 2.0,
         alpha: float = 1.0,
         beta: float = 32.0,
     ) -> None:
         super().__init__(head_dim, base=base)
-        if max_positions <= 0:
-            raise ValueError(f"max_positions must be positive, got {max_positions}")
+        original = max_positions if original_positions is None else original_positions
+        if original <= 0:
+            raise ValueError(f"original_positions (or max_positions) must be positive, got {original}")
         if not 0 <= alpha < beta:
             raise ValueError(f"alpha and beta must fulfil 0 <= alpha < beta, got {alpha} and {beta}")
-        self.max_positions, self.alpha, self.beta = max_positions, alpha, beta
+        self.original_positions, self.alpha, self.beta = original, alpha, beta
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
         """Radians per token of each pair, (K,)."""
         frequency_K = super().frequencies(dtype=dtype, device=device)
-        turns_K = self.max_positions * frequency_K / (2 * math.pi)
+        turns_K = self.original_positions * frequency_K / (2 * math.pi)
         keep_K = ((turns_K - self.alpha) / (self.beta - self.alpha)).clamp(0, 1)
         return frequency_K * (keep_K + (1 - keep_K) / self.factor)
 

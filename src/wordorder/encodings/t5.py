@@ -1,5 +1,6 @@
 """T5's bucketed relative bias."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -40,8 +41,9 @@ class T5(OnDistance):
         self.table = nn.Embedding(buckets, heads)
         self.at_distance(self.table.weight.new_zeros(1).long())  # raises where the numbers do not fit together
 
-    def at_distance(self, distance: Tensor) -> Tensor:
-        """The bucket's number, (H, *shape)."""
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The bucket's number, (H, *shape), in the dtype of the table."""
+        del dtype
         bucket = t5_bucket(
             distance, buckets=self.buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
         )

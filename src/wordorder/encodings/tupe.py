@@ -97,9 +97,14 @@ class TUPE(OnScores):
         return (2 * head_dim) ** -0.5
 
     def forward(
-        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """The correlation of positions, [CLS] untied."""
+        """The correlation of positions, [CLS] untied; device and dtype are those of the parameters."""
+        del device, dtype
         query, key = as_positions(query_positions), as_positions(key_positions)
         return self._correlation(query, key, *self._cls_scores(query, key))
 
@@ -194,6 +199,7 @@ class TUPERelative(TUPE):
         max_distance: from here on all distances share a bucket, in tokens.
         projection_bias: as in `TUPE`.
         norm_eps: as in `TUPE`.
+        bidirectional: separate buckets for left and right; False in decoders.
 
     Shape:
         positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), dtype of the parameters.
@@ -228,16 +234,25 @@ class TUPERelative(TUPE):
         )
         if reset not in get_args(Reset):
             raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
+        if reset == "reference-code" and not bidirectional:
+            raise ValueError(
+                "reset='reference-code' needs bidirectional=True: it gives [CLS] the table row that no distance reaches"
+            )
         self.reset = reset
         self.relative = T5(heads, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
         if cls == "position-0" and reset == "reference-code":
             self.others_to_cls = nn.Parameter(torch.zeros(1, heads))  # a row of the table, drawn like one
 
     def forward(
-        self, query_positions: Positions | Tensor, key_positions: Positions | Tensor, device: torch.device | None = None
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> Bias:
         """The correlation of positions and the relative term, [CLS] untied from both."""
-        return super().forward(query_positions, key_positions, device) + self.relative(query_positions, key_positions)
+        del device, dtype
+        return super().forward(query_positions, key_positions) + self.relative(query_positions, key_positions)
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
         """What a figure shows: the "absolute" part, the "relative" part, and their "sum" with the reset."""

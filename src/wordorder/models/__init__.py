@@ -19,16 +19,15 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from wordorder.models.configuration import WordOrderEncoderConfig, check_length
-from wordorder.models.encoder import (
-    WordOrderEncoderForMaskedLM,
-    WordOrderEncoderForQuestionAnswering,
+from wordorder.models.classification import (
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
-    WordOrderEncoderModel,
-    WordOrderEncoderPreTrainedModel,
 )
+from wordorder.models.configuration import WordOrderEncoderConfig, check_length
+from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.factory import NETWORK_TASKS, build_config, build_model, config_fields, model_class
+from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
+from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
 
 AutoConfig.register(WordOrderEncoderConfig.model_type, WordOrderEncoderConfig, exist_ok=True)
 AutoModel.register(WordOrderEncoderConfig, WordOrderEncoderModel, exist_ok=True)

@@ -2,14 +2,14 @@
 
 import dataclasses
 import difflib
-import types
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
 from wordorder.encodings import CATALOG, build_encoding, names_of, split_options
 from wordorder.errors import BadInput
+from wordorder.hints import describe, fits
 
 # What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
 _FROM_TRANSFORMERS = {
@@ -94,8 +94,10 @@ class WordOrderEncoderConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         known = {f.name for f in dataclasses.fields(self)}
-        generation = set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
-        faults = [unknown_field(key, known) for key in kwargs if key not in _FROM_TRANSFORMERS | generation]
+        allowed = set(_FROM_TRANSFORMERS)
+        if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
+            allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
+        faults = [unknown_field(key, known) for key in kwargs if key not in allowed]
         faults += self.faults()
         if faults:
             raise BadInput(faults)
@@ -167,9 +169,9 @@ def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) ->
     """One line per value that does not fit its field's type."""
     hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
     return [
-        f"{key} must be {_in_words(hints[key])}, got {value!r}"
+        f"{key} must be {describe(hints[key])}, got {value!r}"
         for key, value in fields.items()
-        if key in hints and not _fits(value, hints[key])
+        if key in hints and not fits(hints[key], value)
     ]
 
 
@@ -186,28 +188,3 @@ def check_length(config: PreTrainedConfig, length: int) -> None:
             f"length {length} is longer than the position table of encoding {'+'.join(bounded)!r}:"
             f" max_position_embeddings={limit}; raise model.max_position_embeddings or lower data.length"
         )
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, option) for option in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return hint is Any or isinstance(value, origin or hint)
-
-
-def _in_words(hint: Any) -> str:
-    origin = get_origin(hint)
-    if float in get_args(hint):
-        return "a number"
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_in_words(option) for option in get_args(hint)))
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return words.get(hint, "left out" if hint is type(None) else "a table")

@@ -1,27 +1,28 @@
-"""The encoder as Hugging Face models: the base model and its heads."""
+"""The encoder as a Hugging Face model, without a head."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.layout import Layout, layout_of
-from wordorder.models.outputs import (
-    WordOrderMaskedLMOutput,
-    WordOrderModelOutput,
-    WordOrderQuestionAnsweringOutput,
-    WordOrderSequenceClassifierOutput,
-    WordOrderTokenClassifierOutput,
-)
+from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.networks import Encoder, initialise_module
-from wordorder.networks.blocks import norm_layer
+
+
+class EncoderInputs(TypedDict, total=False):
+    """What every head passes on to `WordOrderEncoderModel.forward`, which says what each means."""
+
+    memory: Any
+    sequence_ids: Tensor | None
+    output_attentions: bool | None
+    output_hidden_states: bool | None
 
 
 class WordOrderEncoderPreTrainedModel(PreTrainedModel):
@@ -136,252 +137,6 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
             hidden_states=_all_back(encoded.all_hidden, layout, (1,)),
             attentions=_all_back(encoded.attentions, layout, (2, 3)),
         )
-
-
-class MaskedLMHead(nn.Module):
-    """``norm(gelu(W x)) E^T + b``, E being the token embeddings where they are tied (BERT, TUPE)."""
-
-    def __init__(self, config: WordOrderEncoderConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = norm_layer(config.norm, config.hidden_size, config.layer_norm_eps)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(..., C) -> (..., V)."""
-        return self.decoder(self.norm(F.gelu(self.dense(hidden))))
-
-
-class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
-    """The encoder with a masked language modelling head."""
-
-    _tied_weights_keys = {"head.decoder.weight": "model.encoder.embedding.weight"}  # noqa: RUF012
-
-    def __init__(self, config: WordOrderEncoderConfig) -> None:
-        super().__init__(config)
-        self.model = WordOrderEncoderModel(config)
-        self.head = MaskedLMHead(config)
-        self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        """The output layer."""
-        return self.head.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the output layer."""
-        self.head.decoder = cast("nn.Linear", new_embeddings)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        memory: Any = None,
-        sequence_ids: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> WordOrderMaskedLMOutput:
-        """Predict tokens.
-
-        Args:
-            input_ids: see `WordOrderEncoderModel.forward`, as for all arguments not named here.
-            attention_mask: see there.
-            position_ids: see there.
-            inputs_embeds: see there.
-            labels: long (B, T), the token to predict, -100 where none is; the loss is the mean of the negative
-                log-likelihood (nats) over labelled tokens.
-            memory: see there.
-            sequence_ids: see there.
-            output_attentions: see there.
-            output_hidden_states: see there.
-            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-        """
-        output = self.model(
-            input_ids, attention_mask, position_ids, inputs_embeds, memory, sequence_ids,
-            output_attentions, output_hidden_states,
-        )  # fmt: skip
-        hidden = output.last_hidden_state
-        if labels is not None and self.config.sparse_prediction:
-            labelled = labels != -100
-            hidden, labels = hidden[labelled], labels[labelled]
-        logits = self.head(hidden)
-        loss = None
-        if labels is not None:
-            loss = self.loss_of(
-                logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
-            )
-        return WordOrderMaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
-
-
-class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel):
-    """The encoder with a text classification head on the first token: dense, tanh, dropout, linear (as BERT, TUPE)."""
-
-    def __init__(self, config: WordOrderEncoderConfig) -> None:
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = WordOrderEncoderModel(config)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = _classifier_dropout(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels or 1)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        memory: Any = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> WordOrderSequenceClassifierOutput:
-        """Classify texts.
-
-        Args:
-            input_ids: see `WordOrderEncoderModel.forward`, as for all arguments not named here.
-            attention_mask: see there.
-            position_ids: see there.
-            inputs_embeds: see there.
-            labels: (B,) class numbers (or numbers, for regression with one label).
-            memory: see there.
-            output_attentions: see there.
-            output_hidden_states: see there.
-            num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-        """
-        output = self.model(
-            input_ids, attention_mask, position_ids, inputs_embeds, memory, None,
-            output_attentions, output_hidden_states,
-        )  # fmt: skip
-        hidden_BTC = output.last_hidden_state
-        first_B = 0 if attention_mask is None else attention_mask.int().argmax(dim=1)
-        first_BC = hidden_BTC[torch.arange(hidden_BTC.shape[0], device=hidden_BTC.device), first_B]
-        logits = self.classifier(self.dropout(torch.tanh(self.dense(first_BC))))
-        loss = None
-        if labels is not None:
-            loss = self.loss_of(
-                labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
-            )
-        return WordOrderSequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
-
-
-class WordOrderEncoderForTokenClassification(WordOrderEncoderPreTrainedModel):
-    """The encoder with a classification head on every token."""
-
-    def __init__(self, config: WordOrderEncoderConfig) -> None:
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = WordOrderEncoderModel(config)
-        self.dropout = _classifier_dropout(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels or 1)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        memory: Any = None,
-        sequence_ids: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> WordOrderTokenClassifierOutput:
-        """Classify tokens.
-
-        Args:
-            input_ids: see `WordOrderEncoderModel.forward`, as for all arguments not named here.
-            attention_mask: see there.
-            position_ids: see there.
-            inputs_embeds: see there.
-            labels: long (B, T) class numbers, -100 where none is.
-            memory: see there.
-            sequence_ids: see there.
-            output_attentions: see there.
-            output_hidden_states: see there.
-            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-        """
-        output = self.model(
-            input_ids, attention_mask, position_ids, inputs_embeds, memory, sequence_ids,
-            output_attentions, output_hidden_states,
-        )  # fmt: skip
-        logits = self.classifier(self.dropout(output.last_hidden_state))
-        loss = None
-        if labels is not None:
-            loss = self.loss_of(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
-        return WordOrderTokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
-
-
-class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
-    """The encoder with a head that marks the first and last token of an answer."""
-
-    def __init__(self, config: WordOrderEncoderConfig) -> None:
-        super().__init__(config)
-        self.model = WordOrderEncoderModel(config)
-        self.span = nn.Linear(config.hidden_size, 2)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
-        memory: Any = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-    ) -> WordOrderQuestionAnsweringOutput:
-        """Find a span.
-
-        Args:
-            input_ids: see `WordOrderEncoderModel.forward`, as for all arguments not named here.
-            attention_mask: see there.
-            position_ids: see there.
-            inputs_embeds: see there.
-            start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
-            end_positions: long (B,), column of its last token.
-            memory: see there.
-            output_attentions: see there.
-            output_hidden_states: see there.
-        """
-        output = self.model(
-            input_ids, attention_mask, position_ids, inputs_embeds, memory, None,
-            output_attentions, output_hidden_states,
-        )  # fmt: skip
-        start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            loss = self.loss_of(start_BT, end_BT, start_positions, end_positions)
-        return WordOrderQuestionAnsweringOutput(
-            loss=loss,
-            start_logits=start_BT,
-            end_logits=end_BT,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-        )
-
-
-def _classifier_dropout(config: WordOrderEncoderConfig) -> nn.Dropout:
-    chosen = config.classifier_dropout
-    return nn.Dropout(config.hidden_dropout_prob if chosen is None else chosen)
 
 
 def _all_back(tensors: tuple[Tensor, ...] | None, layout: Layout, axes: tuple[int, ...]) -> tuple[Any, ...] | None:

@@ -6,13 +6,13 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
-from wordorder.models.configuration import WordOrderEncoderConfig, type_faults, unknown_field
-from wordorder.models.encoder import (
-    WordOrderEncoderForMaskedLM,
-    WordOrderEncoderForQuestionAnswering,
+from wordorder.models.classification import (
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
 )
+from wordorder.models.configuration import WordOrderEncoderConfig, type_faults, unknown_field
+from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
+from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
 from wordorder.networks import initialise
 
 CONFIGS: dict[str, type[PreTrainedConfig]] = {"encoder": WordOrderEncoderConfig}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wordorder.ops import Arbitrary, Contiguous, Packed, Positions
+from wordorder.ops import Contiguous, Packed, Positions
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,10 @@ def layout_of(
 
     * nothing: tokens 0 .. T - 1.
     * ``attention_mask`` (B, T), 1 = token, 0 = padding on either side: position 0 is the first 1 of the row.
-    * ``position_ids`` (B or 1, T) alone: as given; each 0 begins a new packed sequence, and packed sequences do not
-      see each other (transformers reads position ids without a mask in the same way).
+    * ``position_ids`` (B or 1, T): as given; each 0 begins a new packed sequence, and packed sequences do not see each
+      other, with an ``attention_mask`` (which hides keys) and without.
     * ``sequence_ids`` (B, T): which packed sequence a token belongs to; with ``position_ids``, or counted from its
-      first token.
-    * ``position_ids`` and ``attention_mask``: positions as given, the mask hides keys.
+      first token. All equal, they allow any ``position_ids`` in one sequence.
 
     Raises:
         ValueError: a tensor has another shape, or the ids are not integers.
@@ -71,12 +70,11 @@ def layout_of(
             raise ValueError(f"{name} must be integers, got {ids.dtype}")
     valid_BT = None if attention_mask is None else attention_mask.bool()
     if sequence_ids is not None:
-        return Layout(Packed(_within(sequence_ids) if position_ids is None else position_ids, sequence_ids), valid_BT)
+        position_BT = _within(sequence_ids) if position_ids is None else position_ids.expand(shape)
+        return Layout(Packed(position_BT, sequence_ids), valid_BT)
     if position_ids is not None:
         position_BT = position_ids.expand(shape)
-        if valid_BT is not None:
-            return Layout(Arbitrary(position_BT), valid_BT)
-        return Layout(Packed(position_BT, (position_BT == 0).cumsum(1)))
+        return Layout(Packed(position_BT, (position_BT == 0).cumsum(1)), valid_BT)
     if valid_BT is None:
         return Layout(Contiguous(shape[1]))
     first_B = valid_BT.int().argmax(dim=1)

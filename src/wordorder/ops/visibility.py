@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wordorder.ops.positions import Contiguous, Packed, Positions
+from wordorder.ops.positions import Packed, Positions, shift_between
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,20 @@ class Visibility:
         key: positions of the keys.
         causal: a query sees only keys at its own position or before it.
         valid_BS: bool (B, S), False where a key is padding; None = every key is a token.
+
+    Raises:
+        ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom.
     """
 
     query: Positions
     key: Positions
     causal: bool = False
     valid_BS: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.query, Packed) != isinstance(self.key, Packed):
+            kinds = type(self.query).__name__, type(self.key).__name__
+            raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
 
     @property
     def hides_nothing(self) -> bool:
@@ -32,8 +40,13 @@ class Visibility:
     @property
     def is_plain_causal(self) -> bool:
         """Whether it is the lower triangle and nothing else, for backends that know that mask by name."""
-        same = isinstance(self.query, Contiguous) and self.query == self.key and isinstance(self.query.offset, int)
-        return self.causal and self.valid_BS is None and same
+        # offsets in tensors are not compared: that would read them
+        return (
+            self.causal
+            and self.valid_BS is None
+            and shift_between(self.query, self.key) == 0
+            and self.query.length == self.key.length
+        )
 
     def dense(self, device: torch.device | None = None) -> Tensor | None:
         """Bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""

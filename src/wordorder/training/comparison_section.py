@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from wordorder.training.checks import fits, table_faults, unknown_choice, unknown_name
+from wordorder.hints import fits
+from wordorder.training.checks import table_faults, unknown_choice, unknown_name
 
 SECTIONS = ("data", "tokenizer", "model", "training", "compare")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")

@@ -58,6 +58,21 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_files(folder: Path) -> None:
+    """Flush every file of a folder, and the folder itself, to the disk.
+
+    Args:
+        folder: a folder of plain files, written in full.
+
+    Raises:
+        OSError: the disk is full or broken.
+    """
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(folder)
+
+
 def seal(folder: Path) -> None:
     """Flush every file of a folder to the disk and write its manifest: name -> size in bytes and SHA-256.
 

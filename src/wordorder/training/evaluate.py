@@ -4,10 +4,10 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from wordorder.errors import BadInput
-from wordorder.training.predict import architecture_of
+from wordorder.training.predict import architecture_of, load_model
 from wordorder.training.sources import find_source
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def evaluate_model_dir(
         loss [nats a prediction], accuracy [0 to 1], perplexity and tokens (predicted ones), or macro_f1 and examples.
 
     Raises:
-        BadInput: there is no such model, or the data is wrong or has classes that the model does not know.
+        BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong or has classes that the
+            model does not know.
     """
     import torch
 
@@ -51,7 +52,7 @@ def evaluate_model_dir(
     folder = Path(model_dir)
     data = _complete(folder, data)
     with quiet_libraries():
-        model = _load(folder)
+        model = load_model(folder)
         length = data.length or model.config.max_position_embeddings
         check_length(model.config, length)
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
@@ -75,12 +76,10 @@ def _complete(folder: Path, data: "DataConfig | str") -> "DataConfig":
         raise BadInput(f"{folder}: {architecture} is none of the models that can be evaluated: {', '.join(_TASKS)}")
     if isinstance(data, str):
         settings: dict[str, Any] = {}
-        # Of a run that this package checked before it wrote it down.
         recipe = folder.resolve().parent / "recipe.toml"
         if recipe.exists():
             known = {field.name for field in fields(DataConfig)}
-            table = tomllib.loads(recipe.read_text(encoding="utf-8")).get("data", {})
-            settings = {name: value for name, value in table.items() if name in known}
+            settings = {name: value for name, value in _data_section(recipe).items() if name in known}
         settings["source"], settings["task"] = data, task
         data = DataConfig(**settings)
     if data.task != task:
@@ -91,18 +90,14 @@ def _complete(folder: Path, data: "DataConfig | str") -> "DataConfig":
     return replace(data, source=source)
 
 
-def _load(folder: Path) -> Any:
-    from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
-
-    import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
-
-    kinds: dict[str, Any] = {
-        "ForMaskedLM": AutoModelForMaskedLM,
-        "ForSequenceClassification": AutoModelForSequenceClassification,
-    }
-    architecture = architecture_of(folder)
-    kind = next(kind for ending, kind in kinds.items() if architecture.endswith(ending))
-    return kind.from_pretrained(folder)
+def _data_section(recipe: Path) -> dict[str, Any]:
+    try:
+        table: Any = tomllib.loads(recipe.read_text(encoding="utf-8")).get("data", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {error}") from None
+    if not isinstance(table, dict):
+        raise BadInput(f"{recipe}: data must be a section, [data], got {table!r}")
+    return cast(dict[str, Any], table)
 
 
 def _batches(

@@ -12,14 +12,14 @@ from wordorder.models import build_config, build_model
 from wordorder.training import curve
 from wordorder.training.arguments import build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import clean, read_state
-from wordorder.training.durable import replace_folder, write_json, write_text
+from wordorder.training.durable import replace_folder, sync_files, write_json, write_text
 from wordorder.training.environment import describe_environment
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
-from wordorder.training.run import ENVIRONMENT, LOGS, METRICS, MODEL, RECIPE, RunResult, read_result
+from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, RECIPE, RunResult, read_result
 from wordorder.training.trainer import WordOrderTrainer
 
 
@@ -63,6 +63,7 @@ def train_and_test(
     folder.mkdir(parents=True, exist_ok=True)
     clean(folder)
     curve.rewrite(folder, read_state(start)["log_history"] if start else ())
+    write_json(folder / DATA, prepared.statistics)
     write_text(folder / RECIPE, recipe.to_toml())
     _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
     progress = choose_progress(folder.name, shown=shown)
@@ -143,6 +144,7 @@ def _finish(
         staging = folder / f".saving-{MODEL}"
         staging.mkdir(exist_ok=True)
         trainer.save_for_use(staging)
+        sync_files(staging)  # metrics.json says that the model is there: it must not outlive it in a power cut
         replace_folder(staging, folder / MODEL)
         write_json(folder / METRICS, metrics)
     trainer.accelerator.wait_for_everyone()

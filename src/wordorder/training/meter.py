@@ -17,7 +17,8 @@ class Meter:
     Peak memory means: on CUDA the most that tensors took at once during training (max_memory_allocated); elsewhere the
     largest resident set of the whole process seen while training, sampled every 50 ms. The latter includes the
     interpreter and its libraries (some 400 MB), the data, and what the allocator keeps from earlier work in the same
-    process: compare it only between runs that each had a process of their own.
+    process: compare it only between runs that each had a process of their own. The runs of a comparison have not: they
+    share processes, because each new one imports its libraries for seconds, so its table says so.
 
     Args:
         device: where the model is trained.

@@ -6,6 +6,8 @@ from typing import Any
 
 from wordorder.errors import BadInput
 
+_SHOWN = 60  # characters of a text that a message quotes
+
 
 def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) -> list[list[dict[str, Any]]]:
     """The likeliest tokens for the mask in each text.
@@ -19,7 +21,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
         For each text the masks in order, flattened: dicts of mask (its number in the text), token, score (probability).
 
     Raises:
-        BadInput: the folder holds no masked language model, or a text has no mask token.
+        BadInput: the folder holds no masked language model, or a text has no mask token or is too long for the model.
     """
     from wordorder.training.quiet import quiet_libraries
 
@@ -29,6 +31,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
         faults = [f"text has no {mask}, the token to fill: {text!r}" for text in texts if mask not in text]
         if faults:
             raise BadInput(faults)
+        _check_lengths(pipe, texts)
         results: list[list[dict[str, Any]]] = []
         for text in texts:
             found: Any = pipe(text, top_k=top_k)
@@ -101,16 +104,55 @@ def architecture_of(model_dir: str | Path) -> str:
         raise BadInput(f"{path}: does not say which model it is: {error}") from None
 
 
-def _pipeline(task: Any, model_dir: str | Path, ending: str) -> Any:
-    from transformers import pipeline
+def load_model(model_dir: str | Path) -> Any:
+    """A saved masked language model or sequence classifier, from safetensors only: nothing is unpickled.
+
+    Args:
+        model_dir: holds the model.
+
+    Raises:
+        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled.
+    """
+    from safetensors import SafetensorError
+    from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
     import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    kind: Any = AutoModelForMaskedLM if task_of(model_dir) == "fill-mask" else AutoModelForSequenceClassification
+    try:
+        return kind.from_pretrained(str(model_dir), local_files_only=True, use_safetensors=True)
+    except (OSError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"{model_dir}: no weights can be read from safetensors, the only format taken: {reason}"
+        ) from None
+
+
+def _pipeline(task: Any, model_dir: str | Path, ending: str) -> Any:
+    from transformers import pipeline
 
     architecture = architecture_of(model_dir)
     if not architecture.endswith(ending):
         raise BadInput(f"{model_dir}: {architecture} cannot do {task}")
     device = "cpu" if not _accelerator() else None
-    return pipeline(task, model=str(model_dir), device=device)
+    return pipeline(task, model=load_model(model_dir), tokenizer=str(model_dir), device=device)
+
+
+def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:
+    """Refuse the texts that are longer than the model's learned table, if it has one."""
+    from wordorder.models import check_length
+
+    faults: list[str] = []
+    for text in texts:
+        length = len(pipe.tokenizer(text)["input_ids"])
+        try:
+            check_length(pipe.model.config, length)
+        except BadInput:
+            limit = pipe.model.config.max_position_embeddings
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            faults.append(f"text has {length} tokens, the model takes at most {limit}; shorten it: {shown!r}")
+    if faults:
+        raise BadInput(faults)
 
 
 def _accelerator() -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from wordorder.data import PreparedData
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
+DATA = "data.json"
+"""The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,8 @@ def run(
 ) -> RunResult:
     """Train, evaluate and test a model as a recipe says.
 
-    The run folder then holds recipe.toml (resolved), environment.json, curve.jsonl, logs/, checkpoint-N/, model/ and,
-    written last, metrics.json.
+    The run folder then holds recipe.toml (resolved), data.json, environment.json, curve.jsonl, logs/, checkpoint-N/,
+    model/ and, written last, metrics.json.
 
     Args:
         recipe: from `read_recipe`.
@@ -73,6 +75,7 @@ def run(
     if (folder / METRICS).exists():
         return read_result(folder)
     prepared = prepared if prepared is not None else _prepare(recipe)
+    _check_data(prepared, folder)
     from wordorder.training.fit import train_and_test
 
     try:
@@ -118,6 +121,22 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     faults = differences(before, tomllib.loads(recipe.to_toml()))
     if faults:
         raise BadInput([f"--resume: {fault}; {folder} was made with the former" for fault in faults])
+
+
+def _check_data(prepared: "PreparedData", folder: Path) -> None:
+    """Refuse to go on with other data under the same name: the recipe alone does not show it."""
+    path = folder / DATA
+    if not path.exists() or not checkpoints(folder):
+        return
+    try:
+        before: Any = json.loads(path.read_text(encoding="utf-8"))["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
+    if before != prepared.statistics["fingerprint"]:
+        raise BadInput(
+            f"--resume: the data has changed since {folder} was made (another fingerprint than in {DATA}); "
+            "bring the former data back, or start anew in another folder"
+        )
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,59 @@
+"""Values that people write, checked against the type hints of what is to receive them."""
+
+import enum
+import types
+import typing
+from typing import Any, Literal, cast, get_args, get_origin
+
+
+def describe(hint: Any) -> str:
+    """Name a type hint as a person who writes TOML would."""
+    simple = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a table"}
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "a string"
+    if hint in simple:
+        return simple[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(describe(part) for part in arguments if part is not type(None)))
+    if origin in (list, tuple):
+        return f"a list, each {describe(arguments[0])}" if arguments else "a list"
+    if origin is dict:
+        return "a table"
+    return f"{hint}"
+
+
+def fits(hint: Any, value: object) -> bool:
+    """Whether a value read from TOML is of the hinted type; an integer counts as a number, never as true or false."""
+    if hint is Any:
+        return True
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(part, value) for part in arguments)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (list, tuple) or origin in (list, tuple):
+        items = cast(list[object], value) if isinstance(value, list | tuple) else None
+        return items is not None and (not arguments or all(fits(arguments[0], item) for item in items))
+    if origin is dict:
+        return isinstance(value, dict)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return isinstance(value, str)
+    return isinstance(hint, type) and isinstance(value, hint)
+
+
+def choices(hint: Any) -> tuple[str, ...]:
+    """The strings that an enumeration or a Literal within a type hint allows; empty when any string will do."""
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return tuple(str(member.value) for member in hint)
+    if get_origin(hint) is Literal:
+        return tuple(choice for choice in get_args(hint) if isinstance(choice, str))
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(name for part in get_args(hint) for name in choices(part))
+    return ()
