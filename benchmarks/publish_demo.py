@@ -64,6 +64,9 @@ def main() -> None:
     if not results["complete"]:
         raise SystemExit(f"{arguments.folder} holds an unfinished comparison")
     results.pop("correlations", None)
+    if results["tuning"]:  # of a search for rates the trials alone; its runs are not the published ones
+        results["arms"] = [{"name": arm["name"]} for arm in results["arms"]]
+        results = {key: value for key, value in results.items() if key not in ("rows", "summary", "data")}
     for name in ("command", "platform"):  # they name folders and a host of one machine
         results["environment"].pop(name, None)
     results["recipe"]["training"].pop("output_dir", None)

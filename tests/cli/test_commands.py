@@ -178,6 +178,11 @@ def test_cost_counts_what_a_batch_shares_once_per_batch():
     assert many["flops_per_token"] < alone["flops_per_token"]
 
 
+def test_cost_counts_the_head_at_the_share_of_masks():
+    few, many = (cost_of_one("model.sparse_prediction=true", f"data.mask_probability={p}") for p in (0.1, 0.4))
+    assert few["flops_per_token"] < many["flops_per_token"]
+
+
 def test_a_comparison_costs_what_cost_says(folder: Path):
     settings = ["tokenizer.kind=byte", "model.sparse_prediction=true", "data.mask_probability=0.4", "compare.seeds=[0]"]
     words = [word for setting in [*settings, "training.output_dir=costs"] for word in ("--set", setting)]

@@ -155,9 +155,8 @@ def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
         ({"Report.html": {"model.encoding": "rope"}}, "'Report.html' is the name of a file or folder"),
         ({"results.json": {"model.encoding": "rope"}}, "'results.json' is the name of a file or folder"),
         ({"a": {"training.dataloader_drop_last": True}}, "different batches"),
-        ({"a": {"training.bf16": True}}, "must be the same for all arms.*an arm may change only adam_beta1"),
+        ({"a": {"training.bf16": True}}, "must be the same for all arms.*an arm may change only .*learning_rate"),
         ({"a": {"training.use_cpu": True}}, "must be the same for all arms"),
-        ({"a": {'training."use_cpu"': True}}, "must be the same for all arms"),
         ({"a": {"training.torch_compile": True}}, "must be the same for all arms"),
         ({"a": {"training.metric_for_best_model": "accuracy"}}, "must be the same for all arms"),
     ],
@@ -170,7 +169,7 @@ def test_arms_that_would_not_be_compared_fairly_are_refused(make_recipe, log, ar
 
 def test_an_arm_may_change_how_its_weights_are_updated(make_recipe, log):
     changes = {"training.warmup_steps": 2, "training.lr_scheduler_type": "cosine", "training.weight_decay": 0.1}
-    arms = {"a": {"model.encoding": "rope", "training.gradient_checkpointing": True}, "b": changes}
+    arms = {"a": {"model.encoding": "rope", "training.adam_beta2": 0.98}, "b": changes}
     assert run(make_recipe(seeds=[0], arms=arms))["complete"]
 
 

@@ -23,7 +23,7 @@ def predict(
 ) -> None:
     """Fill the masks in each text, or classify each text, by what the model was trained for.
 
-    Example: **wordorder predict runs/demo/tupe-r/seed-0/model "the state of the [MASK]"**
+    Example: **wordorder predict runs/demo/tupe-r/seed-0/model "the state of the uni[MASK]n"**
     """
     from wordorder.training import classify, fill_mask
     from wordorder.training.predict import task_of

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from wordorder.training import ArmConfig, CompareConfig, Recipe
 
 FREE_FOR_EVERY_ARM = frozenset(
-    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 "
-    "adam_epsilon optim optim_args max_grad_norm label_smoothing_factor gradient_checkpointing "
-    "gradient_checkpointing_kwargs".split()
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay adam_beta1 adam_beta2 "
+    "adam_epsilon optim optim_args max_grad_norm label_smoothing_factor activation_checkpointing "
+    "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs".split()
 )
 """Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
 
