@@ -77,8 +77,11 @@ def main() -> None:
         page.write_text(put(page.read_text(encoding="utf-8"), arguments.name, table_of(results)), encoding="utf-8")
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)
-    for figure in sorted((arguments.folder / "figures").glob("*.png")) if not results["tuning"] else ():
-        shutil.copyfile(figure, figures / f"{arguments.name}_{figure.name}")
+    shown = PAGES[1].read_text(encoding="utf-8")
+    for figure in sorted((arguments.folder / "figures").glob("*.png")):
+        published = f"{arguments.name}_{figure.name}"
+        if f"figures/{published}" in shown:
+            shutil.copyfile(figure, figures / published)
 
 
 if __name__ == "__main__":
