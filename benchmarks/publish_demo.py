@@ -9,6 +9,7 @@ to the committed JSON. The same for other comparisons by name:
 
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/demo_rates --name rates     # the trials that chose the learning rates
+    python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
 """
 
 import argparse
@@ -27,11 +28,27 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 
 def table_of(results: dict[str, Any]) -> str:
     """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
+    if "limit" in results:
+        return speed_of(results)
     if results["tuning"]:
         return trials_of(results)
     machine = results["environment"]
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
     return f"{markdown_table(results).strip()}\n\n{where}"
+
+
+def speed_of(results: dict[str, Any]) -> str:
+    """Time of a training step by encoding, as `benchmarks/encodings.py` measured it."""
+    lines = ["| Encoding | Ratio | Quartiles | Parameters |", "| :--- | ---: | ---: | ---: |"]
+    for name, row in results["rows"].items():
+        low, high = row["ratio_quartiles"]
+        lines.append(f"| {name} | {row['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['parameters']:,} |")
+    s, machine = results["settings"], results["machine"]
+    return "\n".join(lines) + (
+        f"\n\nForward and backward of {s['layers']} layers of width {s['width']} with {s['heads']} heads on {s['batch']} x"
+        f" {s['length']} tokens in float32; {s['device']} ({machine['processor']}), {machine['threads']} thread, CPU time,"
+        f" {s['rounds']} interleaved rounds, torch {machine['torch']}; `{results['limit']}` = 1.00."
+    )
 
 
 def trials_of(results: dict[str, Any]) -> str:
@@ -54,12 +71,22 @@ def put(page: str, name: str, table: str) -> str:
     return re.sub(pattern, lambda found: f"{found[1]}\n{table}\n\n{found[2]}", page, flags=re.DOTALL)
 
 
+def publish(name: str, results: dict[str, Any]) -> None:
+    """Write the table into every page that has its markers."""
+    for page in PAGES:
+        page.write_text(put(page.read_text(encoding="utf-8"), name, table_of(results)), encoding="utf-8")
+
+
 def main() -> None:
     """Read a comparison's folder, write the JSON, the pages and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of a finished comparison")
+    parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
     arguments = parser.parse_args()
+    if arguments.folder.is_file():
+        arguments.name = arguments.folder.stem
+        publish(arguments.name, json.loads(arguments.folder.read_text(encoding="utf-8")))
+        return
     results = json.loads((arguments.folder / "results.json").read_text(encoding="utf-8"))
     if not results["complete"]:
         raise SystemExit(f"{arguments.folder} holds an unfinished comparison")
@@ -73,8 +100,7 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
-    for page in PAGES:
-        page.write_text(put(page.read_text(encoding="utf-8"), arguments.name, table_of(results)), encoding="utf-8")
+    publish(arguments.name, results)
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)
     shown = PAGES[1].read_text(encoding="utf-8")
