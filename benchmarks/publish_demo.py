@@ -44,10 +44,11 @@ def speed_of(results: dict[str, Any]) -> str:
         low, high = row["ratio_quartiles"]
         lines.append(f"| {name} | {row['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['parameters']:,} |")
     s, machine = results["settings"], results["machine"]
+    what = f"{s['layers']} layers of width {s['width']} with {s['heads']} heads on {s['batch']} x {s['length']} tokens"
+    where = f"{s['device']} ({machine['processor']}), {machine['threads']} thread, CPU time, torch {machine['torch']}"
     return "\n".join(lines) + (
-        f"\n\nForward and backward of {s['layers']} layers of width {s['width']} with {s['heads']} heads on {s['batch']} x"
-        f" {s['length']} tokens in float32; {s['device']} ({machine['processor']}), {machine['threads']} thread, CPU time,"
-        f" {s['rounds']} interleaved rounds, torch {machine['torch']}; `{results['limit']}` = 1.00."
+        f"\n\nForward and backward of {what} in float32; {where}; {s['rounds']} interleaved rounds,"
+        f" `{results['limit']}` = 1.00."
     )
 
 
