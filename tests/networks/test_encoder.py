@@ -234,6 +234,9 @@ def test_weights_are_drawn_per_name_from_the_seed():
         (lambda: Encoder(9, key_value_heads=3), "key_value_heads"),
         (lambda: Encoder(9, encoding="learned", max_positions=4)(torch.zeros(1, 5).long()), "max_positions=4"),
         (lambda: Encoder(9)(), "exactly one"),
+        (lambda: Encoder(9)(torch.zeros(1, 5)), "integers"),
+        (lambda: Encoder(9)(torch.zeros(5).long()), "integers"),
+        (lambda: Encoder(9)(torch.full((1, 5), 9)), "0 .. 8, got 9"),
     ],
 )
 def test_wrong_arguments_are_named(build_wrong, word):

@@ -207,15 +207,29 @@ class Encoder(nn.Module):
             return_attentions: also return every layer's attention weights; slow.
 
         Raises:
-            ValueError: neither or both of ids and embeddings are given, or a position is beyond a learned table.
+            ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
+                vocabulary (looked at on the CPU only), or a position is beyond a learned table.
         """
         if (token_ids_BT is None) == (embeddings_BTC is None):
             raise ValueError("pass exactly one of token_ids and embeddings")
+        if token_ids_BT is not None:
+            self._check_ids(token_ids_BT)
         x_BTC = self.embedding(token_ids_BT) if embeddings_BTC is None else embeddings_BTC
         where = Contiguous(x_BTC.shape[1]) if positions is None else as_positions(positions)
         plan = self.plan(where, x_BTC, valid_BT, backend=backend, return_attentions=return_attentions)
         x_BTC = self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where)))
         return self._run(x_BTC, plan, return_all_hidden, return_attentions)
+
+    def _check_ids(self, token_ids_BT: Tensor) -> None:
+        if token_ids_BT.dim() != 2 or token_ids_BT.is_floating_point() or token_ids_BT.dtype == torch.bool:
+            shape = tuple(token_ids_BT.shape)
+            raise ValueError(f"token ids must be integers (batch, tokens), got {token_ids_BT.dtype} {shape}")
+        # reading ids on a GPU would stop the stream, and in a compiled graph would break it
+        if torch.compiler.is_compiling() or token_ids_BT.device.type != "cpu" or token_ids_BT.numel() == 0:
+            return
+        low, high = (int(end) for end in token_ids_BT.aminmax())
+        if low < 0 or high >= self.embedding.num_embeddings:
+            raise ValueError(f"token ids must lie in 0 .. {self.embedding.num_embeddings - 1}, got {low} .. {high}")
 
     def plan(
         self,
