@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.attention import attention, attention_weights, choose_backend, make_plan
+from wordorder.attention import attention, attention_weights, describe, make_plan
 from wordorder.encodings import Order, build_encoding
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, DenseBias, Visibility
 
+ON_CPU = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 TOLERANCE = {torch.float64: (1e-12, 1e-12), torch.float32: (1e-5, 1e-5), torch.bfloat16: (2e-2, 2e-2)}
 
 
@@ -45,7 +46,12 @@ def inputs(T, S, dtype, seed=0):
     return q, k, v, bias, visible
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+def plan_for(q, k, order, mask, backend):
+    sizes = {"batch": len(q), "heads": q.shape[1], "queries": q.shape[2], "keys": k.shape[2], "head_dim": q.shape[3]}
+    return make_plan(order, mask, describe(order, dtype=q.dtype, device=q.device, **sizes), backend=backend)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (13, 13), (9, 4)])
 def test_output_and_gradients_match_the_equation(backend, dtype, T, S):
@@ -61,10 +67,11 @@ def test_output_and_gradients_match_the_equation(backend, dtype, T, S):
         assert_close(ours_grad.double(), loop_grad.double(), rtol=0, atol=bound)
 
 
+@pytest.mark.parametrize("backend", ["reference", "kept-tiles", "recomputed-tiles"])
 @pytest.mark.parametrize("T", [1, 13])
-def test_log_sum_exp_and_its_gradient_match_the_equation(T):
+def test_log_sum_exp_and_its_gradient_match_the_equation(T, backend):
     q, k, v, bias, visible = inputs(T, 7, torch.float64)
-    out, lse = attention(q, k, v, Order(0.3, DenseBias(bias)), visible, return_lse=True)
+    out, lse = attention(q, k, v, Order(0.3, DenseBias(bias)), visible, return_lse=True, backend=backend)
     loop_out, loop_lse = attention_by_loops(q, k, v, 0.3, bias, visible)
     assert_close(out, loop_out)
     assert_close(lse, loop_lse)
@@ -79,7 +86,7 @@ def test_log_sum_exp_and_its_gradient_match_the_equation(T):
         assert_close(ours_grad, loop_grad, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_a_query_that_sees_nothing_gives_zero_and_sends_no_gradient(backend):
     q, k, v, bias, _ = inputs(4, 5, torch.float32)
     blind = torch.zeros(2, 1, 4, 5, dtype=torch.bool)
@@ -128,36 +135,23 @@ def test_grouped_keys_serve_several_query_heads():
 
 def test_weights_are_those_that_mix_the_values():
     q, k, v, bias, visible = inputs(6, 7, torch.float64)
-    plan = make_plan(Order(0.3, DenseBias(bias)), visible, backend="reference", dtype=q.dtype)
+    plan = plan_for(q, k, Order(0.3, DenseBias(bias)), visible, "reference")
     assert_close(attention_weights(q, k, plan) @ v, attention(q, k, v, plan))
 
 
 def test_dropout_drops_weights_and_keeps_their_mean():
     q, k, v = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 4000, 4), torch.ones(1, 1, 4000, 4)
-    for backend in ("reference", "sdpa"):
+    for backend in ON_CPU:
         torch.manual_seed(0)
         out = attention(q, k, v, dropout=0.5, backend=backend)
         assert 0.9 < out.mean() < 1.1
         assert not (out == 1).all()
 
 
-@pytest.mark.parametrize(
-    ("asked", "chosen"),
-    [
-        ({"return_lse": False, "return_weights": False}, "sdpa"),
-        ({"return_lse": True, "return_weights": False}, "reference"),
-        ({"return_lse": False, "return_weights": True}, "reference"),
-        ({"return_lse": False, "return_weights": False, "forced": "reference"}, "reference"),
-        ({"return_lse": False, "return_weights": False, "forced": "sdpa"}, "sdpa"),
-    ],
-)
-def test_choice_of_backend(asked, chosen):
-    assert choose_backend(**asked) == chosen
-
-
 def test_plain_causal_attention_needs_no_mask():
     mask = Visibility(Contiguous(5), Contiguous(5), causal=True)
-    plan = make_plan(Order(0.3), mask, backend="sdpa", dtype=torch.float32)
+    q = torch.zeros(1, 2, 5, 8)
+    plan = plan_for(q, q, Order(0.3), mask, "sdpa")
     assert plan.is_causal
     assert plan.mask_BHTS is None
 
@@ -171,12 +165,11 @@ def test_plain_causal_attention_needs_no_mask():
         (lambda q, k, v: attention(q, k, v, mask=torch.zeros(4, 5)), "boolean"),
         (lambda q, k, v: attention(q, k, v, backend="flash"), "backend"),
         (lambda q, k, v: attention(q, k, v, backend="sdpa", return_lse=True), "log-sum-exp"),
-        (
-            lambda q, k, v: attention(
-                q, k, v, make_plan(Order(1.0), None, backend="sdpa", dtype=q.dtype), backend="sdpa"
-            ),
-            "Plan",
-        ),
+        (lambda q, k, v: attention(q, k, v, plan_for(q, k, Order(1.0), None, "sdpa"), backend="sdpa"), "Plan"),
+        (lambda q, k, v: attention(q, k, v, plan_for(q, k, Order(1.0), None, "sdpa"), return_lse=True), "log-sum-exp"),
+        (lambda q, k, v: attention(q, k, v, dropout=1.0), "dropout"),
+        (lambda q, k, v: attention(q, k, v, backend="flex"), "CUDA"),
+        (lambda q, k, v: attention(q.half(), k.half(), v.half(), backend="kept-tiles"), "bfloat16"),
     ],
 )
 def test_wrong_arguments_are_named(call, word):

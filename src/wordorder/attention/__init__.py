@@ -8,8 +8,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from wordorder.attention.choice import Backend, Call, choose_backend
 from wordorder.attention.dispatch import attention, attention_weights
-from wordorder.attention.plan import Backend, Plan, choose_backend, make_plan
+from wordorder.attention.plan import Plan, describe, make_plan
 
 
 class _CallableModule(ModuleType):
@@ -21,4 +22,4 @@ class _CallableModule(ModuleType):
 
 sys.modules[__name__].__class__ = _CallableModule
 
-__all__ = ["Backend", "Plan", "attention", "attention_weights", "choose_backend", "make_plan"]
+__all__ = ["Backend", "Call", "Plan", "attention", "attention_weights", "choose_backend", "describe", "make_plan"]

@@ -4,8 +4,9 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from wordorder.attention import reference, sdpa
-from wordorder.attention.plan import Plan, choose_backend, make_plan
+from wordorder.attention import flex, reference, sdpa, tiles
+from wordorder.attention.choice import choose_backend
+from wordorder.attention.plan import Plan, describe, make_plan
 from wordorder.encodings import Order
 from wordorder.ops import Visibility
 
@@ -58,7 +59,8 @@ def attention(
             all layers (then ``mask`` and ``backend`` must be None); None for plain attention.
         mask: who sees whom; a `Visibility`, or a bool tensor that broadcasts to (B, H, T, S), True = visible.
         dropout: probability that a weight is dropped; pass 0 outside training.
-        backend: "reference" or "sdpa"; None chooses.
+        backend: one of those that `choose_backend` lists; None lets it choose (or the environment variable
+            ``WORDORDER_BACKEND``).
         return_lse: also return the natural log of the sum of exponentials of each row of scores, (B, H, T), in at
             least float32; memories merge by it.
 
@@ -66,18 +68,14 @@ def attention(
         Output (B, H, T, E) in the dtype of v; with ``return_lse`` the pair of output and log-sum-exp.
 
     Raises:
-        ValueError: shapes do not fit, the mask is not boolean, or the backend cannot do what is asked.
+        ValueError: shapes do not fit, the mask is not boolean, dropout is out of range, or the backend cannot do what
+            is asked.
+        RuntimeError: second derivatives of tiles are asked for.
     """
     _check_shapes(q, k, v)
-    if isinstance(order, Plan):
-        if mask is not None or backend is not None:
-            raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
-        plan = order
-        choose_backend(return_lse=return_lse, return_weights=False, forced=plan.backend)
-    else:
-        chosen = choose_backend(return_lse=return_lse, return_weights=False, forced=backend)
-        plain = Order(q.shape[-1] ** -0.5)
-        plan = make_plan(order or plain, mask, backend=chosen, dtype=q.dtype, device=q.device)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+    plan = _plan(q, k, order, mask, dropout, backend, return_lse)
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
@@ -85,10 +83,51 @@ def attention(
     q, k = plan.order.rotate_queries(q), plan.order.rotate_keys(k)
     if plan.backend == "sdpa":
         return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, content, dropout, plan.is_causal)
-    output, lse = reference.attend(
-        q, k, v, plan.order, plan.visible_B1TS, content_BHTS=content, dropout=dropout, return_lse=return_lse
-    )
+    if plan.backend == "flex":
+        return flex.attend(q, k, v, plan.order, plan.mask)
+    if plan.backend == "reference":
+        output, lse = reference.attend(
+            q, k, v, plan.order, plan.visible_B1TS, content_BHTS=content, dropout=dropout, return_lse=return_lse
+        )
+    else:
+        assert plan.hidden is not None
+        keep = plan.backend == "kept-tiles"
+        output, lse = tiles.attend(
+            q, k, v, plan.order, plan.hidden, content_BHTS=content, dropout=dropout, keep=keep, return_lse=return_lse
+        )
     return output if lse is None else (output, lse)
+
+
+def _plan(
+    q: Tensor,
+    k: Tensor,
+    order: Order | Plan | None,
+    mask: Visibility | Tensor | None,
+    dropout: float,
+    backend: str | None,
+    return_lse: bool,
+) -> Plan:
+    """The plan that was given, or one made for this call."""
+    plain = Order(q.shape[-1] ** -0.5)
+    given = order.order if isinstance(order, Plan) else order or plain
+    call = describe(
+        given,
+        batch=q.shape[0],
+        heads=q.shape[1],
+        queries=q.shape[2],
+        keys=k.shape[2],
+        head_dim=q.shape[-1],
+        dtype=q.dtype,
+        device=q.device,
+        dropout=dropout,
+        return_lse=return_lse,
+    )
+    if not isinstance(order, Plan):
+        return make_plan(given, mask, call, backend=backend)
+    if mask is not None or backend is not None:
+        raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
+    choose_backend(call, order.backend)
+    return order
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:

@@ -1,16 +1,15 @@
 """What attention needs besides queries, keys and values, worked out once per forward and read by every layer."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from wordorder.attention import sdpa
+from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
+from wordorder.attention.tiles import Hidden
 from wordorder.encodings import Order
-from wordorder.ops import Visibility
-
-Backend = Literal["reference", "sdpa"]
+from wordorder.ops import DenseBias, Visibility
 
 
 @dataclass(frozen=True)
@@ -20,67 +19,117 @@ class Plan:
     Args:
         backend: who computes.
         order: the scale, rotations, bias and terms by content.
-        visible_B1TS: bool, True = visible; None where nothing is hidden.
+        mask: who sees whom, as it was given.
+        visible_B1TS: bool, True = visible; None where nothing is hidden; for the reference and terms by content.
         mask_BHTS: bias and mask in one matrix, for SDPA.
         is_causal: the mask is the lower triangle, which SDPA knows by name.
+        hidden: the mask by tiles.
     """
 
     backend: Backend
     order: Order
+    mask: Visibility | Tensor | None = None
     visible_B1TS: Tensor | None = None
     mask_BHTS: Tensor | None = None
     is_causal: bool = False
+    hidden: Hidden | None = None
 
     def layer(self, index: int) -> "Plan":
         """The plan as layer ``index`` (from 0) sees it."""
         return replace(self, order=self.order.layer(index)) if self.order.content else self
 
 
-def choose_backend(*, return_lse: bool, return_weights: bool, forced: str | None = None) -> Backend:
-    """The backend for a call; a pure function of what is asked for, never of a tensor's contents.
+def describe(
+    order: Order,
+    *,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    dropout: float = 0.0,
+    training: bool | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Call:
+    """What `choose_backend` asks about a call.
 
     Args:
-        return_lse: the log-sum-exp is wanted, which SDPA does not return.
-        return_weights: the attention weights are wanted, likewise.
-        forced: the caller's choice.
-
-    Raises:
-        ValueError: the forced backend is unknown, or cannot return what is asked for.
+        order: what the encodings prepared.
+        batch: examples, B.
+        heads: query heads, H.
+        queries: T.
+        keys: S.
+        head_dim: D.
+        dtype: of queries, keys and values.
+        device: of queries, keys and values.
+        dropout: probability that a weight is dropped.
+        training: whether a gradient is wanted; None: whether gradients are recorded at all.
+        return_lse: the log-sum-exp is wanted.
+        return_weights: the weights are wanted.
     """
-    if forced is None:
-        return "reference" if return_lse or return_weights else "sdpa"
-    if forced not in get_args(Backend):
-        raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, got {forced!r}")
-    if forced == "sdpa" and (return_lse or return_weights):
-        wanted = "the log-sum-exp" if return_lse else "attention weights"
-        raise ValueError(f"backend 'sdpa' does not return {wanted}; take backend='reference' or None")
-    return "reference" if forced == "reference" else "sdpa"
+    bias = order.bias
+    kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
+    return Call(
+        device=device.type,
+        dtype=dtype,
+        batch=batch,
+        heads=heads,
+        queries=queries,
+        keys=keys,
+        head_dim=head_dim,
+        bias=kind,
+        structured=bias is None or not any(isinstance(part, DenseBias) for part in bias.parts()),
+        content=bool(order.content),
+        training=torch.is_grad_enabled() if training is None else training,
+        dropout=dropout > 0,
+        return_lse=return_lse,
+        return_weights=return_weights,
+        compiling=torch.compiler.is_compiling(),
+    )
 
 
-def make_plan(
-    order: Order,
-    mask: Visibility | Tensor | None,
-    *,
-    backend: Backend,
-    dtype: torch.dtype,
-    device: torch.device | None = None,
-) -> Plan:
-    """Put order and mask in the form that ``backend`` wants.
+def make_plan(order: Order, mask: Visibility | Tensor | None, call: Call, *, backend: str | None = None) -> Plan:
+    """Put order and mask in the form that the backend wants.
 
     Args:
         order: what the encodings prepared.
         mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
-        backend: who will compute.
-        dtype: of queries, keys and values.
-        device: of queries, keys and values.
+        call: what `describe` returned.
+        backend: forced; None chooses.
 
     Raises:
-        ValueError: a mask tensor is not boolean.
+        ValueError: a mask tensor is not boolean, or the forced backend cannot do the call.
     """
     if isinstance(mask, Tensor) and mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")
-    if backend == "reference":
-        return Plan(backend, order, mask.dense(device) if isinstance(mask, Visibility) else mask)
+    chosen, device = choose_backend(call, backend), torch.device(call.device)
+    if isinstance(mask, Visibility) and mask.hides_nothing:
+        mask = None
+    if chosen == "flex":
+        return Plan(chosen, order, mask)
+    if chosen.endswith("tiles"):
+        return _plan_of_tiles(order, mask, call, chosen)
+    if chosen == "reference":
+        return Plan(chosen, order, mask, _dense(mask, device))
     causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and not order.content
-    visible = None if causal else mask.dense(device) if isinstance(mask, Visibility) else mask
-    return Plan(backend, order, visible, sdpa.additive_mask(order, visible, dtype), causal)
+    visible = None if causal else _dense(mask, device)
+    return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, call.dtype), causal)
+
+
+def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, chosen: Backend) -> Plan:
+    device = torch.device(call.device)
+    hidden = Hidden(mask, batch=call.batch, queries=call.queries, keys=call.keys, device=device)
+    if chosen == "kept-tiles" and order.bias is not None:
+        # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
+        wide = torch.promote_types(call.dtype, torch.float32)
+        matrix = DenseBias(order.bias.to(wide).dense(), may_hide=order.bias.may_hide)
+        order = replace(order, bias=matrix)
+    visible = _dense(mask, device) if order.content else None
+    return Plan(chosen, order, mask, visible, hidden=hidden)
+
+
+def _dense(mask: Visibility | Tensor | None, device: torch.device) -> Tensor | None:
+    return mask.dense(device) if isinstance(mask, Visibility) else mask

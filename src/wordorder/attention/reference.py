@@ -1,12 +1,11 @@
 """Attention as the equations say it, with every matrix written out: the specification of the faster backends."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.encodings import Order
+from wordorder.ops.precision import no_autocast
 
 
 def scores(
@@ -20,7 +19,7 @@ def scores(
     with no_autocast(q_BHTD.device):
         logits = (order.scale * q_BHTD.to(wide)) @ k_BHSD.to(wide).transpose(-1, -2)
     if order.bias is not None:
-        logits = logits + order.bias.dense().to(wide)
+        logits = logits + order.bias.to(wide).dense()
     if content_BHTS is not None:
         logits = logits + content_BHTS.to(wide)
     return logits if visible_B1TS is None else logits.masked_fill(~visible_B1TS, -torch.inf)
@@ -57,9 +56,3 @@ def log_sum_exp(logits_BHTS: Tensor) -> Tensor:
     """Over keys; -inf with gradient 0 where a row sees nothing (torch.logsumexp would send NaN)."""
     blind_BHT = (logits_BHTS == -torch.inf).all(-1)
     return logits_BHTS.masked_fill(blind_BHT[..., None], 0).logsumexp(-1).masked_fill(blind_BHT, -torch.inf)
-
-
-def no_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Keep scores and sums in the precision they were given: autocast would bring them down to 16 bits again."""
-    kind = device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

@@ -14,7 +14,10 @@ def additive_mask(order: Order, visible_B1TS: Tensor | None, dtype: torch.dtype)
     """
     if order.bias is None:
         return visible_B1TS
-    bias_BHTS = order.bias.dense().to(dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    bias_BHTS = order.bias.to(wide).dense().to(dtype)
+    if not torch.is_grad_enabled():
+        bias_BHTS = bias_BHTS.detach()  # a mask that wants a gradient keeps torch off its fused kernels even so
     return bias_BHTS if visible_B1TS is None else bias_BHTS.masked_fill(~visible_B1TS, -torch.inf)
 
 

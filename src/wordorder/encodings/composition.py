@@ -14,6 +14,7 @@ from wordorder.encodings.places import Encoding, OnEmbeddings, OnQueriesAndKeys,
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
 from wordorder.ops import Bias, Positions
+from wordorder.ops.precision import no_autocast
 
 Use = Literal["encoder", "decoder", "cross-attention"]
 
@@ -71,7 +72,8 @@ class Composition(nn.Module):
         bias: Bias | None = None
         for part in self.parts.values():
             if isinstance(part, OnScores):
-                term: Bias = part(positions, key, device, dtype)
+                with no_autocast(device):  # a few rows of a table: 16 bits would cost exactness and save nothing
+                    term: Bias = part(positions, key, device, dtype)
                 bias = term if bias is None else bias + term
         by_content = [part for part in self.parts.values() if isinstance(part, OnScoresByContent)]
         content = tuple(part.prepare(positions, key, device=device) for part in by_content)

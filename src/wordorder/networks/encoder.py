@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
-from wordorder.attention import Plan, choose_backend, make_plan
+from wordorder.attention import Plan, describe, make_plan
 from wordorder.encodings import build_encoding
 from wordorder.networks.blocks import Activation, FeedForward, Norm, NormPlacement, SelfAttention, norm_layer
 from wordorder.networks.initialisation import initialise
@@ -141,6 +141,7 @@ class Encoder(nn.Module):
         padding_idx: int | None = None,
     ) -> None:
         super().__init__()
+        self.heads, self.head_dim, self.attention_dropout = heads, width // max(heads, 1), attention_dropout
         for name, value in (("vocabulary", vocabulary), ("width", width), ("layers", layers), ("heads", heads)):
             if value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")
@@ -202,7 +203,7 @@ class Encoder(nn.Module):
                 For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative) offset per example.
             embeddings_BTC: instead of token ids, (B, T, C).
             valid_BT: bool, False where a token is padding; None = no padding.
-            backend: of attention, "reference" or "sdpa"; None chooses.
+            backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return every layer's output.
             return_attentions: also return every layer's attention weights; slow.
 
@@ -243,11 +244,22 @@ class Encoder(nn.Module):
         """Word order and mask, prepared once for all layers."""
         order = self.encoding.prepare(positions, dtype=like_BTC.dtype, device=like_BTC.device)
         mask = Visibility(positions, positions, valid_BS=None if valid_BT is None else valid_BT.bool())
-        chosen = choose_backend(return_lse=False, return_weights=return_attentions, forced=backend)
         dtype, kind = like_BTC.dtype, like_BTC.device.type
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)  # what queries, keys and values will be in
-        return make_plan(order, mask, backend=chosen, dtype=dtype, device=like_BTC.device)
+        call = describe(
+            order,
+            batch=like_BTC.shape[0],
+            heads=self.heads,
+            queries=positions.length,
+            keys=positions.length,
+            head_dim=self.head_dim,
+            dtype=dtype,
+            device=like_BTC.device,
+            dropout=self.attention_dropout if self.training else 0.0,
+            return_weights=return_attentions,
+        )
+        return make_plan(order, mask, call, backend=backend)
 
     def _run(self, x_BTC: Tensor, plan: Plan, return_all_hidden: bool, return_attentions: bool) -> EncoderOutput:
         all_hidden: list[Tensor] = []

@@ -24,10 +24,19 @@ class Bias(ABC):
     def tensors(self) -> tuple[Tensor, ...]:
         """What it is made of; gradients flow into these."""
 
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> "Bias":
+        """The same term of tensors in another dtype: products of factors are then taken in it."""
+
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient is wanted for any of its tensors."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether entries can be -inf."""
+        return False
 
     def parts(self) -> tuple["Bias", ...]:
         """The summands; a single one for every type but a sum."""
@@ -42,14 +51,24 @@ class DenseBias(Bias):
 
     Args:
         tensor_BHTS: (B or 1, H or 1, T, S).
+        may_hide: whether entries can be -inf; False spares backends the search for rows that see nothing.
     """
 
-    def __init__(self, tensor_BHTS: Tensor) -> None:
-        self.tensor_BHTS = tensor_BHTS
+    def __init__(self, tensor_BHTS: Tensor, *, may_hide: bool = True) -> None:
+        self.tensor_BHTS, self._may_hide = tensor_BHTS, may_hide
 
     def dense(self) -> Tensor:
         """The tensor itself."""
         return self.tensor_BHTS
+
+    @property
+    def may_hide(self) -> bool:
+        """As it was said."""
+        return self._may_hide
+
+    def to(self, dtype: torch.dtype) -> "DenseBias":
+        """The tensor in another dtype."""
+        return DenseBias(self.tensor_BHTS.to(dtype), may_hide=self._may_hide)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -71,6 +90,10 @@ class LowRankBias(Bias):
     def dense(self) -> Tensor:
         """The product of the factors."""
         return self.query_factor_BHTR @ self.key_factor_BHSR.transpose(-1, -2)
+
+    def to(self, dtype: torch.dtype) -> "LowRankBias":
+        """Both factors in another dtype."""
+        return LowRankBias(self.query_factor_BHTR.to(dtype), self.key_factor_BHSR.to(dtype))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -102,6 +125,10 @@ class ToeplitzBias(Bias):
         flat_HX = self.table_HW.index_select(-1, column_TS.flatten())
         return flat_HX.view(1, -1, queries, keys)
 
+    def to(self, dtype: torch.dtype) -> "ToeplitzBias":
+        """The table in another dtype."""
+        return ToeplitzBias(self.table_HW.to(dtype), self.queries)
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The table."""
@@ -121,10 +148,19 @@ class SumBias(Bias):
             total = total + summand.dense()
         return total
 
+    def to(self, dtype: torch.dtype) -> "SumBias":
+        """Every summand in another dtype."""
+        return SumBias([summand.to(dtype) for summand in self.summands])
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every summand's tensors."""
         return tuple(tensor for summand in self.summands for tensor in summand.tensors)
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether one of the summands can."""
+        return any(summand.may_hide for summand in self.summands)
 
     def parts(self) -> tuple[Bias, ...]:
         """The summands."""

@@ -50,17 +50,22 @@ class Visibility:
 
     def dense(self, device: torch.device | None = None) -> Tensor | None:
         """Bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""
+        return self.tile(slice(None), slice(None), device)
+
+    def tile(self, rows: slice, keys: slice, device: torch.device | None = None) -> Tensor | None:
+        """These rows and columns of `dense`: bool (B or 1, 1, R or 1, E), or None."""
         conditions: list[Tensor] = []
         if self.valid_BS is not None:
-            conditions.append(self.valid_BS.to(device)[:, None, :])
+            conditions.append(self.valid_BS.to(device)[:, None, keys])
         if isinstance(self.query, Packed) and isinstance(self.key, Packed):
-            query_BT, key_BS = self.query.sequence_BT.to(device), self.key.sequence_BT.to(device)
-            conditions.append(query_BT[:, :, None] == key_BS[:, None, :])
+            query_BR, key_BE = self.query.sequence_BT.to(device)[:, rows], self.key.sequence_BT.to(device)[:, keys]
+            conditions.append(query_BR[:, :, None] == key_BE[:, None, :])
         if self.causal:
-            conditions.append(self.query.index_BT(device)[:, :, None] >= self.key.index_BT(device)[:, None, :])
+            query_BR, key_BE = self.query.index_BT(device)[:, rows], self.key.index_BT(device)[:, keys]
+            conditions.append(query_BR[:, :, None] >= key_BE[:, None, :])
         if not conditions:
             return None
-        visible_BTS = conditions[0]
+        visible_BRE = conditions[0]
         for condition in conditions[1:]:
-            visible_BTS = visible_BTS & condition
-        return visible_BTS[:, None]
+            visible_BRE = visible_BRE & condition
+        return visible_BRE[:, None]

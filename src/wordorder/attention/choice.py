@@ -1,0 +1,153 @@
+"""Which backend computes a call: a pure function of shapes, dtypes and device, never of a tensor's contents."""
+
+import os
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+
+Backend = Literal["reference", "sdpa", "kept-tiles", "recomputed-tiles", "flex"]
+BiasKind = Literal["none", "fixed", "learned"]
+
+VARIABLE = "WORDORDER_BACKEND"
+"""The environment variable that forces a backend wherever no argument does."""
+
+SMALL = 128 * 128
+"""Scores per head and example from which tiles pay on a CPU."""
+LONGEST_KEPT = 1024
+"""Keys up to which keeping the weights is faster than computing them again."""
+MOST_KEPT = 256 * 2**20
+"""Bytes of weights that a layer may keep for its backward pass."""
+LARGEST_MATRIX = 256 * 2**20
+"""Bytes of bias that may be written out (and, on a GPU, of its gradient, which has a matrix per example)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What is known of a call of attention before it starts.
+
+    Args:
+        device: type of the device, "cpu" or "cuda".
+        dtype: of queries, keys and values.
+        batch: examples, B.
+        heads: query heads, H.
+        queries: T.
+        keys: S.
+        head_dim: channels of a query, D.
+        bias: whether there is a bias, and whether its gradient is wanted.
+        structured: the bias has no dense part, so that it need not be written out.
+        content: there are terms by content.
+        training: a gradient of something is wanted.
+        dropout: weights are dropped.
+        return_lse: the log-sum-exp is wanted.
+        return_weights: the weights are wanted.
+        compiling: the call is being traced by torch.compile or torch.export.
+    """
+
+    device: str
+    dtype: torch.dtype
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    bias: BiasKind = "none"
+    structured: bool = True
+    content: bool = False
+    training: bool = False
+    dropout: bool = False
+    return_lse: bool = False
+    return_weights: bool = False
+    compiling: bool = False
+
+
+def choose_backend(call: Call, forced: str | None = None) -> Backend:
+    """The fastest backend for a call that fits into memory; all of them are exact.
+
+    ===================  ==========================================================================================
+    backend              taken for
+    ===================  ==========================================================================================
+    `reference`          attention weights; log-sum-exp on a GPU
+    `sdpa`               whatever torch's fused kernels can do, small calls, and everything that is traced
+    `kept-tiles`         CPU training with a learned bias, 16-bit CPU training: up to 1,024 keys
+    `recomputed-tiles`   the same for longer texts; long fixed biases; log-sum-exp and 16-bit inference on a CPU
+    `flex`               GPU, a bias that would be too large written out
+    ===================  ==========================================================================================
+
+    Args:
+        call: what is known.
+        forced: the caller's choice; with None the environment variable ``WORDORDER_BACKEND`` is asked.
+
+    Raises:
+        ValueError: the forced backend is unknown, or cannot do what is asked.
+    """
+    if forced is None:
+        named = os.environ.get(VARIABLE) or None
+        # a variable speaks for a whole program: calls that the named backend cannot do go where they would go anyway
+        forced = named if named is None or named not in get_args(Backend) or _refusal(named, call) is None else None
+    if forced is not None:
+        if forced not in get_args(Backend):
+            raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, got {forced!r}")
+        refusal = _refusal(forced, call)
+        if refusal:
+            raise ValueError(f"backend {forced!r} {refusal}")
+        return forced  # pyright: ignore[reportReturnType]
+    if call.return_weights:
+        return "reference"
+    if call.compiling:
+        return "reference" if call.return_lse else "sdpa"
+    return _on_cpu(call) if call.device == "cpu" else _on_gpu(call)
+
+
+def _on_cpu(call: Call) -> Backend:
+    if call.dtype == torch.float16:  # its products overflow, and no CPU is fast at it
+        return "reference" if call.return_lse else "sdpa"
+    if call.return_lse:
+        return _tiles(call)
+    if call.dtype == torch.bfloat16:  # torch's fused kernel is slower than plain products here
+        return "sdpa" if call.queries * call.keys < SMALL else _tiles(call)
+    learned = call.training and (call.bias == "learned" or call.content or call.dropout)
+    if not learned:
+        return "recomputed-tiles" if _matrix_bytes(call) > LARGEST_MATRIX and call.structured else "sdpa"
+    return "sdpa" if call.queries * call.keys < SMALL else _tiles(call)
+
+
+def _tiles(call: Call) -> Backend:
+    weights = call.batch * call.heads * call.queries * call.keys * call.dtype.itemsize
+    keep = call.training and call.keys <= LONGEST_KEPT and weights <= MOST_KEPT
+    return "kept-tiles" if keep else "recomputed-tiles"
+
+
+def _on_gpu(call: Call) -> Backend:
+    if call.return_lse:
+        return "reference"
+    examples = call.batch if call.bias == "learned" and call.training else 1
+    if _matrix_bytes(call) * examples <= LARGEST_MATRIX or _refusal("flex", call):
+        return "sdpa"
+    return "flex"
+
+
+def _matrix_bytes(call: Call) -> int:
+    return 0 if call.bias == "none" else call.heads * call.queries * call.keys * call.dtype.itemsize
+
+
+def _refusal(backend: str, call: Call) -> str | None:
+    """Why a backend cannot do a call; None where it can."""
+    if backend == "sdpa" and (call.return_lse or call.return_weights):
+        wanted = "the log-sum-exp" if call.return_lse else "attention weights"
+        return f"does not return {wanted}; take backend='reference' or None"
+    if backend.endswith("tiles"):
+        if call.return_weights:
+            return "does not return attention weights; take backend='reference' or None"
+        if call.device != "cpu" or call.compiling or call.dtype == torch.float16:
+            return "computes on a CPU only, in bfloat16, float32 or float64, outside torch.compile; take backend=None"
+    if backend == "flex":
+        if call.return_lse or call.return_weights or call.dropout or call.content:
+            return "gives no log-sum-exp, weights, dropout or terms by content; take backend='reference' or None"
+        if call.device != "cuda" and call.training:
+            return "trains on a CUDA device only; take backend=None"
+        if not call.structured:
+            return "wants a bias of low-rank and Toeplitz parts; take backend=None"
+        if call.compiling:
+            return "is not traced; take backend=None"
+    return None

@@ -1,0 +1,124 @@
+"""Long texts on a GPU: the bias inside torch's FlexAttention, no T x S tensor.
+
+The low-rank part becomes further channels of queries and keys, so that one product gives content and position::
+
+    score[i, j] = [scale q_i, a_i] . [k_j, c_j] + table[j - i + T - 1]
+
+The Toeplitz part is read from its table by a `score_mod`. FlexAttention (Dong et al. 2024,
+https://arxiv.org/abs/2412.05496) writes the gradient of the table by atomic additions: one per score, spread over
+2 N - 1 distances (not over 32 buckets, where they would collide).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.encodings import Order
+from wordorder.ops import LowRankBias, Packed, ToeplitzBias, Visibility
+
+CHANNELS = 16
+"""Query channels come in multiples of this: what the tensor cores read at once."""
+
+
+def attend(q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: Order, mask: Visibility | Tensor | None) -> Tensor:
+    """Output (B, H, T, E).
+
+    Args:
+        q_BHTD: queries, rotated.
+        k_BHSD: keys, rotated.
+        v_BHSE: values.
+        order: the content scale, and a bias of low-rank and Toeplitz parts.
+        mask: who sees whom.
+
+    Raises:
+        TypeError: the bias has another part.
+    """
+    q, k, tables = _concatenate(q_BHTD, k_BHSD, order)
+    flex = _flex_attention(q.device.type)
+    output = flex(q, k, v_BHSE, score_mod=_relative(tables, q.shape[2]), block_mask=_block_mask(mask, q, k), scale=1.0)
+    return cast("Tensor", output)
+
+
+def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: Order) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Queries and keys with the low-rank factors as further channels, and the tables of the Toeplitz parts."""
+    queries, keys, tables = [q_BHTD * order.scale], [k_BHSD], list[Tensor]()
+    for part in order.bias.parts() if order.bias is not None else ():
+        if isinstance(part, LowRankBias):
+            queries.append(part.query_factor_BHTR.to(q_BHTD.dtype).expand(*q_BHTD.shape[:3], -1))
+            keys.append(part.key_factor_BHSR.to(k_BHSD.dtype).expand(*k_BHSD.shape[:3], -1))
+        elif isinstance(part, ToeplitzBias):
+            tables.append(part.table_HW.expand(q_BHTD.shape[1], -1))
+        else:
+            raise TypeError(f"backend 'flex' has no {type(part).__name__}; take backend=None")
+    q, k = torch.cat(queries, -1), torch.cat(keys, -1)
+    missing = -q.shape[-1] % CHANNELS
+    return F.pad(q, (0, missing)), F.pad(k, (0, missing)), tables
+
+
+def _relative(tables: list[Tensor], queries: int) -> Callable[..., Tensor] | None:
+    """Adds the sum of the tables at the distance of query and key."""
+    if not tables:
+        return None
+    table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
+
+    def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        del b
+        return score + table_HW[h, j - i + (queries - 1)]
+
+    return add_relative
+
+
+def _block_mask(mask: Visibility | Tensor | None, q: Tensor, k: Tensor) -> Any:
+    """The mask as FlexAttention wants it: blocks that are hidden as a whole are never computed."""
+    if mask is None:
+        return None
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    mask_mod, batch, heads = _mask_mod(mask, q, k)
+    return create_block_mask(mask_mod, batch, heads, q.shape[2], k.shape[2], device=str(q.device))
+
+
+def _mask_mod(
+    mask: Visibility | Tensor, q: Tensor, k: Tensor
+) -> tuple[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], int | None, int | None]:
+    """A function of (example, head, query, key) that says whether the key is seen, and the axes it looks at."""
+    if isinstance(mask, Tensor):
+        full = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        return (lambda b, h, i, j: full[b, h, i, j]), q.shape[0], q.shape[1]
+    device, batch = q.device, q.shape[0]
+    valid_BS = None if mask.valid_BS is None else mask.valid_BS.to(device).expand(batch, -1)
+    sequences: tuple[Tensor, Tensor] | None = None
+    if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
+        query_sequence, key_sequence = (
+            side.sequence_BT.to(device).expand(batch, -1) for side in (mask.query, mask.key)
+        )
+        sequences = query_sequence, key_sequence
+    query_BT, key_BS = (positions.index_BT(device).expand(batch, -1) for positions in (mask.query, mask.key))
+    causal = mask.causal
+
+    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        del h
+        visible = j >= 0
+        if valid_BS is not None:
+            visible = visible & valid_BS[b, j]
+        if sequences is not None:
+            visible = visible & (sequences[0][b, i] == sequences[1][b, j])
+        if causal:
+            visible = visible & (query_BT[b, i] >= key_BS[b, j])
+        return visible
+
+    return seen, batch, None
+
+
+@lru_cache(maxsize=2)
+def _flex_attention(device: str) -> Callable[..., Any]:
+    """FlexAttention, compiled where it is meant to be fast; on a CPU it is the plain function, for tests."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if device != "cuda":
+        return cast("Callable[..., Any]", flex_attention)
+    return cast("Any", torch).compile(flex_attention, dynamic=False)

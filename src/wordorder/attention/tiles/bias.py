@@ -1,0 +1,205 @@
+"""The bias of the scores, a tile at a time: built where it is needed, its gradient taken up where it arises.
+
+Each summand of the bias knows how to add itself to a tile, and how to take up the gradient of a tile::
+
+    low rank   tile += a c'           da += G c,  dc += G' a
+    Toeplitz   tile[i, j] += t[j - i] dt[m] += sum of G over the diagonal j - i = m
+    dense      tile += its own part   its own part of the gradient = G
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.attention.tiles.geometry import Where
+from wordorder.ops import Bias, DenseBias, LowRankBias, ToeplitzBias
+
+
+class TermTiles(ABC):
+    """One summand of the bias.
+
+    Args:
+        tensors: what it is made of, each with a first axis of B or 1 examples.
+        queries: T.
+        wanted: whether a gradient will be asked for.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
+        self.tensors, self.queries, self.wanted = tuple(tensors), queries, wanted
+        self.shared = all(tensor.shape[0] == 1 for tensor in tensors)
+        self.gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
+        if not wanted:
+            self.gradients = []
+
+    @abstractmethod
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """Add this part of the bias to the tile; ``first``: overwrite what is there."""
+
+    @abstractmethod
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """Take up the gradient of the tile."""
+
+
+class LowRankTiles(TermTiles):
+    """``a c'`` of factors (B or 1, H, T, R) and (B or 1, H, S, R)."""
+
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """One matrix product per head."""
+        a_HRK, c_HEK = self._parts(self.tensors, example, where)
+        tile_HRE.baddbmm_(a_HRK, c_HEK.transpose(1, 2), beta=0.0 if first else 1.0)
+
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """Contract with the other factor."""
+        a_HRK, c_HEK = self._parts(self.tensors, example, where)
+        da_HRK, dc_HEK = self._parts(self.gradients, example, where)
+        da_HRK.baddbmm_(gradient_HRE, c_HEK)
+        dc_HEK.baddbmm_(gradient_HRE.transpose(1, 2), a_HRK)
+
+    def _parts(self, factors: Sequence[Tensor], example: int, where: Where) -> tuple[Tensor, Tensor]:
+        a_BHTK, c_BHSK = factors
+        a_HRK = a_BHTK[min(example, a_BHTK.shape[0] - 1), where.heads, where.rows]
+        return a_HRK, c_BHSK[min(example, c_BHSK.shape[0] - 1), where.heads, where.keys]
+
+
+class ToeplitzTiles(TermTiles):
+    """``t[j - i + T - 1]`` of a table (1, H, T + S - 1)."""
+
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """Windows of the table, one per row, the last row's first."""
+        del example
+        table_HW = self._span(self.tensors[0], where)
+        windows_HRE = table_HW.unfold(1, tile_HRE.shape[2], 1).flip(1)
+        tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
+
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """Sums of the diagonals.
+
+        Rows padded to a width W and read with a row stride of W + 1 have each diagonal under one another.
+        """
+        del example
+        heads, rows, keys = gradient_HRE.shape
+        width = rows + keys - 1
+        flat_HX = F.pad(F.pad(gradient_HRE, (0, rows - 1)).flatten(1), (rows - 1, rows))
+        skewed_HRW = flat_HX.as_strided((heads, rows, width), (flat_HX.shape[1], width + 1, 1))
+        self._span(self.gradients[0], where).add_(skewed_HRW.sum(1))
+
+    def _span(self, table_1HW: Tensor, where: Where) -> Tensor:
+        """The distances that occur in the tile, ascending."""
+        lowest = self.queries - where.rows.stop + where.keys.start
+        _, rows, keys = where.shape()
+        return table_1HW[0, where.heads, lowest : lowest + rows + keys - 1]
+
+
+class DenseTiles(TermTiles):
+    """A matrix that is there already, (B or 1, H, T, S)."""
+
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """Its part."""
+        part = self.part_of(self.tensors[0], example, where)
+        tile_HRE.copy_(part) if first else tile_HRE.add_(part)
+
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """Its part; added, because examples share a matrix without an axis for them."""
+        self.part_of(self.gradients[0], example, where).add_(gradient_HRE)
+
+    @staticmethod
+    def part_of(tensor_BHTS: Tensor, example: int, where: Where) -> Tensor:
+        """The tile itself, without a copy."""
+        return tensor_BHTS[min(example, tensor_BHTS.shape[0] - 1), where.heads, where.rows, where.keys]
+
+
+class BiasTiles:
+    """A bias as the sum of its terms; terms that all examples share are built once per tile, not once per example.
+
+    Args:
+        kinds: the class of each term.
+        tensors: their tensors, in the order of the terms, in the dtype of the tiles.
+        queries: T.
+        wanted: per term, whether a gradient will be asked for.
+    """
+
+    def __init__(
+        self, kinds: Sequence[type[TermTiles]], tensors: Sequence[Tensor], queries: int, wanted: Sequence[bool]
+    ) -> None:
+        rest = iter(tensors)
+        self.terms = [
+            kind([next(rest) for _ in range(TENSORS[kind])], queries, want)
+            for kind, want in zip(kinds, wanted, strict=True)
+        ]
+        self.shared = [term for term in self.terms if term.shared]
+        self.own = [term for term in self.terms if not term.shared]
+        self.shared_wanted = [term for term in self.shared if term.wanted]
+        only = self.shared[0] if len(self.shared) == 1 else None
+        self.matrix = only if isinstance(only, DenseTiles) else None
+
+    def shared_tile(self, scratch: Tensor, where: Where) -> Tensor | None:
+        """The part that all examples share, in scratch memory or in place; None where there is none."""
+        if self.matrix is not None:
+            return self.matrix.part_of(self.matrix.tensors[0], 0, where)
+        if not self.shared:
+            return None
+        tile_HRE = scratch[: where.size()].view(where.shape())
+        for index, term in enumerate(self.shared):
+            term.add_to(tile_HRE, 0, where, first=index == 0)
+        return tile_HRE
+
+    def add_own(self, tile_HRE: Tensor, example: int, where: Where) -> None:
+        """Add the part that belongs to one example."""
+        for term in self.own:
+            term.add_to(tile_HRE, example, where, first=False)
+
+    def accumulator(self, scratch: Tensor, where: Where) -> Tensor | None:
+        """Where the gradient of the shared part is to be summed over examples; None where nobody wants it."""
+        if not self.shared_wanted:
+            return None
+        if self.matrix is not None:  # summed in the gradient itself: one pass less
+            return self.matrix.part_of(self.matrix.gradients[0], 0, where)
+        return scratch[: where.size()].view(where.shape())
+
+    def take_up_shared(self, gradient_HRE: Tensor, where: Where) -> None:
+        """Take up what `accumulator` has summed."""
+        if self.matrix is None:
+            for term in self.shared_wanted:
+                term.take_up(gradient_HRE, 0, where)
+
+    def take_up_own(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """Take up the gradient of the scores of one example."""
+        for term in self.own:
+            if term.wanted:
+                term.take_up(gradient_HRE, example, where)
+
+    def gradients(self) -> list[Tensor | None]:
+        """In the order of the tensors."""
+        found: list[Tensor | None] = []
+        for term in self.terms:
+            found += term.gradients or [None] * len(term.tensors)
+        return found
+
+
+TENSORS: dict[type[TermTiles], int] = {LowRankTiles: 2, ToeplitzTiles: 1, DenseTiles: 1}
+
+
+def as_tiles(bias: Bias, heads: int) -> tuple[list[type[TermTiles]], list[Tensor]]:
+    """The kinds of the summands and their tensors, each with an axis of B or 1 examples and one of all heads.
+
+    Raises:
+        TypeError: the bias has a summand of another kind than low rank, Toeplitz or dense.
+    """
+    kinds: list[type[TermTiles]] = []
+    tensors: list[Tensor] = []
+    for part in bias.parts():
+        if isinstance(part, LowRankBias):
+            kinds.append(LowRankTiles)
+            tensors += [factor.expand(-1, heads, -1, -1) for factor in part.tensors]
+        elif isinstance(part, ToeplitzBias):
+            kinds.append(ToeplitzTiles)
+            tensors.append(part.table_HW.expand(heads, -1)[None])
+        elif isinstance(part, DenseBias):
+            kinds.append(DenseTiles)
+            tensors.append(part.tensor_BHTS.expand(-1, heads, -1, -1))
+        else:
+            raise TypeError(f"no tiles for a bias of type {type(part).__name__}; add them to tiles/bias.py")
+    return kinds, tensors

@@ -1,0 +1,130 @@
+"""Exact attention with a bias that learns, tile by tile, for CPUs.
+
+SDPA stores B * H * T * S numbers several times over when the bias wants a gradient, because none of its fused kernels
+for CPUs gives one. Here a tile of scores (some heads, some rows) stays in the cache from the product q k' to its last
+use, and the gradient of the bias is summed over the batch while it is there::
+
+    forward    S = scale q k' + bias,  P = softmax(S),  o = P v,  lse = log sum exp S
+    backward   dP = do v',  dS = P (dP - D),  D = rowsum(do o) - dlse
+               dq = scale dS k,  dk = scale dS' q,  dv = P' do,  dbias = sum over examples of dS
+
+Two ways to have P again in the backward pass: keep it (fastest up to about a thousand tokens), or compute it again from
+lse (Dao et al. 2022, "FlashAttention", https://arxiv.org/abs/2205.14135, Algorithm 4), so that memory grows with T + S
+instead of T * S. A `LowRankBias` or `ToeplitzBias` is built inside the tile, never as a whole.
+
+Matrix products run in the dtype of the inputs; scores, softmax and every sum over tiles or examples in at least
+float32. Second derivatives are refused.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.tiles.bias import TENSORS, DenseTiles, TermTiles, as_tiles
+from wordorder.attention.tiles.dropout import Dropout
+from wordorder.attention.tiles.hidden import Hidden
+from wordorder.attention.tiles.passes import Backward, How, Inputs, forward
+from wordorder.encodings import Order
+from wordorder.ops.precision import no_autocast
+
+
+def attend(
+    q_BHTD: Tensor,
+    k_BHSD: Tensor,
+    v_BHSE: Tensor,
+    order: Order,
+    hidden: Hidden,
+    *,
+    content_BHTS: Tensor | None = None,
+    dropout: float = 0.0,
+    keep: bool = False,
+    return_lse: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Output (B, H, T, E) in the dtype of v, and the log-sum-exp of each row (B, H, T) if asked for.
+
+    Args:
+        q_BHTD: queries, rotated.
+        k_BHSD: keys, rotated.
+        v_BHSE: values.
+        order: the content scale and the bias.
+        hidden: who does not see whom.
+        content_BHTS: the terms by content of this layer, already scaled.
+        dropout: probability that a weight is dropped, to the nearest 1/65,536; weights that stay are divided by the
+            share that stays. Drawn from torch's CPU generator, so that ``torch.manual_seed`` repeats it.
+        keep: whether the weights are kept for the backward pass (B * H * T * S numbers) or computed again.
+        return_lse: also return the log-sum-exp, natural log, in at least float32; it can be differentiated.
+
+    Raises:
+        RuntimeError: second derivatives are asked for.
+    """
+    (batch, heads, queries, _), wide = q_BHTD.shape, torch.promote_types(q_BHTD.dtype, torch.float32)
+    kinds, tensors = as_tiles(order.bias, heads) if order.bias is not None else ([], [])
+    if content_BHTS is not None:
+        kinds, tensors = [*kinds, DenseTiles], [*tensors, content_BHTS.expand(-1, heads, -1, -1)]
+    how = How(
+        scale=order.scale,
+        kinds=tuple(kinds),
+        hidden=hidden,
+        may_be_blind=hidden.hides or content_BHTS is not None or (order.bias is not None and order.bias.may_hide),
+        dropout=Dropout(dropout, batch=batch, queries=queries),
+        keep=keep,
+        return_lse=return_lse,
+    )
+    apply = cast("Any", _Attention).apply
+    output, lse = apply(how, q_BHTD, k_BHSD, v_BHSE, *(tensor.to(wide) for tensor in tensors))
+    return output, lse if return_lse else None
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, how: How, q: Tensor, k: Tensor, v: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        trained = any(ctx.needs_input_grad)
+        keep = how.keep and trained
+        with no_autocast(q.device):
+            need_lse = how.return_lse or (trained and not keep)
+            output, lse, kept = forward(how, Inputs(q, k, v), tensors, keep=keep, need_lse=need_lse)
+        ctx.how = how
+        ctx.save_for_backward(q, k, v, output, lse if kept is None else kept, *tensors)
+        returned = lse[..., 0]
+        if not how.return_lse:
+            ctx.mark_non_differentiable(returned)
+        return output, returned
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "tiled attention gives no second derivatives (create_graph=True); take backend='reference' or 'sdpa', "
+                "or set WORDORDER_BACKEND=reference"
+            )
+        how: How = ctx.how
+        q, k, v, output, kept_or_lse, *tensors = cast("tuple[Tensor, ...]", ctx.saved_tensors)
+        inputs, (up, up_lse) = Inputs(q, k, v), upstream
+        up = torch.zeros_like(output) if up is None else up
+        with no_autocast(q.device):
+            delta = (up.to(inputs.wide) * output.to(inputs.wide)).sum(-1, keepdim=True)
+            if up_lse is not None:
+                delta -= up_lse[..., None].to(inputs.wide)
+            lse = None
+            if not how.keep:  # a row that sees nothing weighs nothing: exp(-inf - inf) = 0
+                lse = kept_or_lse.masked_fill(kept_or_lse == -torch.inf, torch.inf)
+            gradients = Backward(
+                how,
+                inputs,
+                tensors,
+                kept=kept_or_lse if how.keep else None,
+                lse=lse,
+                delta=delta,
+                up=up * how.dropout.rescale if how.dropout else up,
+                wanted=_wanted_terms(how.kinds, ctx.needs_input_grad[4:]),
+            ).run()
+        return None, *gradients
+
+
+def _wanted_terms(kinds: Sequence[type[TermTiles]], wanted: Sequence[bool]) -> list[bool]:
+    """Per term whether one of its tensors wants a gradient."""
+    rest = iter(wanted)
+    return [any([next(rest) for _ in range(TENSORS[kind])]) for kind in kinds]

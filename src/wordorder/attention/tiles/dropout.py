@@ -1,0 +1,42 @@
+"""Which weights stay, drawn again in the backward pass instead of being kept."""
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.tiles.geometry import Where
+
+LEVELS = 65_536
+"""Probabilities are multiples of one over this: 16 random bits a weight take a fifth of a Bernoulli draw's time."""
+
+
+class Dropout:
+    """A draw that depends on the seed and on the tile's place alone, so that both passes see the same.
+
+    Args:
+        probability: that a weight is dropped; rounded to the nearest 1/65,536.
+        batch: B.
+        queries: T.
+    """
+
+    def __init__(self, probability: float, *, batch: int, queries: int) -> None:
+        self.level = round(probability * LEVELS)
+        self.probability = self.level / LEVELS
+        self.batch, self.queries = batch, queries
+        self.seed = int(torch.randint(2**62, ()).item()) if self.level else 0
+
+    def __bool__(self) -> bool:
+        """Whether anything can be dropped."""
+        return self.level > 0
+
+    @property
+    def rescale(self) -> float:
+        """What weights that stay are multiplied by."""
+        return 1 / (1 - self.probability)
+
+    def staying(self, example: int, where: Where) -> Tensor:
+        """Bool, True = stays; ``where`` is a tile of whole rows."""
+        place = (self.batch * where.heads.start + example) * self.queries + where.rows.start
+        generator = torch.Generator()
+        generator.manual_seed((self.seed + 0x9E3779B97F4A7C15 * place) % 2**63)
+        bits = torch.empty(-(-where.size() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+        return bits.view(torch.int16)[: where.size()].view(where.shape()) >= self.level - LEVELS // 2

@@ -1,0 +1,55 @@
+"""Tiles: some heads, some rows (queries) and some columns (keys) of the (H, T, S) matrix that is never written out."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+ROW_TILE = 262_144
+"""Elements of a tile of whole rows: 1 MiB of float32, about the second-level cache of one core."""
+SQUARE_TILE = (256, 512)
+"""Rows and keys of a tile where rows need not be whole: long enough for the matrix products to be efficient."""
+
+
+class Where(NamedTuple):
+    """Which part of the matrix a tile is."""
+
+    heads: slice
+    rows: slice
+    keys: slice
+
+    def shape(self) -> tuple[int, int, int]:
+        """Heads, rows and columns of the tile."""
+        heads, rows, keys = (part.stop - part.start for part in self)
+        return heads, rows, keys
+
+    def size(self) -> int:
+        """Elements of the tile."""
+        heads, rows, keys = self.shape()
+        return heads * rows * keys
+
+    def up_to(self, stop: int) -> "Where":
+        """The tile without the keys from ``stop`` on; it may be empty."""
+        return self._replace(keys=slice(self.keys.start, max(self.keys.start, min(stop, self.keys.stop))))
+
+
+def row_tile(heads: int, queries: int, keys: int) -> tuple[int, int, int]:
+    """Heads, rows and keys of a tile of whole rows, at least 32 of them."""
+    rows = min(queries, max(32, ROW_TILE // keys))
+    return max(1, min(heads, ROW_TILE // (queries * keys))), rows, keys
+
+
+def square_tile(heads: int, queries: int, keys: int) -> tuple[int, int, int]:
+    """Heads, rows and keys of a tile of parts of rows."""
+    rows, columns = min(queries, SQUARE_TILE[0]), min(keys, SQUARE_TILE[1])
+    return max(1, min(heads, SQUARE_TILE[0] * SQUARE_TILE[1] // (rows * columns))), rows, columns
+
+
+def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[Where]:
+    """All tiles of this shape, smaller ones at the ends."""
+    for head in range(0, heads, shape[0]):
+        for row in range(0, queries, shape[1]):
+            for key in range(0, keys, shape[2]):
+                yield Where(
+                    slice(head, min(head + shape[0], heads)),
+                    slice(row, min(row + shape[1], queries)),
+                    slice(key, min(key + shape[2], keys)),
+                )

@@ -1,0 +1,267 @@
+"""The forward and the backward pass of tiled attention; the equations are in `call`."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.tiles.bias import BiasTiles, TermTiles
+from wordorder.attention.tiles.dropout import Dropout
+from wordorder.attention.tiles.geometry import Where, row_tile, square_tile, tiles
+from wordorder.attention.tiles.hidden import Hidden
+
+
+@dataclass(frozen=True)
+class How:
+    """What is fixed before the call.
+
+    Args:
+        scale: of q.k.
+        kinds: of the bias's terms.
+        hidden: who does not see whom.
+        may_be_blind: whether a row may see nothing.
+        dropout: of weights.
+        keep: whether weights are kept for the backward pass.
+        return_lse: whether the log-sum-exp is wanted.
+    """
+
+    scale: float
+    kinds: tuple[type[TermTiles], ...]
+    hidden: Hidden
+    may_be_blind: bool
+    dropout: Dropout
+    keep: bool
+    return_lse: bool
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Queries, keys, values; ``wide`` is the dtype of scores and sums."""
+
+    q_BHTD: Tensor
+    k_BHSD: Tensor
+    v_BHSE: Tensor
+
+    @property
+    def narrow(self) -> torch.dtype:
+        """The dtype of matrix products."""
+        return self.q_BHTD.dtype
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype of scores and sums."""
+        return torch.promote_types(self.narrow, torch.float32)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Heads, queries, keys."""
+        return self.q_BHTD.shape[1], self.q_BHTD.shape[2], self.k_BHSD.shape[2]
+
+    def scratch(self, shape: tuple[int, int, int]) -> Tensor:
+        """Memory for one tile, used again for all of them."""
+        return torch.empty(math.prod(shape), dtype=self.wide)
+
+    def scores(
+        self, tile_HRE: Tensor, shared: Tensor | None, bias: BiasTiles, example: int, where: Where, scale: float
+    ) -> None:
+        """``scale q k' + bias`` into the tile."""
+        q_HRD = self.q_BHTD[example, where.heads, where.rows]
+        k_HDE = self.k_BHSD[example, where.heads, where.keys].transpose(1, 2)
+        if shared is not None:
+            shared = shared[..., : tile_HRE.shape[-1]]
+        if self.narrow != self.wide:  # the product in 16 bits, what is added to it in 32
+            product = torch.bmm(q_HRD, k_HDE)
+            if shared is None:
+                torch.mul(product, scale, out=tile_HRE)
+            else:
+                torch.add(shared, product, alpha=scale, out=tile_HRE)
+        elif shared is None:
+            torch.baddbmm(tile_HRE, q_HRD, k_HDE, beta=0, alpha=scale, out=tile_HRE)
+        else:
+            torch.baddbmm(shared, q_HRD, k_HDE, alpha=scale, out=tile_HRE)
+        bias.add_own(tile_HRE, example, where)
+
+
+def forward(
+    how: How, inputs: Inputs, tensors: Sequence[Tensor], *, keep: bool, need_lse: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output (B, H, T, E), log-sum-exp (B, H, T, 1) if needed, and the weights if kept."""
+    q, v, wide = inputs.q_BHTD, inputs.v_BHSE, inputs.wide
+    batch, (heads, queries, keys) = q.shape[0], inputs.sizes
+    # (B, T, H, E) in memory, as a network wants to read it afterwards
+    output = v.new_zeros(batch, queries, heads, v.shape[-1]).transpose(1, 2)
+    lse = torch.full((batch, heads, queries, 1), -math.inf, dtype=wide)
+    kept = q.new_empty(batch, heads, queries, keys) if keep else None
+    bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
+    shape = row_tile(heads, queries, keys)
+    scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
+    for where in tiles(heads, queries, keys, shape):
+        shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where)
+        for example in range(batch):
+            part = where.up_to(how.hidden.keys_seen(example, where.rows))
+            if part.size() == 0:
+                continue
+            in_place = kept is not None and q.dtype == wide
+            weights = tile_of(kept, example, part) if in_place and kept is not None else view(scratch, part)
+            inputs.scores(weights, shared, bias, example, part, how.scale)
+            mask = hidden[example]
+            if mask is not None:
+                weights.masked_fill_(mask[..., part.keys], -math.inf)
+            _normalise(weights, rows_of(lse, example, part) if need_lse else None, how.may_be_blind)
+            given = weights.to(q.dtype)
+            if kept is not None and not in_place:
+                tile_of(kept, example, part).copy_(given)
+            if how.dropout:
+                given = given * how.dropout.staying(example, where)[..., part.keys]
+            torch.bmm(given, v[example, part.heads, part.keys], out=rows_of(output, example, part))
+    if how.dropout:
+        output.mul_(how.dropout.rescale)
+    return output, lse, kept
+
+
+def _normalise(scores: Tensor, lse: Tensor | None, may_be_blind: bool) -> None:
+    """Softmax in place; the log-sum-exp is the largest score minus the log of the largest weight."""
+    if lse is None and not may_be_blind:
+        torch.softmax(scores, -1, out=scores)
+        return
+    largest = scores.amax(-1, keepdim=True)
+    torch.softmax(scores, -1, out=scores)
+    blind = largest == -math.inf if may_be_blind else None
+    if blind is not None:
+        scores.masked_fill_(blind, 0)
+    if lse is not None:
+        lse.copy_(largest - scores.amax(-1, keepdim=True).log_())
+        if blind is not None:
+            lse.masked_fill_(blind, -math.inf)
+
+
+class Backward:
+    """The backward pass: sums over tiles, one example after the other within a tile.
+
+    Args:
+        how: of the forward pass.
+        inputs: of the forward pass.
+        tensors: of the bias.
+        kept: the weights of the forward pass, or None.
+        lse: its log-sum-exp, where weights were not kept.
+        delta: ``rowsum(do o) - dlse``, (B, H, T, 1).
+        up: ``do``, rescaled for dropout.
+        wanted: which terms of the bias want a gradient.
+    """
+
+    def __init__(
+        self,
+        how: How,
+        inputs: Inputs,
+        tensors: Sequence[Tensor],
+        *,
+        kept: Tensor | None,
+        lse: Tensor | None,
+        delta: Tensor,
+        up: Tensor,
+        wanted: Sequence[bool],
+    ) -> None:
+        self.how, self.inputs, self.kept, self.lse, self.delta, self.up = how, inputs, kept, lse, delta, up
+        sizes = inputs.sizes
+        # kept and dropped weights lie in whole rows
+        self.shape = row_tile(*sizes) if kept is not None or how.dropout else square_tile(*sizes)
+        self.bias = BiasTiles(how.kinds, tensors, sizes[1], wanted)
+        self.weights_scratch, self.bias_scratch, self.total_scratch, self.gradient_scratch = (
+            inputs.scratch(self.shape) for _ in range(4)
+        )
+        self.dq, self.dk, self.dv = (_sums(like, inputs.wide) for like in (inputs.q_BHTD, inputs.k_BHSD, inputs.v_BHSE))
+
+    def run(self) -> list[Tensor | None]:
+        """Gradients of queries, keys, values and the bias's tensors."""
+        for where in tiles(*self.inputs.sizes, self.shape):
+            self._tile(where)
+        narrow = self.inputs.narrow
+        return [self.dq.to(narrow), self.dk.to(narrow), self.dv.to(narrow), *self.bias.gradients()]
+
+    def _tile(self, where: Where) -> None:
+        """All examples of a tile; the bias's share of the gradient is summed over them."""
+        shared = hidden = None
+        if self.kept is None:
+            shared, hidden = self.bias.shared_tile(self.bias_scratch, where), self.how.hidden.tiles(where)
+        total, begun = self.bias.accumulator(self.total_scratch, where), False
+        for example in range(self.up.shape[0]):
+            part = where.up_to(self.how.hidden.keys_seen(example, where.rows))
+            if part.size() == 0:
+                continue
+            weights = self._weights(shared, hidden[example] if hidden else None, example, part)
+            staying = self.how.dropout.staying(example, where)[..., part.keys] if self.how.dropout else None
+            # the first example's gradient is where the sum over examples begins
+            begins = total is not None and not begun and part == where
+            gradient = total if begins and total is not None else view(self.gradient_scratch, part)
+            self._example(gradient, weights, staying, example, part)
+            if total is not None and not begins:
+                if not begun:
+                    total.zero_()
+                total[..., : gradient.shape[-1]].add_(gradient)
+            begun = True
+        if total is not None and begun:
+            self.bias.take_up_shared(total, where)
+
+    def _weights(self, shared: Tensor | None, hidden: Tensor | None, example: int, part: Where) -> Tensor:
+        """The softmax of the forward pass, kept or ``exp(S - lse)``."""
+        if self.kept is not None:
+            return tile_of(self.kept, example, part)
+        assert self.lse is not None
+        weights = view(self.weights_scratch, part)
+        self.inputs.scores(weights, shared, self.bias, example, part, self.how.scale)
+        weights.sub_(rows_of(self.lse, example, part)).exp_()
+        if hidden is not None:
+            weights.masked_fill_(hidden[..., : weights.shape[-1]], 0)
+        return weights
+
+    def _example(self, gradient: Tensor, weights: Tensor, staying: Tensor | None, example: int, part: Where) -> None:
+        """One example's part of the tile: dS into ``gradient``, and its share of dq, dk and dv."""
+        narrow, scale = self.inputs.narrow, self.how.scale
+        up_HRF, q_HRD = rows_of(self.up, example, part), rows_of(self.inputs.q_BHTD, example, part)
+        k_HED, v_HEF, dk_HED, dv_HEF = (
+            tensor[example, part.heads, part.keys]
+            for tensor in (self.inputs.k_BHSD, self.inputs.v_BHSE, self.dk, self.dv)
+        )
+        given = (weights if staying is None else weights * staying).to(narrow)
+        _add_product(dv_HEF, given.transpose(1, 2), up_HRF)
+        if narrow == self.inputs.wide:
+            torch.bmm(up_HRF, v_HEF.transpose(1, 2), out=gradient)
+        else:
+            gradient.copy_(torch.bmm(up_HRF, v_HEF.transpose(1, 2)))
+        if staying is not None:
+            gradient.mul_(staying)
+        gradient.sub_(rows_of(self.delta, example, part)).mul_(weights)
+        given = gradient.to(narrow)
+        _add_product(rows_of(self.dq, example, part), given, k_HED, scale)
+        _add_product(dk_HED, given.transpose(1, 2), q_HRD, scale)
+        self.bias.take_up_own(gradient, example, part)
+
+
+def view(scratch: Tensor, where: Where) -> Tensor:
+    """A tile in scratch memory."""
+    return scratch[: where.size()].view(where.shape())
+
+
+def rows_of(tensor_BHTX: Tensor, example: int, where: Where) -> Tensor:
+    """Heads and rows of one example."""
+    return tensor_BHTX[example, where.heads, where.rows]
+
+
+def tile_of(tensor_BHTS: Tensor, example: int, where: Where) -> Tensor:
+    """Heads, rows and keys of one example."""
+    return tensor_BHTS[example, where.heads, where.rows, where.keys]
+
+
+def _sums(like: Tensor, wide: torch.dtype) -> Tensor:
+    """Zeros (B, H, T, D), in memory (B, T, H, D): what the projection before the attention reads."""
+    batch, heads, tokens, channels = like.shape
+    return torch.zeros(batch, tokens, heads, channels, dtype=wide).transpose(1, 2)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
+    if total.dtype == a.dtype:
+        total.baddbmm_(a, b, alpha=scale)
+    else:
+        total.add_(torch.bmm(a, b), alpha=scale)

@@ -1,0 +1,11 @@
+"""Keeping sums and scores in the precision that they were given."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context without autocast, which would bring scores and sums down to 16 bits again."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()

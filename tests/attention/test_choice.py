@@ -1,0 +1,102 @@
+"""The choice of a backend as a table: shapes, dtypes and device in, a name out."""
+
+import pytest
+import torch
+
+from wordorder.attention import Call, choose_backend
+from wordorder.attention.choice import VARIABLE
+
+CALL = {
+    "device": "cpu",
+    "dtype": torch.float32,
+    "batch": 2,
+    "heads": 12,
+    "queries": 512,
+    "keys": 512,
+    "head_dim": 64,
+    "bias": "learned",
+    "training": True,
+}
+LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "chosen"),
+    [
+        # CPU training
+        ({}, "kept-tiles"),
+        ({"queries": 64, "keys": 64}, "sdpa"),
+        (LONG, "recomputed-tiles"),
+        ({"batch": 64}, "recomputed-tiles"),
+        ({"bias": "fixed"}, "sdpa"),
+        ({"bias": "none"}, "sdpa"),
+        ({"bias": "none", "dropout": True}, "kept-tiles"),
+        ({"bias": "none", "content": True}, "kept-tiles"),
+        ({"dtype": torch.bfloat16, "bias": "none"}, "kept-tiles"),
+        ({"dtype": torch.float16}, "sdpa"),
+        ({"dtype": torch.float64}, "kept-tiles"),
+        # CPU inference
+        ({"training": False, "bias": "fixed"}, "sdpa"),
+        ({"training": False, "bias": "fixed", "dtype": torch.bfloat16}, "recomputed-tiles"),
+        ({**LONG, "training": False, "bias": "fixed"}, "sdpa"),
+        ({**LONG, "heads": 8, "training": False, "bias": "fixed"}, "recomputed-tiles"),
+        ({**LONG, "heads": 8, "training": False, "bias": "fixed", "structured": False}, "sdpa"),
+        # what only some return
+        ({"return_lse": True}, "kept-tiles"),
+        ({"return_lse": True, "training": False}, "recomputed-tiles"),
+        ({"return_lse": True, "dtype": torch.float16}, "reference"),
+        ({"return_weights": True}, "reference"),
+        # traced: nothing depends on lengths
+        ({"compiling": True}, "sdpa"),
+        ({**LONG, "compiling": True}, "sdpa"),
+        ({"compiling": True, "return_lse": True}, "reference"),
+        # GPU
+        ({"device": "cuda", "dtype": torch.bfloat16}, "sdpa"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16}, "sdpa"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4}, "flex"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "dropout": True}, "sdpa"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "structured": False}, "sdpa"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "bias": "none"}, "sdpa"),
+        ({"device": "cuda", "return_lse": True}, "reference"),
+    ],
+)
+def test_choice(change, chosen, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert choose_backend(Call(**{**CALL, **change})) == chosen
+
+
+def test_an_argument_forces(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "sdpa")
+    assert choose_backend(Call(**CALL), "reference") == "reference"
+
+
+def test_the_variable_forces_what_the_backend_can_do(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "sdpa")
+    assert choose_backend(Call(**CALL)) == "sdpa"
+    assert choose_backend(Call(**CALL, return_weights=True)) == "reference"
+
+
+def test_a_wrong_variable_is_named(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "flash")
+    with pytest.raises(ValueError, match="'flash'"):
+        choose_backend(Call(**CALL))
+
+
+@pytest.mark.parametrize(
+    ("change", "forced", "word"),
+    [
+        ({}, "flash", "one of"),
+        ({"return_lse": True}, "sdpa", "log-sum-exp"),
+        ({"return_weights": True}, "sdpa", "weights"),
+        ({"return_weights": True}, "kept-tiles", "weights"),
+        ({"device": "cuda"}, "recomputed-tiles", "CPU"),
+        ({"compiling": True}, "kept-tiles", "CPU"),
+        ({}, "flex", "CUDA"),
+        ({"dropout": True}, "flex", "dropout"),
+        ({"device": "cuda", "structured": False}, "flex", "low-rank"),
+        ({"device": "cuda", "compiling": True}, "flex", "traced"),
+    ],
+)
+def test_what_a_forced_backend_cannot_do_is_said(change, forced, word):
+    with pytest.raises(ValueError, match=word):
+        choose_backend(Call(**{**CALL, **change}), forced)

@@ -1,0 +1,76 @@
+"""FlexAttention: the plain function on the CPU shows what is computed; speed and gradients need a GPU."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from wordorder.attention import attention
+from wordorder.encodings import Order, build_encoding
+from wordorder.networks import initialise
+from wordorder.ops import Contiguous, Packed, Visibility
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+quiet = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+def example(N, name="tupe-r", device="cpu", dtype=torch.float32, channels=16):
+    encoding = build_encoding(name, width=2 * channels, heads=2, layers=1, max_positions=N, use="encoder")
+    initialise(encoding, seed=0, std=0.3)
+    encoding.to(device)
+    q, k, v = (torch.randn(2, 2, N, channels, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+    valid = torch.arange(N, device=device) < torch.tensor([[N], [N - N // 3]], device=device)
+    where = Contiguous(N)
+    rows = torch.arange(N, device=device).expand(2, -1)
+    packed = Packed(rows, rows // 7)
+    masks = {
+        "all": None,
+        "padded": Visibility(where, where, valid_BS=valid),
+        "causal": Visibility(where, where, causal=True, valid_BS=valid),
+        "packed": Visibility(packed, packed),
+        "tensor": (torch.rand(2, 1, N, N, device=device) < 0.8) | torch.eye(N, device=device, dtype=torch.bool),
+    }
+    return encoding, (q, k, v), masks
+
+
+@quiet
+@pytest.mark.parametrize("name", ["tupe-a", "tupe-r", "t5", "alibi", "rope", "rope+tupe-a"])
+@pytest.mark.parametrize("mask", ["all", "padded", "causal", "packed", "tensor"])
+@pytest.mark.parametrize("N", [1, 37])
+def test_output_equals_the_slow_one(name, mask, N):
+    encoding, leaves, masks = example(N, name)
+    q, k, v = (leaf.detach() for leaf in leaves)  # on a CPU FlexAttention refuses tensors that could want a gradient
+    with torch.no_grad():
+        order = encoding.prepare(Contiguous(N))
+        ours = attention(q, k, v, order, masks[mask], backend="flex")
+        assert_close(ours, attention(q, k, v, order, masks[mask], backend="reference"), rtol=1e-5, atol=1e-5)
+
+
+@gpu
+@pytest.mark.parametrize("backend", ["sdpa", "flex"])
+@pytest.mark.parametrize("mask", ["all", "padded", "causal"])
+@pytest.mark.parametrize("N", [63, 200, 513])
+def test_gradients_on_a_gpu_equal_the_slow_ones(backend, mask, N):
+    encoding, leaves, masks = example(N, device="cuda", dtype=torch.bfloat16, channels=64)
+    upstream = torch.randn_like(leaves[0])
+    found = []
+    for chosen in (backend, "reference"):
+        bias = encoding.prepare(Contiguous(N), device=torch.device("cuda"))
+        out = attention(*leaves, bias, masks[mask], backend=chosen)
+        found.append([out, *torch.autograd.grad(out, [*leaves, *encoding.parameters()], upstream)])
+    for ours, slow in zip(*found, strict=True):
+        assert (ours - slow).abs().max() <= 2e-2 * slow.abs().max().clamp(min=1e-2)
+
+
+@gpu
+def test_memory_on_a_gpu_grows_with_the_length():
+    peaks = []
+    for N in (4096, 8192):
+        encoding, leaves, _ = example(N, device="cuda", dtype=torch.bfloat16, channels=64)
+        order: Order = encoding.prepare(Contiguous(N), device=torch.device("cuda"))
+        attention(*leaves, order, backend="flex").sum().backward()
+        torch.cuda.reset_peak_memory_stats()
+        attention(
+            *leaves, encoding.prepare(Contiguous(N), device=torch.device("cuda")), backend="flex"
+        ).sum().backward()
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[1] < 2.5 * peaks[0]

@@ -1,0 +1,299 @@
+"""Tiles, and every other backend of this machine, against the slow attention in float64."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from wordorder.attention import attention, describe, make_plan
+from wordorder.attention.tiles.dropout import Dropout
+from wordorder.attention.tiles.geometry import Where
+from wordorder.encodings import Order
+from wordorder.encodings.tupe import TUPERelative
+from wordorder.networks import Encoder, initialise
+from wordorder.ops import Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
+
+TILES = ["kept-tiles", "recomputed-tiles"]
+# float64 1e-12, float32 2e-6, bfloat16 2e-2 of the largest element
+BOUND = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
+HEADS, CHANNELS = 2, 16
+
+
+def masks(T, S):
+    """By name: who sees whom among T queries and S keys of three examples."""
+    query, key = Contiguous(T, S - T), Contiguous(S)
+    right, left = torch.ones(3, S, dtype=torch.bool), torch.ones(3, S, dtype=torch.bool)
+    right[0, S - S // 3 :] = False
+    right[1] = False  # fully masked
+    left[0, : S // 3] = False
+    left[2, : S // 5] = False
+    packed = [Packed(torch.arange(n)[None].expand(3, -1), torch.arange(n).expand(3, -1) // 7) for n in (T, S)]
+    some = torch.rand(3, 1, T, S, generator=torch.Generator().manual_seed(0)) < 0.7
+    some[1, :, : T // 2 + 1] = False
+    return {
+        "all": None,
+        "padded on the right": Visibility(query, key, valid_BS=right),
+        "padded on the left": Visibility(query, key, valid_BS=left),
+        "causal": Visibility(query, key, causal=True),
+        "causal and padded": Visibility(query, key, causal=True, valid_BS=right),
+        "causal by offsets": Visibility(
+            Contiguous(T, torch.tensor([0, -3, 2])), Contiguous(S, torch.tensor([0, -3, 2])), causal=True
+        ),
+        "packed": Visibility(*packed),
+        "tensor": some,
+        "tensor per head": some.expand(-1, HEADS, -1, -1).clone(),
+    }
+
+
+def tensors(T, S, dtype):
+    """Queries, keys, values in the layout of a network, and what biases are made of."""
+    q, k, v = (torch.randn(3, n, HEADS, c).transpose(1, 2) for n, c in ((T, CHANNELS), (S, CHANNELS), (S, 11)))
+    factors = 0.6 * torch.randn(1, HEADS, T, 5), 0.6 * torch.randn(1, HEADS, S, 5)
+    own = 0.6 * torch.randn(3, HEADS, T, 2), 0.6 * torch.randn(3, HEADS, S, 2)
+    table, matrix = 0.6 * torch.randn(HEADS, T + S - 1), 0.6 * torch.randn(1, 1, T, S)
+    per_example = 0.6 * torch.randn(3, HEADS, T, S)
+    return [x.to(dtype) for x in (q, k, v, *factors, *own, table, matrix, per_example)]
+
+
+BIASES = {
+    "none": lambda q, k, v, a, c, e, f, t, m, x: None,
+    "low rank": lambda q, k, v, a, c, e, f, t, m, x: LowRankBias(a, c),
+    "toeplitz": lambda q, k, v, a, c, e, f, t, m, x: ToeplitzBias(t, q.shape[2]),
+    "low rank + toeplitz": lambda q, k, v, a, c, e, f, t, m, x: LowRankBias(a, c) + ToeplitzBias(t, q.shape[2]),
+    "per example": lambda q, k, v, a, c, e, f, t, m, x: LowRankBias(e, f) + DenseBias(x),
+    "everything": lambda q, k, v, a, c, e, f, t, m, x: (
+        LowRankBias(a, c) + ToeplitzBias(t, q.shape[2]) + DenseBias(m) + LowRankBias(e, f)
+    ),
+}
+
+
+def run(made, bias, mask, backend, upstream, *, return_lse=False, dtype=None):
+    """Output, log-sum-exp if asked for, and the gradient of everything that the bias and the call are made of."""
+    leaves = [x.detach().to(dtype or x.dtype).requires_grad_() for x in made]
+    order = Order(0.3, BIASES[bias](*leaves))
+    got = attention(*leaves[:3], order, mask, backend=backend, return_lse=return_lse)
+    outputs = list(got) if return_lse else [got]
+    if return_lse:
+        outputs[1] = outputs[1].masked_fill(outputs[1] == -torch.inf, 0)
+    used = leaves[:3] + list(order.bias.tensors if order.bias else ())
+    gradients = torch.autograd.grad(outputs, used, [u.to(y.dtype) for u, y in zip(upstream, outputs, strict=False)])
+    return [*outputs, *gradients]
+
+
+def assert_within(ours, exact, dtype, least=0.0):
+    """Within the bound of the dtype, of the largest element; what is exactly 0 is a difference of numbers about 1."""
+    largest = max(exact.abs().max().item(), least)
+    assert (ours.double() - exact).abs().max().item() <= BOUND[dtype] * (largest if largest > 1e-9 else 3.0)
+
+
+def assert_equal_to_the_slow_one(made, bias, mask, backend, return_lse=False):
+    T = made[0].shape[2]
+    upstream = [torch.randn(3, HEADS, T, 11).to(made[0].dtype), torch.randn(3, HEADS, T)]
+    fast = run(made, bias, mask, backend, upstream, return_lse=return_lse)
+    slow = run(made, bias, mask, "reference", upstream, return_lse=return_lse, dtype=torch.float64)
+    for ours, exact in zip(fast, slow, strict=True):
+        assert_within(ours, exact, made[0].dtype)
+
+
+@pytest.mark.parametrize("backend", TILES)
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize("bias", list(BIASES))
+@pytest.mark.parametrize("mask", list(masks(1, 1)))
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (41, 41), (13, 40)])
+def test_output_and_every_gradient_over_masks_and_biases(backend, dtype, bias, mask, T, S):
+    made = tensors(T, S, dtype)
+    assert_equal_to_the_slow_one(made, bias, masks(T, S)[mask], backend)
+
+
+@pytest.mark.parametrize("backend", TILES)
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize("mask", ["all", "padded on the right", "causal and padded", "tensor"])
+def test_log_sum_exp_and_its_gradient(backend, dtype, mask):
+    assert_equal_to_the_slow_one(tensors(29, 40, dtype), "everything", masks(29, 40)[mask], backend, return_lse=True)
+
+
+@pytest.mark.parametrize("backend", TILES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("mask", ["padded on the right", "padded on the left", "causal and padded", "packed"])
+def test_rows_and_columns_that_fall_into_several_tiles(backend, dtype, mask, monkeypatch):
+    from wordorder.attention.tiles import geometry
+
+    monkeypatch.setattr(geometry, "ROW_TILE", 32 * 150)
+    monkeypatch.setattr(geometry, "SQUARE_TILE", (32, 48))
+    assert_equal_to_the_slow_one(tensors(101, 150, dtype), "everything", masks(101, 150)[mask], backend)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", *TILES])
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("N", [1, 63, 200, 513])
+def test_tupe_r_down_to_its_parameters(backend, dtype, padded, N):
+    """q, k, v, both factors, theta and the table, on every backend that this machine has."""
+    encoding = TUPERelative(HEADS * CHANNELS, heads=HEADS, max_positions=513, theta="free").double()
+    initialise(encoding, seed=0, std=0.3)
+    valid = torch.ones(3, N, dtype=torch.bool)
+    valid[0, (2 * N) // 3 :] = False
+    valid[1] = False  # fully masked keys
+    mask = Visibility(Contiguous(N), Contiguous(N), valid_BS=valid) if padded else None
+    made = [torch.randn(3, N, HEADS, CHANNELS).transpose(1, 2).to(dtype) for _ in range(3)]
+    upstream = torch.randn(3, HEADS, N, CHANNELS)
+
+    def output_and_gradients(dtype, backend):
+        # mixed precision: parameters stay in at least float32
+        encoding.to(torch.promote_types(dtype, torch.float32))
+        q, k, v = (x.to(dtype).requires_grad_() for x in made)
+        bias = encoding(Contiguous(N), Contiguous(N))
+        out = attention(q, k, v, Order(0.18, bias), mask, backend=backend)
+        wanted = [q, k, v, *bias.tensors, encoding.free_theta, encoding.relative.table.weight]
+        return out, *torch.autograd.grad(out, wanted, upstream.to(dtype))
+
+    encoding.float().double()  # parameters that float32 can hold
+    slow = output_and_gradients(torch.float64, "reference")
+    fast = output_and_gradients(dtype, backend)
+    factors = max(gradient.abs().max().item() for gradient in slow[4:6])
+    for index, (ours, exact) in enumerate(zip(fast, slow, strict=True)):
+        # theta is a sum over all rows of what the factors get, in which most of it cancels (of theta1 everything)
+        assert_within(ours, exact, dtype, least=factors if index == 7 else 0.0)
+
+
+def test_dropout_is_the_same_in_the_forward_and_the_backward_pass():
+    """Values that are the identity show the weights that were dropped; autograd over those gives the gradients."""
+    made = tensors(300, 300, torch.float64)
+    q, k, a, c, table = (made[i].requires_grad_() for i in (0, 1, 3, 4, 7))
+    order = Order(0.3, LowRankBias(a, c) + ToeplitzBias(table, 300))
+    eye = torch.eye(300, dtype=torch.float64).expand(3, HEADS, -1, -1).clone().requires_grad_()
+    upstream = torch.randn(3, HEADS, 300, 300, dtype=torch.float64)
+    slow_weights = attention(q, k, eye, order, backend="reference")
+    for backend in TILES:
+        torch.manual_seed(7)
+        dropped = attention(q, k, eye, order, dropout=0.25, backend=backend)
+        stays = dropped != 0
+        assert abs(stays.double().mean() - 0.75) < 5 * (0.25 * 0.75 / stays.numel()) ** 0.5
+        expected = slow_weights * stays / 0.75
+        assert_close(dropped, expected, rtol=1e-12, atol=1e-12)
+        wanted = [q, k, eye, *order.bias.tensors]
+        ours = torch.autograd.grad(dropped, wanted, upstream, retain_graph=True)
+        # eye's gradient: dropped' upstream
+        theirs = torch.autograd.grad(expected, [q, k, *order.bias.tensors], upstream, retain_graph=True)
+        for one, other in zip((ours[0], ours[1], *ours[3:]), theirs, strict=True):
+            assert_close(one, other, rtol=1e-9, atol=1e-11)
+        assert_close(ours[2], dropped.detach().transpose(-1, -2) @ upstream, rtol=1e-9, atol=1e-11)
+        torch.manual_seed(7)
+        assert_close(attention(q, k, eye, order, dropout=0.25, backend=backend), dropped, rtol=0, atol=0)
+        assert not torch.equal(attention(q, k, eye, order, dropout=0.25, backend=backend), dropped)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_dropout_tiles_that_many_tiles_share_differ(padded, monkeypatch):
+    from wordorder.attention.tiles import geometry
+
+    monkeypatch.setattr(geometry, "ROW_TILE", 32 * 64)
+    q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 64, 4), torch.eye(64).expand(2, HEADS, 64, 64)
+    valid = torch.arange(64) < torch.tensor([[64], [50]])
+    mask = Visibility(Contiguous(96), Contiguous(64), valid_BS=valid) if padded else None
+    stays = attention(q, k, v, mask=mask, dropout=0.5, backend="recomputed-tiles")[..., :50] != 0
+    blocks = stays.view(2, HEADS, 3, 32, 50).flatten(0, 2)
+    agreement = [(a == b).double().mean().item() for i, a in enumerate(blocks) for b in blocks[:i]]
+    assert max(agreement) < 0.6
+
+
+@pytest.mark.parametrize("backend", TILES)
+def test_second_derivatives_are_refused(backend):
+    q, k, v, *_ = tensors(5, 5, torch.float32)
+    out = attention(q.requires_grad_(), k, v, backend=backend)
+    with pytest.raises(RuntimeError, match="backend='reference'"):
+        torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
+def saved_elements(backend, N):
+    """The largest tensor that a layer keeps for its backward pass."""
+    q, k, v = (torch.randn(1, 1, N, 4, requires_grad=True) for _ in range(3))
+    a, c = (torch.randn(1, 1, N, 3, requires_grad=True) for _ in range(2))
+    table = torch.randn(1, 2 * N - 1, requires_grad=True)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        attention(q, k, v, Order(0.5, LowRankBias(a, c) + ToeplitzBias(table, N)), backend=backend)
+    return max(kept)
+
+
+def test_recomputed_tiles_keep_memory_that_grows_with_the_length_and_not_with_its_square():
+    assert saved_elements("recomputed-tiles", 600) == 2 * saved_elements("recomputed-tiles", 300)
+    assert saved_elements("kept-tiles", 600) == 600 * 600
+
+
+def test_nothing_is_kept_without_gradients():
+    q, k, v, *_ = tensors(40, 40, torch.float32)
+    kept = []
+    with torch.no_grad(), torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        out = attention(q, k, v, backend="kept-tiles")
+    assert not kept
+    assert_close(out, attention(q, k, v, backend="reference"))
+
+
+@pytest.mark.parametrize("backend", TILES)
+def test_terms_by_content_pass_through_tiles(backend):
+    encoder = Encoder(20, width=24, layers=2, heads=3, encoding="shaw+tupe-r", max_positions=33).eval()
+    initialise(encoder, seed=0, std=0.4)
+    ids, valid = torch.randint(20, (2, 33)), torch.arange(33) < torch.tensor([[33], [20]])
+    results = []
+    for name in (backend, "reference"):
+        hidden = encoder(ids, valid_BT=valid, backend=name).hidden[valid]
+        results.append([hidden, *torch.autograd.grad(hidden.pow(3).sum(), encoder.parameters(), allow_unused=True)])
+    for ours, slow in zip(*results, strict=True):
+        if slow is not None:
+            assert_close(ours, slow, rtol=2e-4, atol=2e-5 * slow.abs().max().item())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradient_checkpointing_computes_the_same(dropout):
+    gradients = []
+    for checkpointing in (False, True):
+        encoder = Encoder(20, width=32, layers=2, heads=2, dropout=0.0, attention_dropout=dropout, max_positions=160)
+        initialise(encoder, seed=0, std=0.3)
+        encoder.gradient_checkpointing = checkpointing
+        torch.manual_seed(3)
+        hidden = encoder(torch.arange(320).view(2, 160) % 20).hidden
+        gradients.append(torch.autograd.grad(hidden.pow(2).sum() + hidden[0].sum(), encoder.parameters()))
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other, rtol=1e-5, atol=1e-5 * one.abs().max().item())
+
+
+def test_autocast_keeps_the_bias_and_its_gradient_in_float32():
+    encoder = Encoder(50, width=32, layers=2, heads=2, max_positions=160, dropout=0.0, attention_dropout=0.0)
+    initialise(encoder, seed=0, std=0.2)
+    ids, tables = torch.randint(50, (4, 160)), list(encoder.encoding.parameters())
+    upstream, found = torch.randn(4, 160, 32), []
+    for narrow in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            plan = encoder.plan(Contiguous(160), encoder.embedding(ids))
+            hidden = encoder(ids).hidden
+        assert plan.backend == "kept-tiles"
+        assert all(tensor.dtype == torch.float32 for tensor in plan.order.bias.tensors)
+        found.append(torch.autograd.grad(hidden.float(), tables, upstream))
+    for wide, narrow in zip(*found, strict=True):
+        assert narrow.dtype == torch.float32
+        assert (wide - narrow).abs().max() < 0.05 * wide.abs().max().clamp(min=0.05)
+
+
+def test_inference_runs_on_torchs_fused_kernel():
+    """Kind 1 is the fused kernel; kind 0, which a bias that wants a gradient gets, writes every matrix out."""
+    q, k, v, _, _, _, _, _, matrix, _ = tensors(64, 64, torch.float32)
+    bias = matrix.expand(1, HEADS, 64, 64).contiguous()
+    v = v[..., :1].expand(-1, -1, -1, CHANNELS).contiguous()
+    order = Order(0.3, DenseBias(bias.requires_grad_()))
+    sizes = {"batch": 3, "heads": HEADS, "queries": 64, "keys": 64, "head_dim": CHANNELS}
+    with torch.no_grad():
+        call = describe(order, dtype=q.dtype, device=q.device, **sizes)
+        plan = make_plan(order, None, call)
+        assert plan.backend == "sdpa"
+        assert torch._fused_sdp_choice(q, k, v, plan.mask_BHTS) == 1
+    assert torch._fused_sdp_choice(q, k, v, bias) == 0
+
+
+def test_what_dropout_leaves_depends_on_place_and_seed_only():
+    dropout = Dropout(0.5, batch=2, queries=8)
+    where = Where(slice(0, 1), slice(0, 8), slice(0, 8))
+    first = dropout.staying(0, where)
+    torch.randn(5)
+    assert torch.equal(first, dropout.staying(0, where))
+    assert not torch.equal(first, dropout.staying(1, where))
+    assert not torch.equal(first, Dropout(0.5, batch=2, queries=8).staying(0, where))
