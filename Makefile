@@ -50,8 +50,12 @@ wheel-test: $(READY)  ## build the wheel and use it beside torch alone
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
-bench: $(READY)  ## speed of every encoding against plain attention, in one interleaved run
-	$(BIN)/python benchmarks/encodings.py --json benchmarks/results/encodings.json
+bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 20 minutes
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) x-transformers
+	$(BIN)/python benchmarks/training_step.py --json benchmarks/results/encodings.json
+	$(BIN)/python benchmarks/attention.py --json benchmarks/results/attention.json
+	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
+	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
 
 clean:  ## remove what was built, keep .venv and runs
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis

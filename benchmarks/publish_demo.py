@@ -10,6 +10,7 @@ to the committed JSON. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/demo_rates --name rates     # the trials that chose the learning rates
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
+    python benchmarks/publish_demo.py benchmarks/results/attention.json
 """
 
 import argparse
@@ -28,6 +29,8 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 
 def table_of(results: dict[str, Any]) -> str:
     """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
+    if "sections" in results:
+        return attention_of(results)
     if "limit" in results:
         return speed_of(results)
     if results["tuning"]:
@@ -38,18 +41,45 @@ def table_of(results: dict[str, Any]) -> str:
 
 
 def speed_of(results: dict[str, Any]) -> str:
-    """Time of a training step by encoding, as `benchmarks/encodings.py` measured it."""
+    """Time of a training step by encoding, as `benchmarks/training_step.py` measured it."""
     lines = ["| Encoding | Ratio | Quartiles | Parameters |", "| :--- | ---: | ---: | ---: |"]
     for name, row in results["rows"].items():
         low, high = row["ratio_quartiles"]
         lines.append(f"| {name} | {row['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['parameters']:,} |")
     s, machine = results["settings"], results["machine"]
     what = f"{s['layers']} layers of width {s['width']} with {s['heads']} heads on {s['batch']} x {s['length']} tokens"
-    where = f"{s['device']} ({machine['processor']}), {machine['threads']} thread, CPU time, torch {machine['torch']}"
+    torch = machine["packages"]["torch"]
+    where = f"{s['device']} ({machine['processor']}), {machine['threads']} thread, CPU time, torch {torch}"
     return "\n".join(lines) + (
         f"\n\nForward and backward of {what} in float32; {where}; {s['rounds']} interleaved rounds,"
         f" `{results['limit']}` = 1.00."
     )
+
+
+def attention_of(results: dict[str, Any]) -> str:
+    """Time and memory of attention and of encoders, as `benchmarks/attention.py` measured them."""
+    lines: list[str] = []
+    for section, rows in results["sections"].items():
+        curve = all("ratio" not in row for row in rows.values())
+        memory = any("extra_bytes" in row for row in rows.values())
+        columns = ["Tokens", "Extra memory (MiB)", "Seconds"] if curve else ["", "Ratio", "Quartiles", "ms"]
+        columns += ["Extra memory (MiB)"] if memory else []
+        lines += ["", f"{section[0].upper()}{section[1:]}:", "", "| " + " | ".join(columns) + " |"]
+        lines.append("| :--- |" + " ---: |" * (len(columns) - 1))
+        for name, row in rows.items():
+            if curve:
+                cells = [f"{int(name):,}", f"{row['bytes'] / 2**20:,.0f}", f"{row['seconds']:.2f}"]
+            else:
+                low, high = row["ratio_quartiles"]
+                cells = [name, f"{row['ratio']:.2f}", f"{low:.2f} to {high:.2f}", f"{row['milliseconds']:,.0f}"]
+                cells += [f"{row['extra_bytes'] / 2**20:,.1f}"] if memory else []
+            lines.append("| " + " | ".join(cells) + " |")
+    machine = results["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
+    threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    lines += ["", f"Forward and backward; {results['clock']}, {threads}; median over interleaved rounds,"]
+    lines[-1] += f" {results['limit']} = 1.00. CPU ({machine['processor']}), {packages}."
+    return "\n".join(lines).strip()
 
 
 def trials_of(results: dict[str, Any]) -> str:

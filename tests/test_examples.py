@@ -1,5 +1,6 @@
 """The examples run, shortened."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
 
 
 def output_of(name: str, *arguments: str, folder: Path) -> str:
@@ -50,7 +52,45 @@ def test_every_example_is_run_by_a_test(path: Path):
 
 def test_the_benchmark_prints_ratios_to_plain_attention(tmp_path: Path):
     sizes = ["--length", "16", "--batch", "2", "--width", "16", "--layers", "1", "--rounds", "2"]
-    text = output_of("../benchmarks/encodings.py", *sizes, "--json", "speed.json", folder=tmp_path)
+    text = output_of("../benchmarks/training_step.py", *sizes, "--json", "speed.json", folder=tmp_path)
     rows = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["rows"]
     assert rows["none"]["ratio"] == 1
     assert all(name in text and row["ratio"] > 0 for name, row in rows.items())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of other libraries
+def test_the_benchmark_of_attention_writes_what_the_pages_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    # by name: attention is also the name of a folder of the package
+    benchmark, publish_demo, timing = (
+        importlib.import_module(name) for name in ("attention", "publish_demo", "timing")
+    )
+
+    monkeypatch.setattr(benchmark, "STACKS", ((16, 2, 24, 1, 2),))
+    monkeypatch.setattr(benchmark, "CURVE", (64, 128))
+    operations = benchmark.operations
+    monkeypatch.setattr(benchmark, "operations", lambda b, h, n, *rest: operations(1, 2, 40, *rest))
+    monkeypatch.setattr(benchmark, "alone", lambda *what: {"bytes": 2**20, "seconds": 1.0})
+    found = benchmark.measure(("operation", "long", "stack", "memory"), wall=False, rounds=2)
+    for rows in found.values():
+        assert rows.get("SDPA, no position", {"ratio": 1})["ratio"] == 1
+        assert all(row.get("ratio", 1) > 0 for row in rows.values())
+    document = {"limit": "SDPA, no position", "clock": "CPU time", "machine": timing.machine(), "sections": found}
+    table = publish_demo.table_of(json.loads(json.dumps(document)))
+    assert "| TUPE-R |" in table
+    assert "| 128 | 1 | 1.00 |" in table
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="resident memory is read from Linux's /proc")
+def test_extra_memory_is_what_a_call_allocates():
+    script = (
+        "from timing import extra_memory; import torch;"
+        "print(extra_memory(lambda: torch.zeros(5_000_000).add_(1)) / 2**20)"
+    )
+    text = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({str(ROOT / 'benchmarks')!r}); {script}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert 19 < float(text) < 25

@@ -58,6 +58,7 @@ LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
         ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "structured": False}, "sdpa"),
         ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "bias": "none"}, "sdpa"),
         ({"device": "cuda", "return_lse": True}, "reference"),
+        ({**LONG, "device": "mps", "batch": 4, "training": False}, "sdpa"),
     ],
 )
 def test_choice(change, chosen, monkeypatch):

@@ -186,7 +186,7 @@ def test_dropout_is_the_same_in_the_forward_and_the_backward_pass():
 def test_dropout_tiles_that_many_tiles_share_differ(padded, monkeypatch):
     from wordorder.attention.tiles import geometry
 
-    monkeypatch.setattr(geometry, "ROW_TILE", 32 * 64)
+    monkeypatch.setattr(geometry, "SQUARE_TILE", (32, 64))
     q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 64, 4), torch.eye(64).expand(2, HEADS, 64, 64)
     valid = torch.arange(64) < torch.tensor([[64], [50]])
     mask = Visibility(Contiguous(96), Contiguous(64), valid_BS=valid) if padded else None
@@ -290,10 +290,10 @@ def test_inference_runs_on_torchs_fused_kernel():
 
 
 def test_what_dropout_leaves_depends_on_place_and_seed_only():
-    dropout = Dropout(0.5, batch=2, queries=8)
+    dropout = Dropout(0.5, batch=2, queries=8, keys=8)
     where = Where(slice(0, 1), slice(0, 8), slice(0, 8))
     first = dropout.staying(0, where)
     torch.randn(5)
     assert torch.equal(first, dropout.staying(0, where))
     assert not torch.equal(first, dropout.staying(1, where))
-    assert not torch.equal(first, Dropout(0.5, batch=2, queries=8).staying(0, where))
+    assert not torch.equal(first, Dropout(0.5, batch=2, queries=8, keys=8).staying(0, where))

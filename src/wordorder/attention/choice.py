@@ -122,7 +122,7 @@ def _on_gpu(call: Call) -> Backend:
     if call.return_lse:
         return "reference"
     examples = call.batch if call.bias == "learned" and call.training else 1
-    if _matrix_bytes(call) * examples <= LARGEST_MATRIX or _refusal("flex", call):
+    if call.device != "cuda" or _matrix_bytes(call) * examples <= LARGEST_MATRIX or _refusal("flex", call):
         return "sdpa"
     return "flex"
 

@@ -91,7 +91,9 @@ def describe(
     )
 
 
-def make_plan(order: Order, mask: Visibility | Tensor | None, call: Call, *, backend: str | None = None) -> Plan:
+def make_plan(
+    order: Order, mask: Visibility | Tensor | None, call: Call, *, backend: str | None = None, layers: int = 1
+) -> Plan:
     """Put order and mask in the form that the backend wants.
 
     Args:
@@ -99,6 +101,7 @@ def make_plan(order: Order, mask: Visibility | Tensor | None, call: Call, *, bac
         mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
         call: what `describe` returned.
         backend: forced; None chooses.
+        layers: how many calls will share the plan; a bias that several read is written out once for all of them.
 
     Raises:
         ValueError: a mask tensor is not boolean, or the forced backend cannot do the call.
@@ -111,7 +114,7 @@ def make_plan(order: Order, mask: Visibility | Tensor | None, call: Call, *, bac
     if chosen == "flex":
         return Plan(chosen, order, mask)
     if chosen.endswith("tiles"):
-        return _plan_of_tiles(order, mask, call, chosen)
+        return _plan_of_tiles(order, mask, call, chosen, layers)
     if chosen == "reference":
         return Plan(chosen, order, mask, _dense(mask, device))
     causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and not order.content
@@ -119,10 +122,10 @@ def make_plan(order: Order, mask: Visibility | Tensor | None, call: Call, *, bac
     return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, call.dtype), causal)
 
 
-def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, chosen: Backend) -> Plan:
+def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, chosen: Backend, layers: int) -> Plan:
     device = torch.device(call.device)
     hidden = Hidden(mask, batch=call.batch, queries=call.queries, keys=call.keys, device=device)
-    if chosen == "kept-tiles" and order.bias is not None:
+    if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
         # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
         wide = torch.promote_types(call.dtype, torch.float32)
         matrix = DenseBias(order.bias.to(wide).dense(), may_hide=order.bias.may_hide)

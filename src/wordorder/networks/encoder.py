@@ -259,7 +259,7 @@ class Encoder(nn.Module):
             dropout=self.attention_dropout if self.training else 0.0,
             return_weights=return_attentions,
         )
-        return make_plan(order, mask, call, backend=backend)
+        return make_plan(order, mask, call, backend=backend, layers=len(self.layers))
 
     def _run(self, x_BTC: Tensor, plan: Plan, return_all_hidden: bool, return_attentions: bool) -> EncoderOutput:
         all_hidden: list[Tensor] = []

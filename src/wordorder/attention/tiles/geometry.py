@@ -53,3 +53,9 @@ def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> I
                     slice(row, min(row + shape[1], queries)),
                     slice(key, min(key + shape[2], keys)),
                 )
+
+
+def tiles_of(band: Where, columns: int) -> Iterator[Where]:
+    """The tiles of so many columns that a band of rows is made of."""
+    for key in range(band.keys.start, band.keys.stop, columns):
+        yield band._replace(keys=slice(key, min(key + columns, band.keys.stop)))

@@ -5,19 +5,17 @@ them alike; each ratio is the median over rounds of the ratio within a round, wi
 runs and the process's CPU time is taken, which a shared machine disturbs least. The limit, 1.00, is the encoding
 `none`: the same stack on torch's own scaled_dot_product_attention with no bias and no mask.
 
-    python benchmarks/encodings.py
-    python benchmarks/encodings.py --length 512 --rounds 20 --json benchmarks/results/encodings.json
+    python benchmarks/training_step.py
+    python benchmarks/training_step.py --length 512 --rounds 20 --json benchmarks/results/encodings.json
 """
 
 import argparse
 import json
-import platform
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import interleave, machine
 
 import wordorder
 from wordorder.encodings import CATALOG
@@ -39,52 +37,22 @@ def build(encoding: str, arguments: argparse.Namespace) -> wordorder.Encoder:
     ).to(arguments.device)
 
 
-def seconds_of_a_step(encoder: wordorder.Encoder, tokens: torch.Tensor) -> float:
-    """Time one forward and backward pass."""
-    encoder.zero_grad(set_to_none=True)
-    wait(tokens.device)
-    clock = time.process_time if tokens.device.type == "cpu" else time.perf_counter
-    started = clock()
-    encoder(tokens).hidden.sum().backward()
-    wait(tokens.device)
-    return clock() - started
-
-
-def wait(device: torch.device) -> None:
-    """Let an accelerator finish what it was given; a CPU already has."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize()
-
-
 def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Time every encoding, interleaved, after two rounds of warming up."""
+    """Time every encoding, interleaved."""
     encoders = {name: build(name, arguments) for name in arguments.encodings}
     shape = (arguments.batch, arguments.length)
     tokens = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(0)).to(arguments.device)
-    times: dict[str, list[float]] = {name: [] for name in encoders}
-    names = list(encoders)
-    for turn in range(arguments.rounds + 2):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:  # no encoding always runs after the same one
-            encoder = encoders[name]
-            seconds = seconds_of_a_step(encoder, tokens)
-            if turn >= 2:
-                times[name].append(seconds)
-    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
-    ratios = {
-        name: statistics.quantiles([one / limit for one, limit in zip(seconds, times[LIMIT], strict=True)], n=4)
-        for name, seconds in times.items()
-    }
-    return {
-        name: {
-            "ratio": ratios[name][1],
-            "ratio_quartiles": [ratios[name][0], ratios[name][2]],
-            "milliseconds": 1e3 * medians[name],
-            "tokens_per_second": tokens.numel() / medians[name],
-            "parameters": sum(parameter.numel() for parameter in encoders[name].parameters()),
-        }
-        for name in encoders
-    }
+
+    def step(encoder: wordorder.Encoder) -> None:
+        encoder.zero_grad(set_to_none=True)
+        encoder(tokens).hidden.sum().backward()
+
+    candidates = {name: lambda encoder=encoder: step(encoder) for name, encoder in encoders.items()}
+    rows = interleave(candidates, limit=LIMIT, rounds=arguments.rounds, device=tokens.device)
+    for name, row in rows.items():
+        row["tokens_per_second"] = 1e3 * tokens.numel() / row["milliseconds"]
+        row["parameters"] = sum(parameter.numel() for parameter in encoders[name].parameters())
+    return rows
 
 
 def parse() -> argparse.Namespace:
@@ -112,13 +80,7 @@ def main() -> None:
         print(f"{name:14} {numbers} {row['parameters']:11,}")
     if arguments.json:
         settings = {key: value for key, value in vars(arguments).items() if key != "json"}
-        machine = {
-            "processor": platform.machine(),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "seed": 0,
-        }
-        document = {"limit": LIMIT, "settings": settings, "machine": machine, "rows": rows}
+        document = {"limit": LIMIT, "settings": settings, "machine": machine(), "rows": rows}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
