@@ -9,6 +9,7 @@ to the committed JSON. The same for other comparisons by name:
 
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/demo_rates --name rates     # the trials that chose the learning rates
+    python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
 """
@@ -37,7 +38,36 @@ def table_of(results: dict[str, Any]) -> str:
         return trials_of(results)
     machine = results["environment"]
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
-    return f"{markdown_table(results).strip()}\n\n{where}"
+    pace = f"\n\n{pace_table(results)}" if "pace" in results else ""
+    return f"{markdown_table(results).strip()}{pace}\n\n{where}"
+
+
+def pace_of(results: dict[str, Any], baseline: str) -> dict[str, Any]:
+    """How early each arm reaches the baseline's last validation loss, per seed, in shares of the baseline's steps.
+
+    Seeds are paired: the loss to reach is that of the same seed, so of the same batches. A share is the first
+    evaluation at or below it, so it is late by up to one interval between evaluations; None: never reached.
+    """
+    curves = {(row["arm"], row["seed"]): row["curve"] for row in results["rows"]}
+    shares: dict[str, list[float | None]] = {}
+    for (arm, seed), curve in curves.items():
+        last_step, last_loss = curves[baseline, seed][-1][:2]
+        reached = next((point[0] for point in curve if point[1] <= last_loss), None)
+        shares.setdefault(arm, []).append(None if reached is None else reached / last_step)
+    steps = sorted({point[0] for curve in curves.values() for point in curve})
+    return {"baseline": baseline, "interval": (steps[1] - steps[0]) / steps[-1], "shares": shares}
+
+
+def pace_table(results: dict[str, Any]) -> str:
+    """The shares of `pace_of`, as a table."""
+    pace = results["pace"]
+    lines = [
+        f"| Arm | Share of the steps at which it reaches {pace['baseline']}'s last loss, per seed |",
+        "| :--- | ---: |",
+    ]
+    for arm, shares in pace["shares"].items():
+        lines.append(f"| {arm} | {', '.join('never' if s is None else f'{s:.0%}' for s in shares)} |")
+    return "\n".join(lines) + f"\n\nEvaluated every {pace['interval']:.0%} of the steps: a share is late by up to that."
 
 
 def speed_of(results: dict[str, Any]) -> str:
@@ -113,6 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
+    parser.add_argument("--baseline", help="also say how early every arm reaches this arm's last loss")
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
@@ -128,6 +159,8 @@ def main() -> None:
     for name in ("command", "platform"):  # they name folders and a host of one machine
         results["environment"].pop(name, None)
     results["recipe"]["training"].pop("output_dir", None)
+    if arguments.baseline:
+        results["pace"] = pace_of(results, arguments.baseline)
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")

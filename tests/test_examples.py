@@ -94,3 +94,18 @@ def test_extra_memory_is_what_a_call_allocates():
         text=True,
     ).stdout
     assert 19 < float(text) < 25
+
+
+def test_pace_is_the_share_of_steps_to_the_baselines_last_loss(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    publish = importlib.import_module("publish_demo")
+    curves = {
+        ("slow", 0): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.4]],
+        ("slow", 1): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.0]],
+        ("fast", 0): [[10, 1.3], [20, 1.2], [30, 1.1], [40, 1.1]],
+        ("fast", 1): [[10, 1.3], [20, 1.2], [30, 1.1], [40, 1.1]],
+    }
+    rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
+    pace = publish.pace_of({"rows": rows}, "slow")
+    assert pace["shares"] == {"slow": [1.0, 1.0], "fast": [0.25, None]}
+    assert "| fast | 25%, never |" in publish.pace_table({"pace": pace})

@@ -187,11 +187,11 @@ def test_dropout_tiles_that_many_tiles_share_differ(padded, monkeypatch):
     from wordorder.attention.tiles import geometry
 
     monkeypatch.setattr(geometry, "SQUARE_TILE", (32, 64))
-    q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 64, 4), torch.eye(64).expand(2, HEADS, 64, 64)
-    valid = torch.arange(64) < torch.tensor([[64], [50]])
-    mask = Visibility(Contiguous(96), Contiguous(64), valid_BS=valid) if padded else None
-    stays = attention(q, k, v, mask=mask, dropout=0.5, backend="recomputed-tiles")[..., :50] != 0
-    blocks = stays.view(2, HEADS, 3, 32, 50).flatten(0, 2)
+    q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 128, 4), torch.eye(128).expand(2, HEADS, 128, 128)
+    valid = torch.arange(128) < torch.tensor([[128], [114]])
+    mask = Visibility(Contiguous(96), Contiguous(128), valid_BS=valid) if padded else None
+    stays = attention(q, k, v, mask=mask, dropout=0.5, backend="recomputed-tiles") != 0
+    blocks = stays.view(2, HEADS, 3, 32, 2, 64).movedim(4, 3)[..., :50].flatten(0, 3)
     agreement = [(a == b).double().mean().item() for i, a in enumerate(blocks) for b in blocks[:i]]
     assert max(agreement) < 0.6
 
