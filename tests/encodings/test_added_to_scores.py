@@ -47,6 +47,14 @@ def test_alibi_is_exact_in_float64():
     assert_close(ours, -torch.tensor(slopes, dtype=torch.float64), rtol=1e-15, atol=0)
 
 
+def test_what_makes_a_distance_term_zero():
+    t5 = T5(2)
+    for parameter in t5.silent_parameters():
+        parameter.data.zero_()
+    assert (t5(Contiguous(9), Contiguous(9)).dense() == 0).all()
+    assert ALiBi(2).silent_parameters() == ()
+
+
 @pytest.mark.parametrize("encoding", [T5(2), ALiBi(2)])
 def test_distance_terms_are_toeplitz_where_positions_are_contiguous(encoding):
     toeplitz = encoding(Contiguous(4, 3), Contiguous(7))

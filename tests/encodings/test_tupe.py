@@ -81,6 +81,20 @@ def test_theta1_is_inert_under_softmax(reset):
     assert (output() - before).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("reset", [None, "paper", "reference-code"])
+@pytest.mark.parametrize("options", [{}, {"theta": "free"}, {"cls": "none"}])
+def test_without_its_silent_parameters_the_term_is_zero(reset, options):
+    encoding = build(reset, **options)
+    silent = encoding.silent_parameters()
+    with torch.no_grad():
+        for parameter in silent:
+            parameter.zero_()
+    term = encoding(Contiguous(9), Contiguous(9)).dense()
+    assert (term == 0).all()
+    grads = torch.autograd.grad((term * torch.randn_like(term)).sum(), silent)
+    assert all((grad != 0).any() for grad in grads)  # and can be learned from there
+
+
 def test_tie_cls_treats_the_first_token_like_any_other():
     encoding = build("paper", cls="none")
     assert encoding.table.num_embeddings == LIMIT

@@ -9,18 +9,21 @@ from wordorder.encodings.order import Order
 from wordorder.encodings.places import (
     ContentScores,
     Encoding,
+    Move,
     OnDistance,
     OnEmbeddings,
     OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
     Rotation,
+    Shift,
 )
 from wordorder.encodings.rotary import LinearScaledRotary, NTKAwareRotary, Rotary, YaRNRotary
 from wordorder.encodings.shaw import Shaw
 from wordorder.encodings.sinusoidal import Sinusoidal
 from wordorder.encodings.t5 import T5
 from wordorder.encodings.tupe import TUPE, TUPERelative
+from wordorder.encodings.untied_sum import UntiedSum
 
 __all__ = [
     "CATALOG",
@@ -32,6 +35,7 @@ __all__ = [
     "Encoding",
     "Learned",
     "LinearScaledRotary",
+    "Move",
     "NTKAwareRotary",
     "NoEncoding",
     "OnDistance",
@@ -43,8 +47,10 @@ __all__ = [
     "Rotary",
     "Rotation",
     "Shaw",
+    "Shift",
     "Sinusoidal",
     "TUPERelative",
+    "UntiedSum",
     "YaRNRotary",
     "build_encoding",
     "names_of",

@@ -9,6 +9,7 @@ from wordorder.encodings.shaw import Shaw
 from wordorder.encodings.sinusoidal import Sinusoidal
 from wordorder.encodings.t5 import T5
 from wordorder.encodings.tupe import TUPE, TUPERelative
+from wordorder.encodings.untied_sum import UntiedSum
 
 CATALOG: dict[str, type[Encoding]] = {
     "none": NoEncoding,
@@ -23,4 +24,5 @@ CATALOG: dict[str, type[Encoding]] = {
     "shaw": Shaw,
     "tupe-a": TUPE,
     "tupe-r": TUPERelative,
+    "untied-sum": UntiedSum,
 }

@@ -49,8 +49,16 @@ class OnEmbeddings(Encoding, ABC):
         """Embeddings (B, T, C) with word order in them."""
 
 
+class Move(ABC):
+    """What positions do to queries or to keys before they meet, worked out once per forward for all layers."""
+
+    @abstractmethod
+    def apply(self, x_BHTD: Tensor) -> Tensor:
+        """Queries or keys where their positions put them, in the dtype of x."""
+
+
 @dataclass(frozen=True)
-class Rotation:
+class Rotation(Move):
     """Cosines and sines of the angles by which pairs of channels are turned, (B or 1, 1, T, K), at least float32."""
 
     cos_B1TK: Tensor
@@ -63,22 +71,47 @@ class Rotation:
         return turned.type_as(x_BHTD)
 
 
+@dataclass(frozen=True)
+class Shift(Move):
+    """Position queries, or position keys, that are added to those of the tokens, (B or 1, H, T, D)."""
+
+    vector_BHTD: Tensor
+
+    def apply(self, x_BHTD: Tensor) -> Tensor:
+        """Add them; computed in the wider of both precisions, returned in that of x.
+
+        Raises:
+            ValueError: x has another number of heads; one vector for several heads would not be what was learned.
+        """
+        if x_BHTD.shape[1] != self.vector_BHTD.shape[1]:
+            heads = self.vector_BHTD.shape[1]
+            raise ValueError(f"positions were projected for {heads} heads, got {x_BHTD.shape[1]}")
+        return (x_BHTD + self.vector_BHTD).type_as(x_BHTD)
+
+
 class OnQueriesAndKeys(Encoding, ABC):
-    """Turns queries and keys before they meet."""
+    """Moves queries and keys before they meet: turns them, or adds to them."""
 
     place = "queries and keys"
 
     @abstractmethod
     def prepare(
         self, query_positions: Positions, key_positions: Positions, *, dtype: torch.dtype, device: torch.device
-    ) -> tuple[Rotation, Rotation]:
-        """The angles of queries and of keys, once per forward; they need not be alike (xPos)."""
+    ) -> tuple[Move, Move]:
+        """The moves of queries and of keys, once per forward; they need not be alike (xPos)."""
 
 
 class OnScores(Encoding, ABC):
     """Adds to the scores a term that no token has a say in; shared by all layers."""
 
     place = "scores"
+
+    def silent_parameters(self) -> tuple[Tensor, ...]:
+        """What makes the term 0 for every pair when it is 0, in such a way that the term can be learned from there.
+
+        A trained network can be given the term with these at 0 and everything else as drawn; empty = no weights do it.
+        """
+        return ()
 
     @abstractmethod
     def forward(
@@ -121,7 +154,7 @@ class OnDistance(OnScores):
         if shift is not None:
             distance_W = torch.arange(1 - query.length, key.length, device=device) + shift
             return ToeplitzBias(self.at_distance(distance_W, dtype), query.length)
-        return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1))
+        return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
 
 
 class ContentScores(ABC):

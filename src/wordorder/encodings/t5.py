@@ -48,3 +48,7 @@ class T5(OnDistance):
             distance, buckets=self.buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
         )
         return F.embedding(bucket, self.table.weight).movedim(-1, 0)
+
+    def silent_parameters(self) -> tuple[Tensor, ...]:
+        """The table; each of its numbers has a gradient from the first step on."""
+        return (self.table.weight,)

@@ -108,6 +108,14 @@ class TUPE(OnScores):
         query, key = as_positions(query_positions), as_positions(key_positions)
         return self._correlation(query, key, *self._cls_scores(query, key))
 
+    def silent_parameters(self) -> tuple[Tensor, ...]:
+        """The query projection (and free thetas): without it all correlations are 0, and both thetas with them.
+
+        It has a gradient from the first step on; key projection, norm and table from the second.
+        """
+        free = (self.free_theta,) if hasattr(self, "free_theta") else ()
+        return (*self.query_projection.parameters(), *free)
+
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
         """What a figure shows, (1 or B, H, N, N) each: the "absolute" part, here the whole."""
         return {"absolute": self(positions, positions).dense()}
@@ -253,6 +261,11 @@ class TUPERelative(TUPE):
         """The correlation of positions and the relative term, [CLS] untied from both."""
         del device, dtype
         return super().forward(query_positions, key_positions) + self.relative(query_positions, key_positions)
+
+    def silent_parameters(self) -> tuple[Tensor, ...]:
+        """Those of `TUPE`, and all relative numbers."""
+        row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
+        return (*super().silent_parameters(), *self.relative.silent_parameters(), *row)
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
         """What a figure shows: the "absolute" part, the "relative" part, and their "sum" with the reset."""

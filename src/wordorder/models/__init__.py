@@ -26,6 +26,7 @@ from wordorder.models.classification import (
 from wordorder.models.configuration import WordOrderEncoderConfig, check_length
 from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.factory import NETWORK_TASKS, build_config, build_model, config_fields, model_class
+from wordorder.models.grafting import graft, register_grafts
 from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
 from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
 
@@ -37,6 +38,7 @@ AutoModelForSequenceClassification.register(
     WordOrderEncoderConfig, WordOrderEncoderForSequenceClassification, exist_ok=True
 )
 AutoModelForTokenClassification.register(WordOrderEncoderConfig, WordOrderEncoderForTokenClassification, exist_ok=True)
+register_grafts()
 
 __all__ = [
     "NETWORK_TASKS",
@@ -51,5 +53,6 @@ __all__ = [
     "build_model",
     "check_length",
     "config_fields",
+    "graft",
     "model_class",
 ]

@@ -78,7 +78,9 @@ def layout_of(
     if valid_BT is None:
         return Layout(Contiguous(shape[1]))
     first_B = valid_BT.int().argmax(dim=1)
-    column_BT = (torch.arange(shape[1], device=valid_BT.device) + first_B[:, None]) % shape[1]
+    column_BT = torch.arange(shape[1], device=valid_BT.device) + first_B[:, None]
+    # not %, which the ONNX exporter cannot take by a length that is left open
+    column_BT = torch.where(column_BT < shape[1], column_BT, column_BT - shape[1])
     return Layout(Contiguous(shape[1]), valid_BT.gather(1, column_BT), column_BT)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -81,7 +82,10 @@ class SelfAttention(nn.Module):
         """(B, T, C) -> (B, T, C)."""
         q, k, v = self._heads(x_BTC)
         mixed_BHTD = attention(q, k, v, plan, dropout=self.dropout if self.training else 0.0)
-        return self.out(mixed_BHTD.transpose(1, 2).flatten(2))
+        mixed_BTHD = mixed_BHTD.transpose(1, 2)
+        if torch.compiler.is_exporting():  # exporters lower attention to one with other strides: only a copy is sure
+            mixed_BTHD = mixed_BTHD.clone(memory_format=torch.contiguous_format)
+        return self.out(mixed_BTHD.flatten(2))
 
     def weights(self, x_BTC: Tensor, plan: Plan) -> Tensor:
         """The attention weights (B, H, T, S), without dropout; for looking at."""

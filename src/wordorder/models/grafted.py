@@ -1,0 +1,245 @@
+"""What grafted BERT and grafted RoBERTa have in common: the encoding, its positions, and what they refuse."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# a mixin's base class is known only where it is mixed in, so what it inherits from there is Any
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from wordorder.encodings import CATALOG, Composition, OnScores, build_encoding, names_of
+from wordorder.errors import BadInput
+from wordorder.ops import Arbitrary, Contiguous, Positions
+
+ATTENTIONS = ("sdpa", "flex_attention")
+"""transformers' attention functions that read ``position_bias``; all others drop it without a word."""
+
+
+class NoInputPositions(nn.Module):
+    """Stands where the host's table of input positions stood, and adds nothing."""
+
+    def forward(self, position_ids: Tensor) -> Tensor:
+        """One integer 0, which changes neither the values nor the dtype of what it is added to."""
+        return position_ids.new_zeros(())
+
+
+class GraftedPart(PreTrainedModel):
+    """What body and heads share: which attention functions will do. Mixed in before the host's class."""
+
+    _supports_flash_attn = False
+
+    def set_attn_implementation(self, attn_implementation: Any, *args: Any, **kwargs: Any) -> None:
+        """Choose the attention function, of those that read the bias.
+
+        Raises:
+            BadInput: it would drop the bias.
+        """
+        if isinstance(attn_implementation, str):
+            check_attention(attn_implementation)
+        super().set_attn_implementation(attn_implementation, *args, **kwargs)
+
+
+class GraftedBody(GraftedPart):
+    """A host's body (`BertModel`, `RobertaModel`) whose attention also reads an encoding of this package.
+
+    The encoding's term is computed once per forward and handed to every layer through transformers' ``position_bias``.
+    The scores are ``q.k / sqrt(d) + bias``: the content scale stays the host's, as its weights were trained with it
+    (TUPE's own 1/sqrt(2 d) and weights larger by sqrt 2 would give the same scores).
+
+    Positions are counted as everywhere in this package: 0 is the first token that ``attention_mask`` (B, T) allows,
+    on either side of padding, and the host's ``position_ids`` are followed where they are given. So the bias of a text
+    is the same with padding on the left and on the right; whether the host's own input positions are is the host's
+    affair (RoBERTa's are, BERT's are not).
+    """
+
+    first_position: int = 0
+    """What the host's position ids begin with."""
+
+    def __init__(self, config: PreTrainedConfig, add_pooling_layer: bool = True) -> None:
+        cast("Any", super()).__init__(config, add_pooling_layer=add_pooling_layer)
+        check_attention(attention_of(config))
+        self.encoding: Composition = encoding_of(config, self.longest(config))
+        if not config.keep_input_positions:
+            cast("Any", self).embeddings.position_embeddings = NoInputPositions()
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        # transformers asks for the modules that hold weights, not for the encoding as a whole
+        silent = {id(p) for part in _terms(getattr(self, "encoding", None)) for p in part.silent_parameters()}
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) in silent:
+                nn.init.zeros_(parameter)  # which transformers guards: loaded weights stay
+
+    @classmethod
+    def longest(cls, config: PreTrainedConfig) -> int:
+        """The longest text that the host can take, in tokens."""
+        return config.max_position_embeddings
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The host's forward, with the encoding's term in every layer's scores.
+
+        Args:
+            input_ids: long (B, T).
+            attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded: the
+                bias is then one for all examples.
+            token_type_ids: long (B, T), as the host reads them.
+            position_ids: long (B or 1, T), as the host reads them (RoBERTa's begin at ``pad_token_id + 1``).
+            inputs_embeds: instead of input_ids, (B, T, C).
+            **kwargs: of the host.
+
+        Raises:
+            BadInput: the attention function drops the bias, checkpointing is re-entrant, or the call is one of a
+                decoder.
+            ValueError: both or neither of input_ids and inputs_embeds, or a position beyond the table.
+        """
+        given = input_ids if input_ids is not None else inputs_embeds
+        if given is None or (input_ids is not None and inputs_embeds is not None):
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        self._check_call(kwargs)
+        kwargs["position_bias"] = self.position_bias((given.shape[0], given.shape[1]), attention_mask, position_ids)
+        return cast("Any", super()).forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+
+    def position_bias(
+        self, shape: tuple[int, int], attention_mask: Tensor | None = None, position_ids: Tensor | None = None
+    ) -> Tensor:
+        """The term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys.
+
+        Args:
+            shape: (B, T).
+            attention_mask: as in `forward`.
+            position_ids: as in `forward`.
+        """
+        like = cast("Tensor", self.get_input_embeddings().weight)
+        positions = self._positions(shape[1], attention_mask, position_ids)
+        term = self.encoding.prepare(positions, dtype=like.dtype, device=like.device).bias
+        assert term is not None  # every part acts on scores
+        dtype, kind = like.dtype, like.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+        bias_BHTT = term.dense().to(dtype)
+        # flex_attention indexes the bias by example, and reads past the end of a bias that is one for all
+        return bias_BHTT.expand(shape[0], -1, -1, -1) if attention_of(self.config) == "flex_attention" else bias_BHTT
+
+    def _positions(self, length: int, attention_mask: Tensor | None, position_ids: Tensor | None) -> Positions:
+        if position_ids is not None:
+            # RoBERTa gives padding an id below the first; nobody sees it
+            return Arbitrary((position_ids - self.first_position).clamp(min=0))
+        if attention_mask is None or attention_mask.dim() != 2:
+            return Contiguous(length)
+        return Contiguous(length, -attention_mask.bool().int().argmax(dim=1))
+
+    def _check_call(self, kwargs: dict[str, Any]) -> None:
+        check_attention(attention_of(self.config))
+        for name in ("encoder_hidden_states", "past_key_values", "position_bias"):
+            if kwargs.get(name) is not None:
+                raise BadInput(
+                    f"{name} was given, but a grafted model is an encoder with a bias of its own; leave it out"
+                )
+        checkpoint = getattr(self, "_gradient_checkpointing_func", None)
+        if self.training and getattr(checkpoint, "keywords", {}).get("use_reentrant"):
+            raise BadInput(
+                "use_reentrant=True would lose the gradient of the bias, which all layers share; take"
+                " gradient_checkpointing_kwargs={'use_reentrant': False}, transformers' default"
+            )
+
+
+class GraftedHead(GraftedPart):
+    """A host's head (`BertForMaskedLM`, ...) on a grafted body. Mixed in before the host's class."""
+
+    body_class: type[GraftedBody]
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        super().__init__(config)
+        check_attention(attention_of(config))
+        # the host's class has built a plain body and thereby said whether this head pools
+        pools = getattr(self, self.base_model_prefix).pooler is not None
+        setattr(self, self.base_model_prefix, self.body_class(config, add_pooling_layer=pools))
+        self.post_init()
+
+
+def attention_of(config: PreTrainedConfig) -> str:
+    """The attention function that a model with this configuration uses."""
+    return str(cast("Any", config)._attn_implementation)
+
+
+def check_attention(implementation: str) -> None:
+    """Refuse attention functions that drop the bias.
+
+    Raises:
+        BadInput: names the function and the remedy.
+    """
+    if implementation not in ATTENTIONS:
+        raise BadInput(
+            f"attn_implementation {implementation!r} drops the position bias without a word; take one of"
+            f" {', '.join(ATTENTIONS)}: model.set_attn_implementation('sdpa'), or"
+            " from_pretrained(..., attn_implementation='sdpa')"
+        )
+
+
+def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
+    """The encoding that a grafted configuration describes.
+
+    Raises:
+        BadInput: the configuration is of a decoder; or the encoding or an option is unknown, acts elsewhere than on
+            the scores, or cannot be 0 and ``keep_input_positions`` asks for it.
+    """
+    faults = [
+        f"{name}=True was given, but only encoders can be grafted; take a configuration with {name}=False"
+        for name in ("is_decoder", "add_cross_attention")
+        if getattr(config, name, False)
+    ]
+    sizes = {"width": config.hidden_size, "heads": config.num_attention_heads, "layers": config.num_hidden_layers}
+    try:
+        encoding = build_encoding(config.encoding, **sizes, max_positions=longest, options=config.encoding_options)
+    except BadInput as error:
+        raise BadInput([*faults, *error.faults]) from None
+    except ValueError as error:
+        raise BadInput([*faults, f"encoding {config.encoding!r}: {error}"]) from None
+    known = ", ".join(name for name, kind in CATALOG.items() if issubclass(kind, OnScores))
+    for name, part in zip(names_of(config.encoding), encoding.parts.values(), strict=True):
+        if not isinstance(part, OnScores):
+            place = CATALOG[name].place
+            faults.append(f"encoding {name!r} acts on {place}, which a graft cannot reach; it can be: {known}")
+        elif config.keep_input_positions and not part.silent_parameters():
+            faults.append(
+                f"encoding {name!r} has no weights that make it 0, so the grafted model would not begin where the"
+                " host is; pass keep_input_positions=False to have it all the same"
+            )
+    if faults:
+        raise BadInput(faults)
+    return encoding
+
+
+def check_graft(config: PreTrainedConfig, longest: int) -> None:
+    """Refuse what `encoding_of` refuses, without memory for the weights.
+
+    Raises:
+        BadInput: one line per fault.
+    """
+    with torch.device("meta"):
+        encoding_of(config, longest)
+
+
+def _terms(encoding: Composition | None) -> list[OnScores]:
+    return [] if encoding is None else [part for part in encoding.parts.values() if isinstance(part, OnScores)]
