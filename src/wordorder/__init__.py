@@ -35,7 +35,7 @@ EXPORTS: dict[str, str] = {
 """The public name -> the module that defines it."""
 
 FOLDERS: tuple[str, ...] = (
-    "comparison", "data", "encodings", "errors", "inspection", "models", "networks", "ops", "training",
+    "checkpoints", "comparison", "data", "encodings", "errors", "inspection", "models", "networks", "ops", "training",
 )  # fmt: skip
 """Submodules that load on first use as attributes: `wordorder.models` needs no import line of its own."""
 

@@ -139,6 +139,16 @@ def test_weights_are_those_that_mix_the_values():
     assert_close(attention_weights(q, k, plan) @ v, attention(q, k, v, plan))
 
 
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_a_mask_may_have_any_number_of_axes(backend):
+    q, k, v, _, visible = inputs(6, 7, torch.float64)
+    full = visible[:1, :, :1].expand(2, 1, 6, 7)
+    expected = attention(q, k, v, mask=full, backend="reference")
+    for mask in (visible[0, 0, 0], visible[0, :, :1], visible[:1, :, :1]):
+        assert_close(attention(q, k, v, mask=mask, backend=backend), expected)
+    assert_close(attention(q, k, v, dropout=0.999999, backend="recomputed-tiles").isfinite().all(), torch.tensor(True))
+
+
 def test_dropout_drops_weights_and_keeps_their_mean():
     q, k, v = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 4000, 4), torch.ones(1, 1, 4000, 4)
     for backend in ON_CPU:
@@ -168,6 +178,7 @@ def test_plain_causal_attention_needs_no_mask():
         (lambda q, k, v: attention(q, k, v, plan_for(q, k, Order(1.0), None, "sdpa"), backend="sdpa"), "Plan"),
         (lambda q, k, v: attention(q, k, v, plan_for(q, k, Order(1.0), None, "sdpa"), return_lse=True), "log-sum-exp"),
         (lambda q, k, v: attention(q, k, v, dropout=1.0), "dropout"),
+        (lambda q, k, v: attention(q, k, v.double()), "one dtype"),
         (lambda q, k, v: attention(q, k, v, backend="flex"), "CUDA"),
         (lambda q, k, v: attention(q.half(), k.half(), v.half(), backend="kept-tiles"), "bfloat16"),
     ],

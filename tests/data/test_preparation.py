@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tokenizers import processors
 from torch.utils.data import BatchSampler, DataLoader
 
 from wordorder.data import DataConfig, EpochOrder, LengthGroupedEpochOrder, TokenizerConfig, prepare
@@ -189,7 +190,22 @@ def test_classification_batches_by_length(corpus, cache):
         assert (separators == 2).all()
 
 
-@pytest.mark.parametrize("packing", ["full-sentences", "contiguous"])
+def test_pairs_are_written_as_the_tokeniser_writes_them(corpus, cache, tmp_path):
+    data = load(corpus, cache, task="classification", pair_column="second")
+    path = tmp_path / "roberta"
+    data.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    data.tokenizer.save_pretrained(path)
+    config = DataConfig(source=str(corpus), task="classification", pair_column="second", length=64)
+    again = prepare(config, TokenizerConfig(kind="existing", path=str(path)), seed=0, cache_dir=cache)
+    rows = json.loads(f"[{','.join(corpus.read_text().splitlines())}]")
+    texts = {tuple(again.tokenizer(row["text"], row["second"])["input_ids"]) for row in rows if len(row["text"]) < 200}
+    written = {tuple(again.train[i]["input_ids"].tolist()) for i in range(len(again.train))}
+    assert len(texts & written) > 5
+
+
+@pytest.mark.parametrize("packing", ["full-sentences", "full-sentences-across-documents", "contiguous"])
 def test_a_corpus_without_one_full_segment(tmp_path, cache, packing):
     path = tmp_path / "small.jsonl"
     path.write_text("\n".join(json.dumps({"text": f"Short text number {i}."}) for i in range(5)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from wordorder.data.classification import cut_in_pieces, label_names
 from wordorder.data.encode import EncodedDocuments, split_sentences
-from wordorder.data.segments import keep, pack_contiguous, pack_full_sentences
+from wordorder.data.segments import keep, pack_across_documents, pack_contiguous, pack_full_sentences
 
 CLS, SEP = 2, 3
 
@@ -54,6 +54,34 @@ def test_full_sentences_as_the_rules_say(documents, length):
     assert examples(segments) == slow_full_sentences(documents, length)
     assert segments.lengths.sum() == len(segments.ids)
     assert (segments.lengths <= length).all()
+
+
+def slow_across_documents(documents, length):
+    """Sentence after sentence; a document's last one has [SEP] after it, with which no segment ends twice."""
+    out, token, open_segment = [], 10, []
+    for document in documents:
+        filled = [number for number, size in enumerate(document) if size]
+        for number, size in enumerate(document):
+            sentence = [*range(token, token + size), *([SEP] if number == max(filled, default=None) else [])]
+            token += size
+            if len(open_segment) + len(sentence) > length - 2 and open_segment:
+                out.append(open_segment)
+                open_segment = []
+            while len(sentence) > length - 2:
+                out.append(sentence[: length - 2])
+                sentence = sentence[length - 2 :]
+            open_segment = open_segment + sentence
+    trimmed = [segment[:-1] if segment[-1:] == [SEP] else segment for segment in [*out, open_segment]]
+    return [[CLS, *segment, SEP] for segment in trimmed if segment]
+
+
+@given(corpora, st.integers(8, 20))
+def test_sentences_across_documents_as_the_rules_say(documents, length):
+    segments = pack_across_documents(encoded(documents), length=length, cls_id=CLS, sep_id=SEP)
+    assert examples(segments) == slow_across_documents(documents, length)
+    assert (segments.lengths <= length).all()
+    ordinary = segments.ids[(segments.ids != CLS) & (segments.ids != SEP)]
+    assert ordinary.tolist() == list(range(10, 10 + sum(map(sum, documents))))  # no token is lost
 
 
 @given(corpora, st.integers(8, 20))
@@ -115,6 +143,25 @@ def test_pairs_fit_by_shortening_the_longer(first, second, kept):
     segments, _ = cut_in_pieces(documents, pairs, length=8, max_pieces=None, cls_id=CLS, sep_id=SEP)
     a, b = ([*range(10, 10 + count)] for count in kept)
     assert examples(segments) == [[CLS, *a, SEP, *b, SEP]]
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_a_long_text_is_cut_in_pieces_or_at_its_end(truncate):
+    documents = encoded([[20], [3]])
+    segments, owners = cut_in_pieces(
+        documents, None, length=8, max_pieces=None, truncate=truncate, cls_id=CLS, sep_id=SEP
+    )
+    assert owners.tolist() == ([0, 1] if truncate else [0, 0, 0, 0, 1])
+    assert examples(segments)[0] == [CLS, *range(10, 16), SEP]
+
+
+@pytest.mark.parametrize(("first", "second", "kept"), [(9, 2, (2, 2)), (9, 9, (2, 2)), (1, 9, (1, 3)), (1, 1, (1, 1))])
+def test_two_separators_stand_between_texts_where_the_tokeniser_writes_two(first, second, kept):
+    segments, _ = cut_in_pieces(
+        encoded([[first]]), encoded([[second]]), length=8, max_pieces=None, cls_id=CLS, sep_id=SEP, separators=2
+    )
+    a, b = ([*range(10, 10 + count)] for count in kept)
+    assert examples(segments) == [[CLS, *a, SEP, SEP, *b, SEP]]
 
 
 def test_label_names_are_ordered_by_value_or_alphabet():

@@ -63,6 +63,8 @@ def test_all_faults_are_reported_at_once():
         ({"layer_norm_eps": 0}, "layer_norm_eps"),
         ({"memory": "look-ahead"}, "memory must be one of 'none'"),
         ({"tie_word_embeddings": 1}, "true or false"),
+        ({"head_act": "swiglu"}, "head_act must be one of 'gelu', 'relu', 'silu'"),
+        ({"classifier_dense": "no"}, "classifier_dense must be true or false"),
     ],
 )
 def test_each_fault_is_named(fields, word):

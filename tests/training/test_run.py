@@ -114,9 +114,54 @@ def test_without_saving_the_last_model_is_kept(recipe_file, tmp_path):
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
-def test_classification_has_macro_f1(recipe_file):
+def test_classification_has_scores_of_classes(recipe_file):
     result = go(recipe_file, "data.task=classification", "data.validation_fraction=0.2", "training.max_steps=4")
-    assert set(result.metrics["test"]) == {"loss", "accuracy", "macro_f1", "examples"}
+    names = {"loss", "accuracy", "macro_f1", "matthews_correlation"}
+    assert set(result.metrics["test"]) == {*names, "examples"}
+    (last,) = [row for row in result.curve if row["step"] == 4]
+    assert {f"validation_{name}" for name in names} <= last.keys()
+
+
+def test_without_a_test_split_the_scores_are_those_on_validation(recipe_file, capfd):
+    recipe = read_recipe(recipe_file, ["data.test_source=none", "training.max_steps=2", "training.eval_steps=2"])
+    result = run(recipe, progress=True)
+    assert "test" not in result.metrics
+    assert result.metrics["validation"]["tokens"] > 0
+    assert capfd.readouterr().err.splitlines()[-1].startswith("run: validation loss ")
+
+
+def decayed(recipe_file, tmp_path, *overrides):
+    """Train a few steps without a gradient, so that only weight decay changes weights; say which ones it left alone."""
+    folder = tmp_path / "-".join(("decay", *(override.partition("=")[2] for override in overrides)))
+    settings = ("training.weight_decay=0.5", "training.max_steps=2", "training.learning_rate=0.1", *overrides)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            WordOrderTrainer,
+            "compute_loss",
+            lambda self, model, *args, **kwargs: 0 * sum(p.sum() for p in model.parameters()),
+        )
+        model_dir = go(recipe_file, *settings, output_dir=folder).model_dir
+    norm = AutoModelForMaskedLM.from_pretrained(model_dir).head.norm.weight
+    return not torch.equal(norm, torch.ones_like(norm))
+
+
+def test_weight_decay_leaves_norms_alone_unless_it_is_told_otherwise(recipe_file, tmp_path):
+    assert not decayed(recipe_file, tmp_path)
+    assert not decayed(recipe_file, tmp_path, "training.decay_all_parameters=false")
+    assert decayed(recipe_file, tmp_path, "training.decay_all_parameters=true")
+
+
+def test_checkpoints_of_certain_steps_are_kept_beside_the_newest(recipe_file, tmp_path):
+    settings = ["training.save_total_limit=1", "training.keep_steps=[3, 6]", "training.eval_strategy=no"]
+    go(recipe_file, *settings, "training.save_steps=4")
+    kept = sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
+    assert kept == ["checkpoint-12", "checkpoint-3", "checkpoint-6"]
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "checkpoint-3")
+
+
+def test_saving_at_certain_steps_changes_nothing(recipe_file, tmp_path):
+    kept = go(recipe_file, "training.keep_steps=[3, 5]", output_dir=tmp_path / "kept")
+    assert kept.metrics["test"] == go(recipe_file, output_dir=tmp_path / "plain").metrics["test"]
 
 
 def test_a_small_batch_accumulated_is_a_large_batch(recipe_file, tmp_path):

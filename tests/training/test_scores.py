@@ -3,9 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from sklearn.metrics import f1_score
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import f1_score, matthews_corrcoef
 
-from wordorder.training.scores import Tally, score
+from wordorder.training.metrics import HEADLINE, METRICS
+from wordorder.training.scores import ClassTally, NumberTally, TokenTally, score, tally_for
 
 CPU = torch.device("cpu")
 
@@ -31,7 +33,7 @@ def by_hand(batches):
 
 def test_scores_weigh_every_token_alike():
     batches = list(masked_batches([(3, 5), (1, 63), (7, 2)]))
-    tally = Tally(CPU)
+    tally = TokenTally(CPU)
     for logits, labels in batches:
         tally.add(logits, labels)
     loss, accuracy, count = by_hand(batches)
@@ -43,42 +45,111 @@ def test_scores_weigh_every_token_alike():
 
 
 def test_logits_of_labelled_tokens_alone_give_the_same_scores():
-    dense, sparse = Tally(CPU), Tally(CPU)
+    dense, sparse = TokenTally(CPU), TokenTally(CPU)
     for logits, labels in masked_batches([(3, 5), (1, 63)]):
         dense.add(logits, labels)
         sparse.add(logits[labels != -100], labels)
     assert sparse.scores() == dense.scores()
 
 
-def test_macro_f1_is_that_of_scikit_learn():
+def in_batches(tally, predictions, labels, size=33):
+    for start in range(0, len(labels), size):
+        tally.add(predictions[start : start + size], labels[start : start + size])
+    return tally
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_scores_of_classes_are_those_of_scikit_learn(classes):
     made = torch.Generator().manual_seed(1)
-    logits, labels = torch.randn(200, 4, generator=made), torch.randint(0, 3, (200,), generator=made)
-    logits[:, 3] -= 100  # class 3 occurs nowhere, and is left out
-    tally = Tally(CPU, classes=4)
-    for start in range(0, 200, 33):
-        tally.add(logits[start : start + 33], labels[start : start + 33])
-    found = tally.scores()
-    assert found["macro_f1"] == pytest.approx(f1_score(labels, logits.argmax(-1), average="macro"))
+    seen = classes - 1 if classes > 2 else classes
+    logits, labels = torch.randn(200, classes, generator=made), torch.randint(0, seen, (200,), generator=made)
+    logits[:, seen:] -= 100  # the last of four classes occurs nowhere, and is left out
+    found = in_batches(ClassTally(CPU, classes), logits, labels).scores()
+    predicted = logits.argmax(-1)
+    assert found["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert found["matthews_correlation"] == pytest.approx(matthews_corrcoef(labels, predicted))
+    assert found.get("f1") == (pytest.approx(f1_score(labels, predicted)) if classes == 2 else None)
+    assert found["accuracy"] == pytest.approx(float((predicted == labels).float().mean()))
     assert found["examples"] == 200
     assert "perplexity" not in found
 
 
+@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
+def test_one_class_alone_has_no_matthews_correlation(labels):
+    tally = ClassTally(CPU, 2)
+    tally.add(torch.tensor([[1.0, 0.0]] * 3), torch.tensor(labels))
+    assert tally.scores()["matthews_correlation"] == 0
+    assert tally.scores()["f1"] == 0
+
+
+def numbers(count=101):
+    made = torch.Generator().manual_seed(2)
+    labels = torch.rand(count, generator=made)
+    return labels[:, None] + 0.5 * torch.randn(count, 1, generator=made), labels
+
+
+def test_scores_of_numbers_are_those_of_scipy():
+    predicted, labels = numbers()
+    found = in_batches(NumberTally(CPU), predicted, labels).scores()
+    assert found["pearson"] == pytest.approx(pearsonr(predicted[:, 0], labels).statistic, abs=1e-6)
+    assert found["spearmanr"] == pytest.approx(spearmanr(predicted[:, 0], labels).statistic)
+    assert found["loss"] == pytest.approx(float(((predicted[:, 0] - labels) ** 2).mean()), rel=1e-6)
+    assert found["examples"] == 101
+    assert found["pearson"] != pytest.approx(found["spearmanr"], abs=1e-4)
+
+
+@pytest.mark.parametrize("equal", ["predictions", "labels"])
+def test_equal_numbers_have_no_correlation(equal):
+    predicted, labels = numbers(5)
+    tally = NumberTally(CPU)
+    tally.add(predicted * (equal != "predictions"), labels * (equal != "labels"))
+    found = tally.scores()
+    assert (found["pearson"], found["spearmanr"]) == (0, 0)
+    assert math.isfinite(found["loss"])
+
+
+def test_a_model_that_diverged_has_a_loss_that_is_not_a_number():
+    tally = NumberTally(CPU)
+    tally.add(torch.tensor([[math.nan], [1.0]]), torch.tensor([0.0, 1.0]))
+    assert math.isnan(tally.scores()["loss"])
+
+
 def test_sums_over_processes_are_added():
-    tally = Tally(CPU, classes=2)
+    tally = ClassTally(CPU, 2)
     tally.add(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 0, 1]))
     before = tally.scores()
-    tally.reduce(lambda tensor: 3 * tensor)
-    assert tally.scores() == before | {"examples": 9}
+    tally.reduce(lambda tensor: 3 * tensor, lambda rows: rows)
+    assert tally.scores() == pytest.approx(before | {"examples": 9})
 
 
-def test_nothing_to_predict_is_not_a_number():
-    tally = Tally(CPU)
-    tally.add(torch.zeros(1, 2, 3), torch.full((1, 2), -100))
+def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
+    predicted, labels = numbers(7)
+    whole = in_batches(NumberTally(CPU), predicted, labels).scores()
+    mine = in_batches(NumberTally(CPU), predicted[:4], labels[:4])
+    theirs = torch.cat((torch.stack((predicted[4:, 0], labels[4:]), dim=1), torch.full((1, 2), math.nan)))
+    mine.reduce(lambda tensor: tensor, lambda rows: torch.cat((rows, theirs)))
+    assert mine.scores() == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(("task", "names"), METRICS.items())
+def test_every_metric_that_a_recipe_may_name_is_a_score(task, names):
+    classes = 2 if task == "classification" else None
+    tally = tally_for(task, CPU, classes=classes)
+    labels = torch.tensor([0, 1, 1]) if task != "regression" else torch.tensor([0.0, 1.0, 2.0])
+    tally.add(torch.randn(3, 1 if task == "regression" else 2), labels)
+    assert set(names) <= tally.scores().keys()
+    assert HEADLINE[task] in names
+
+
+@pytest.mark.parametrize("tally", [TokenTally(CPU), ClassTally(CPU, 2), NumberTally(CPU)])
+def test_nothing_to_predict_is_not_a_number(tally):
+    if isinstance(tally, TokenTally):
+        tally.add(torch.zeros(1, 2, 3), torch.full((1, 2), -100))
     assert math.isnan(tally.scores()["loss"])
 
 
 def test_a_huge_loss_has_a_finite_perplexity():
-    tally = Tally(CPU)
+    tally = TokenTally(CPU)
     tally.add(torch.tensor([[1e6, 0.0]]), torch.tensor([1]))
     assert math.isfinite(tally.scores()["perplexity"])
 
@@ -91,6 +162,6 @@ def test_a_model_is_scored_without_gradients():
         return SimpleNamespace(logits=logits)
 
     batches = [{"logits": logits, "labels": labels} for logits, labels in masked_batches([(2, 3), (4, 5)])]
-    found = score(model, batches, device=CPU).scores()
+    found = score(model, batches, TokenTally(CPU), device=CPU).scores()
     assert seen == [False, False]
     assert found["loss"] == pytest.approx(by_hand((b["logits"], b["labels"]) for b in batches)[0], rel=1e-6)

@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM
 
 from wordorder.data import DataConfig, TokenizerConfig, prepare
 from wordorder.errors import BadInput
-from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, run
+from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, regress, run
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +122,8 @@ def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):
     folder = language_model.model_dir
     for call, words in [
         (lambda: fill_mask(folder, ["no mask", "none here"]), r"text has no \[MASK\].*\n.*none here"),
-        (lambda: classify(folder, ["text"]), "ForMaskedLM cannot do text-classification"),
+        (lambda: classify(folder, ["text"]), "trained for fill-mask, it cannot do text-classification"),
+        (lambda: regress(folder, ["text"]), "trained for fill-mask, it cannot do text-regression"),
         (lambda: fill_mask(tmp_path, ["[MASK]"]), "holds no model"),
         (lambda: evaluate_model_dir(folder, "nowhere.txt"), "no file matches 'nowhere.txt'"),
         (lambda: evaluate_model_dir(tmp_path, "sotu"), "holds no model"),

@@ -41,7 +41,9 @@ class Call:
         dropout: weights are dropped.
         return_lse: the log-sum-exp is wanted.
         return_weights: the weights are wanted.
-        compiling: the call is being traced by torch.compile or torch.export.
+        masked: the mask differs between examples, so that bias and mask together need a matrix for each.
+        traced: the call is being traced by torch.compile or torch.export, or transformed by torch.func or forward-mode
+            differentiation.
     """
 
     device: str
@@ -58,7 +60,8 @@ class Call:
     dropout: bool = False
     return_lse: bool = False
     return_weights: bool = False
-    compiling: bool = False
+    masked: bool = False
+    traced: bool = False
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
@@ -69,8 +72,8 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     ===================  ==========================================================================================
     `reference`          attention weights; log-sum-exp on a GPU
     `sdpa`               whatever torch's fused kernels can do, small calls, and everything that is traced
-    `kept-tiles`         CPU training with a learned bias, 16-bit CPU training: up to 1,024 keys
-    `recomputed-tiles`   the same for longer texts; long fixed biases; log-sum-exp and 16-bit inference on a CPU
+    `kept-tiles`         CPU training with a learned bias or dropout, up to 1,024 keys
+    `recomputed-tiles`   the same for longer texts and in bfloat16; long fixed biases; log-sum-exp on a CPU
     `flex`               GPU, a bias that would be too large written out
     ===================  ==========================================================================================
 
@@ -94,7 +97,7 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
         return forced  # pyright: ignore[reportReturnType]
     if call.return_weights:
         return "reference"
-    if call.compiling:
+    if call.traced:
         return "reference" if call.return_lse else "sdpa"
     return _on_cpu(call) if call.device == "cpu" else _on_gpu(call)
 
@@ -104,8 +107,6 @@ def _on_cpu(call: Call) -> Backend:
         return "reference" if call.return_lse else "sdpa"
     if call.return_lse:
         return _tiles(call)
-    if call.dtype == torch.bfloat16:  # torch's fused kernel is slower than plain products here
-        return "sdpa" if call.queries * call.keys < SMALL else _tiles(call)
     learned = call.training and (call.bias == "learned" or call.content or call.dropout)
     if not learned:
         return "recomputed-tiles" if _matrix_bytes(call) > LARGEST_MATRIX and call.structured else "sdpa"
@@ -114,21 +115,25 @@ def _on_cpu(call: Call) -> Backend:
 
 def _tiles(call: Call) -> Backend:
     weights = call.batch * call.heads * call.queries * call.keys * call.dtype.itemsize
-    keep = call.training and call.keys <= LONGEST_KEPT and weights <= MOST_KEPT
+    # weights kept in 16 bits would cost the gradient of the bias its exactness
+    exact = call.dtype.itemsize > 2
+    keep = exact and call.training and call.keys <= LONGEST_KEPT and weights <= MOST_KEPT
     return "kept-tiles" if keep else "recomputed-tiles"
 
 
 def _on_gpu(call: Call) -> Backend:
     if call.return_lse:
         return "reference"
-    examples = call.batch if call.bias == "learned" and call.training else 1
-    if call.device != "cuda" or _matrix_bytes(call) * examples <= LARGEST_MATRIX or _refusal("flex", call):
+    gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
+    if call.device != "cuda" or _matrix_bytes(call) * gradient <= LARGEST_MATRIX or _refusal("flex", call):
         return "sdpa"
     return "flex"
 
 
 def _matrix_bytes(call: Call) -> int:
-    return 0 if call.bias == "none" else call.heads * call.queries * call.keys * call.dtype.itemsize
+    """Of bias and mask together, as SDPA wants them."""
+    examples = call.batch if call.masked else 1
+    return 0 if call.bias == "none" else examples * call.heads * call.queries * call.keys * call.dtype.itemsize
 
 
 def _refusal(backend: str, call: Call) -> str | None:
@@ -139,8 +144,8 @@ def _refusal(backend: str, call: Call) -> str | None:
     if backend.endswith("tiles"):
         if call.return_weights:
             return "does not return attention weights; take backend='reference' or None"
-        if call.device != "cpu" or call.compiling or call.dtype == torch.float16:
-            return "computes on a CPU only, in bfloat16, float32 or float64, outside torch.compile; take backend=None"
+        if call.device != "cpu" or call.traced or call.dtype == torch.float16:
+            return "computes in bfloat16, float32 or float64 on a CPU, outside torch.compile and torch.func; take None"
     if backend == "flex":
         if call.return_lse or call.return_weights or call.dropout or call.content:
             return "gives no log-sum-exp, weights, dropout or terms by content; take backend='reference' or None"
@@ -148,6 +153,6 @@ def _refusal(backend: str, call: Call) -> str | None:
             return "trains on a CUDA device only; take backend=None"
         if not call.structured:
             return "wants a bias of low-rank and Toeplitz parts; take backend=None"
-        if call.compiling:
+        if call.traced:
             return "is not traced; take backend=None"
     return None

@@ -1,7 +1,9 @@
 """The one attention of the package."""
 
-from typing import Literal, overload
+from dataclasses import replace
+from typing import Any, Literal, cast, overload
 
+import torch
 from torch import Tensor
 
 from wordorder.attention import flex, reference, sdpa, tiles
@@ -85,6 +87,8 @@ def attention(
         return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, content, dropout, plan.is_causal)
     if plan.backend == "flex":
         return flex.attend(q, k, v, plan.order, plan.mask)
+    output: Tensor
+    lse: Tensor | None
     if plan.backend == "reference":
         output, lse = reference.attend(
             q, k, v, plan.order, plan.visible_B1TS, content_BHTS=content, dropout=dropout, return_lse=return_lse
@@ -92,7 +96,9 @@ def attention(
     else:
         assert plan.hidden is not None
         keep = plan.backend == "kept-tiles"
-        output, lse = tiles.attend(
+        # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
+        outside = cast("Any", torch).compiler.disable(tiles.attend)
+        output, lse = outside(
             q, k, v, plan.order, plan.hidden, content_BHTS=content, dropout=dropout, keep=keep, return_lse=return_lse
         )
     return output if lse is None else (output, lse)
@@ -112,6 +118,7 @@ def _plan(
     given = order.order if isinstance(order, Plan) else order or plain
     call = describe(
         given,
+        mask,
         batch=q.shape[0],
         heads=q.shape[1],
         queries=q.shape[2],
@@ -126,7 +133,8 @@ def _plan(
         return make_plan(given, mask, call, backend=backend)
     if mask is not None or backend is not None:
         raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
-    choose_backend(call, order.backend)
+    # a plan made outside a traced layer stays what it is: its backend runs outside as well
+    choose_backend(replace(call, traced=False), order.backend)
     return order
 
 
@@ -157,3 +165,5 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
             "q must be (B, H, T, D), k (B, G, S, D) and v (B, G, S, E) with G dividing H, got "
             f"{tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
         )
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k and v must be of one dtype, got {q.dtype}, {k.dtype}, {v.dtype}")

@@ -1,6 +1,7 @@
 """What attention needs besides queries, keys and values, worked out once per forward and read by every layer."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +10,8 @@ from wordorder.attention import sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import Hidden
 from wordorder.encodings import Order
-from wordorder.ops import DenseBias, Visibility
+from wordorder.ops import DenseBias, Packed, Visibility
+from wordorder.ops.precision import no_autocast
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Plan:
 
 def describe(
     order: Order,
+    mask: Visibility | Tensor | None = None,
     *,
     batch: int,
     heads: int,
@@ -58,6 +61,7 @@ def describe(
 
     Args:
         order: what the encodings prepared.
+        mask: who sees whom.
         batch: examples, B.
         heads: query heads, H.
         queries: T.
@@ -87,7 +91,8 @@ def describe(
         dropout=dropout > 0,
         return_lse=return_lse,
         return_weights=return_weights,
-        compiling=torch.compiler.is_compiling(),
+        masked=_differs(mask),
+        traced=torch.compiler.is_compiling() or _transformed(),
     )
 
 
@@ -104,10 +109,14 @@ def make_plan(
         layers: how many calls will share the plan; a bias that several read is written out once for all of them.
 
     Raises:
-        ValueError: a mask tensor is not boolean, or the forced backend cannot do the call.
+        ValueError: a mask tensor is not boolean, the mask is of other sizes, or the forced backend cannot do the call.
     """
     if isinstance(mask, Tensor) and mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")
+    if isinstance(mask, Tensor):
+        mask = mask[(None,) * (4 - mask.dim())]
+    elif mask is not None:
+        _check_mask(mask, call)
     chosen, device = choose_backend(call, backend), torch.device(call.device)
     if isinstance(mask, Visibility) and mask.hides_nothing:
         mask = None
@@ -128,11 +137,39 @@ def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, c
     if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
         # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
         wide = torch.promote_types(call.dtype, torch.float32)
-        matrix = DenseBias(order.bias.to(wide).dense(), may_hide=order.bias.may_hide)
-        order = replace(order, bias=matrix)
+        with no_autocast(device):
+            matrix = order.bias.to(wide).dense()
+        order = replace(order, bias=DenseBias(matrix, may_hide=order.bias.may_hide))
     visible = _dense(mask, device) if order.content else None
     return Plan(chosen, order, mask, visible, hidden=hidden)
 
 
 def _dense(mask: Visibility | Tensor | None, device: torch.device) -> Tensor | None:
     return mask.dense(device) if isinstance(mask, Visibility) else mask
+
+
+def _differs(mask: Visibility | Tensor | None) -> bool:
+    """Whether the mask differs between examples, as far as its type says."""
+    if isinstance(mask, Tensor):
+        return mask.dim() == 4 and mask.shape[0] > 1
+    return mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
+
+
+def _transformed() -> bool:
+    """Whether torch.func or forward-mode derivatives are at work: neither knows functions with their own backward."""
+    # torch says so nowhere in public; without these names the function itself refuses, less clearly
+    core: Any = getattr(torch, "_C")  # noqa: B009
+    functorch = getattr(core, "_are_functorch_transforms_active", None)
+    level = getattr(torch.autograd.forward_ad, "_current_level", -1)
+    return bool(functorch is not None and functorch()) or level >= 0
+
+
+def _check_mask(mask: Visibility, call: Call) -> None:
+    """A mask of other sizes would be broadcast, or read in part."""
+    lengths, asked = (mask.query.length, mask.key.length), (call.queries, call.keys)
+    valid = None if mask.valid_BS is None else tuple(mask.valid_BS.shape)
+    if lengths != asked or (valid is not None and valid not in ((1, call.keys), (call.batch, call.keys))):
+        raise ValueError(
+            f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has {call.batch} "
+            f"examples, {call.queries} queries and {call.keys} keys"
+        )

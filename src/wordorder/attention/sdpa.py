@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.encodings import Order
+from wordorder.ops.precision import no_autocast
 
 
 def additive_mask(order: Order, visible_B1TS: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -15,7 +16,8 @@ def additive_mask(order: Order, visible_B1TS: Tensor | None, dtype: torch.dtype)
     if order.bias is None:
         return visible_B1TS
     wide = torch.promote_types(dtype, torch.float32)
-    bias_BHTS = order.bias.to(wide).dense().to(dtype)
+    with no_autocast(order.bias.tensors[0].device):
+        bias_BHTS = order.bias.to(wide).dense().to(dtype)
     if not torch.is_grad_enabled():
         bias_BHTS = bias_BHTS.detach()  # a mask that wants a gradient keeps torch off its fused kernels even so
     return bias_BHTS if visible_B1TS is None else bias_BHTS.masked_fill(~visible_B1TS, -torch.inf)
@@ -50,6 +52,9 @@ def attend(
             mask_BHTS = content_BHTS.masked_fill(~mask_BHTS, -torch.inf)
         else:
             mask_BHTS = mask_BHTS + content_BHTS
-    return F.scaled_dot_product_attention(
-        q_BHTD, k_BHSD, v_BHSE, attn_mask=mask_BHTS, dropout_p=dropout, is_causal=is_causal, scale=scale
-    )
+    if mask_BHTS is not None and mask_BHTS.dtype != torch.bool:
+        mask_BHTS = mask_BHTS.to(q_BHTD.dtype)
+    with no_autocast(q_BHTD.device):  # which would change the dtype that the caller has chosen
+        return F.scaled_dot_product_attention(
+            q_BHTD, k_BHSD, v_BHSE, attn_mask=mask_BHTS, dropout_p=dropout, is_causal=is_causal, scale=scale
+        )

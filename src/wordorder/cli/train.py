@@ -1,5 +1,6 @@
 """`wordorder train RECIPE`: one run."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,10 @@ Overrides = Annotated[
 def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
     overrides: Overrides = None,
+    pretrained: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON; no progress.")] = False,
@@ -26,7 +31,8 @@ def train(
     """
     from wordorder.training import read_recipe
 
-    resolved = read_recipe(recipe, overrides or ())
+    start = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
+    resolved = read_recipe(recipe, [*(overrides or ()), *start])
     if dry_run:
         print_json(resolved.to_dict()) if json else print(resolved.to_toml())
         return

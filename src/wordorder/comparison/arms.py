@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wordorder.errors import BadInput
+from wordorder.training.pretrained import tokenizer_content
 from wordorder.training.toml_text import split_key
 
 if TYPE_CHECKING:
+    from wordorder.data import TokenizerConfig
     from wordorder.training import ArmConfig, CompareConfig, Recipe
 
 FREE_FOR_EVERY_ARM = frozenset(
-    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay adam_beta1 adam_beta2 "
-    "adam_epsilon optim optim_args max_grad_norm label_smoothing_factor activation_checkpointing "
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay decay_all_parameters adam_beta1 "
+    "adam_beta2 adam_epsilon optim optim_args max_grad_norm label_smoothing_factor activation_checkpointing "
     "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs".split()
 )
 """Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
@@ -60,10 +63,11 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
     arms: list[Arm] = []
     for arm in compare.arms:
         unfair = _unfair(arm)
-        if compare.tune and RATE in arm.overrides:
-            unfair.append(
-                f"compare.arms {arm.name!r} overrides {RATE}, which compare.tune chooses; drop one of the two"
-            )
+        for name in ("tune", "grid"):
+            if getattr(compare, name) and RATE in arm.overrides:
+                unfair.append(
+                    f"compare.arms {arm.name!r} overrides {RATE}, which compare.{name} chooses; drop one of the two"
+                )
         faults += unfair
         if unfair:
             continue
@@ -76,6 +80,7 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
         arms.append(resolved)
     if faults:
         raise BadInput(faults)
+    check_seeds(recipe, arms)
     return tuple(arms)
 
 
@@ -107,9 +112,49 @@ def _name_faults(compare: CompareConfig) -> list[str]:
 
 def _data_faults(recipe: Recipe, arm: Arm) -> list[str]:
     # data.length follows max_position_embeddings where it is not given, so an arm can change the data without naming it
-    if (arm.recipe.data, arm.recipe.tokenizer) == (recipe.data, recipe.tokenizer):
-        return []
-    return [
-        f"compare.arms {arm.name!r} would see other data than the recipe's: {arm.recipe.data} "
-        f"instead of {recipe.data}; give data.length if the arm changes max_position_embeddings"
-    ]
+    faults: list[str] = []
+    if arm.recipe.data != recipe.data:
+        faults.append(
+            f"compare.arms {arm.name!r} would see other data than the recipe's: {arm.recipe.data} "
+            f"instead of {recipe.data}; give data.length if the arm changes max_position_embeddings"
+        )
+    if not same_tokenizer(arm.recipe.tokenizer, recipe.tokenizer):
+        faults.append(
+            f"compare.arms {arm.name!r} would see other tokens than the recipe's: {arm.recipe.tokenizer} "
+            f"instead of {recipe.tokenizer}"
+        )
+    return faults
+
+
+def same_tokenizer(one: TokenizerConfig, other: TokenizerConfig) -> bool:
+    """Whether two configs give the same tokeniser: saved models may hold it in different folders."""
+    if one == other:
+        return True
+    existing = one.kind == other.kind == "existing"
+    return existing and tokenizer_content(one.path) == tokenizer_content(other.path)
+
+
+def check_seeds(recipe: Recipe, arms: Sequence[Arm]) -> None:
+    """Refuse a comparison whose arms start from saved models that are not there, or that differ in their tokenisers.
+
+    Raises:
+        BadInput: one line per arm and seed.
+    """
+    if recipe.pretrained is None or recipe.compare is None:
+        return
+    seeds = {*recipe.compare.seeds, *([recipe.compare.tune_seed] if recipe.compare.tune else [])}
+    faults: list[str] = []
+    for arm in arms:
+        for seed in sorted(seeds):
+            try:
+                found = arm.recipe.with_overrides({"training.seed": seed})
+            except BadInput as error:
+                faults += [f"compare.arms {arm.name!r}, seed {seed}: {fault}" for fault in error.faults]
+                continue
+            if not same_tokenizer(found.tokenizer, recipe.tokenizer):
+                faults.append(
+                    f"compare.arms {arm.name!r}, seed {seed}: the tokeniser of {found.pretrained} is not that of "
+                    f"{recipe.pretrained}; arms must see the same tokens"
+                )
+    if faults:
+        raise BadInput(faults)

@@ -11,13 +11,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from wordorder.comparison.arms import RATE, Arm, resolve_arms
+from wordorder.comparison.arms import Arm, resolve_arms
+from wordorder.comparison.grid import grid_runs
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.progress import Display
-from wordorder.comparison.quality import quality_of
+from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report import write_report
 from wordorder.comparison.results import Record, write_results
-from wordorder.comparison.runs import Run, check_folders
+from wordorder.comparison.runs import Run, check_folders, run_recipe
 from wordorder.comparison.workers import InThisProcess, InWorkers
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training.checkpoint import check_writable
@@ -33,7 +34,8 @@ def compare(
 
     Every arm sees the same data in the same order with the same masks (a pure function of the seed), and differs from
     the others by its overrides only. With ``compare.tune`` every arm first tries the same learning rates with one seed,
-    and takes the one with the best validation loss. Finished runs are not trained again; an unfinished one goes on
+    and takes the one with the best validation score. With ``compare.grid`` every arm is trained with every rate on
+    every seed, and the rate with the best median counts. Finished runs are not trained again; an unfinished one goes on
     from its newest checkpoint. The results file is rewritten after every run.
 
     Args:
@@ -63,21 +65,23 @@ def compare(
         trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
         # the rate of a run that counts may still be chosen, so it is compared after the tuning only
         skip = frozenset({"learning_rate"}) if config.tune else frozenset[str]()
-        planned = _runs(arms, config, folder, {})
+        planned = grid_runs(arms, config, folder) or _runs(arms, config, folder, {})
         check_folders(trials, statistics)
         check_folders(planned, statistics, skip=skip)
         folder.mkdir(parents=True, exist_ok=True)
         record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=trials)
+        record.grid = planned if config.grid else []
         team = InThisProcess(tools, statistics) if config.workers == 1 else None
         team = team or InWorkers(tools, statistics, count=min(config.workers, len(planned)))
         try:
             with Display([*trials, *planned], show=progress) as display:
                 _work(trials, record, team, display)
-                rates = _best_rates(record)
-                record.runs = _runs(arms, config, folder, rates)
-                _give_up_untrainable(record, rates)
-                check_folders(record.runs, statistics)
-                _work(record.runs, record, team, display)
+                if not config.grid:
+                    rates = _best_rates(record)
+                    record.runs = _runs(arms, config, folder, rates)
+                    _give_up_untrainable(record, rates)
+                    check_folders(record.runs, statistics)
+                _work(record.grid or record.runs, record, team, display)
         finally:
             team.close()
         return _conclude(record)
@@ -88,7 +92,7 @@ def _trials(arm: Arm, config: CompareConfig, folder: Path) -> list[Run]:
         Run(
             arm=arm.name,
             seed=config.tune_seed,
-            recipe=arm.recipe.with_overrides({RATE: rate}),
+            recipe=run_recipe(arm, config.tune_seed, rate),
             folder=folder / arm.name / f"tune-{rate:g}",
             trial=rate,
         )
@@ -102,7 +106,7 @@ def _runs(arms: Sequence[Arm], config: CompareConfig, folder: Path, rates: dict[
         Run(
             arm=arm.name,
             seed=seed,
-            recipe=arm.recipe.with_overrides({RATE: rates[arm.name]}) if arm.name in rates else arm.recipe,
+            recipe=run_recipe(arm, seed, rates.get(arm.name)),
             folder=folder / arm.name / f"seed-{seed}",
         )
         for seed in config.seeds
@@ -121,20 +125,19 @@ def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, 
 
 
 def _headline(run: Run, record: Record) -> str:
-    metrics = run.metrics()
     if run.trial is not None:
-        return f"validation loss {metrics['validation']['loss']:.4f}"
-    quality = quality_of({"task": record.recipe.data.task})
-    return f"{quality.name} {metrics['test'].get(quality.metric, math.nan):.4g}"
+        return f"validation {record.selection} {run.metrics()['validation'].get(record.selection, math.nan):.4f}"
+    return f"{record.split} {record.metric} {run.scores().get(record.metric, math.nan):.4g}"
 
 
 def _best_rates(record: Record) -> dict[str, float]:
-    """Return each arm's learning rate with the lowest validation loss; the smaller one of equals."""
+    """Return each arm's learning rate with the best validation score; the smaller one of equals."""
+    sign = 1 if lower_is_better(record.selection) else -1
     rates: dict[str, float] = {}
     for arm in {run.arm for run in record.trials}:
-        tried = [run for run in record.trials if run.arm == arm and run.trial is not None]
-        losses = {run.trial: run.validation_loss() for run in tried if run.finished()}
-        learned = {rate: loss for rate, loss in losses.items() if rate is not None and math.isfinite(loss)}
+        tried = [run for run in record.trials if run.arm == arm and run.finished()]
+        found = {run.trial: run.validation(record.selection) for run in tried}
+        learned = {rate: sign * value for rate, value in found.items() if rate is not None and value is not None}
         if learned:
             rates[arm] = min(sorted(learned), key=learned.__getitem__)
     return rates

@@ -10,7 +10,9 @@ from wordorder.comparison.statistics import mean_and_spread
 
 def curve_label(results: Mapping[str, Any]) -> str:
     """Return the name of what `learning_curves` holds: perplexity where it is the headline metric, else the loss."""
-    return "Validation perplexity" if _in_perplexity(results) else "Validation loss (nats)"
+    if _in_perplexity(results):
+        return "Validation perplexity"
+    return f"Validation loss ({'squared error' if results.get('task') == 'regression' else 'nats'})"
 
 
 def learning_curves(results: Mapping[str, Any]) -> dict[str, list[dict[str, float | int | None]]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, spread
 
 MISSING = "–"
 
@@ -17,10 +17,17 @@ def significant(value: float | None, digits: int = 4) -> str:
     return f"{value:,.{places}f}"
 
 
-def with_spread(entry: Mapping[str, Any] | None, digits: int = 4) -> str:
-    """Return ``mean ± std`` of a summary entry, at most to the second digit of std; below three seeds the mean."""
+def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str = "mean") -> str:
+    """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary entry; below three seeds the centre alone.
+
+    A mean has at most as many digits as the second one of its std.
+    """
     if entry is None or entry["mean"] is None:
         return MISSING
+    if statistic == "median":
+        around = spread(entry, statistic)
+        middle = significant(float(entry["median"]), digits)
+        return middle if around is None else f"{middle} ({' to '.join(significant(end, digits) for end in around)})"
     mean, std = float(entry["mean"]), entry["std"]
     if std is None or int(entry["n"]) < SEEDS_FOR_A_SPREAD:
         return significant(mean, digits)

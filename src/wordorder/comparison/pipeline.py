@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from wordorder.training.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
     from wordorder.data import DataConfig, TokenizerConfig
@@ -16,17 +18,30 @@ LARGEST_MAP = 64
 """Positions shown of a position-correlation map; more would make a report of many megabytes that shows no more."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What prepared data depends on."""
+
+    data: DataConfig
+    seed: int
+    tokens: str
+    """What the tokeniser is. Each saved model has a copy of the same one in its own folder, so a path would not do."""
+    tokenizer: TokenizerConfig = field(compare=False)
+
+
 def prepare(recipe: Recipe, seed: int) -> Any:
     """Return the prepared data of a recipe for the batches of one seed."""
-    return _prepared(recipe.data, recipe.tokenizer, seed)
+    tokenizer = recipe.tokenizer
+    tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
+    return _prepared(_Wanted(data=recipe.data, seed=seed, tokens=tokens, tokenizer=tokenizer))
 
 
 @lru_cache(maxsize=2)
-def _prepared(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> Any:
+def _prepared(wanted: _Wanted) -> Any:
     # Kept because arms of one seed follow each other and share it; keyed by everything that it depends on.
     from wordorder.data import prepare as prepare_data
 
-    return prepare_data(data, tokenizer, seed=seed)
+    return prepare_data(wanted.data, wanted.tokenizer, seed=wanted.seed)
 
 
 def train(recipe: Recipe, folder: Path, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Which number says how good a trained model is, for each task."""
+"""Which number says how good a trained model is: the headline metric of a comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """The headline metric of a task, measured on the test split."""
+    """The headline metric of a comparison, and the split on which it is reported."""
 
     metric: str
     """Key in a row of results.json."""
     name: str
     """What a reader calls it."""
     meaning: str
-    """What the number is, for captions."""
+    """What the number is, for captions, with `{split}` for the split's name."""
     higher_is_better: bool = False
     digits: int = 4
     """Significant digits shown where there is no spread that would say how many are meant."""
@@ -23,27 +23,95 @@ class Quality:
 LANGUAGE = Quality(
     metric="perplexity",
     name="perplexity",
-    meaning="exp of the mean loss in nats over all predicted tokens of the test split (lower is better)",
+    meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
 )
-QUALITY: dict[str, Quality] = {
-    "masked-lm": Quality(
-        metric="perplexity",
-        name="masked-token perplexity",
-        meaning="exp of the mean loss in nats over the masked tokens of the test split (lower is better)",
-    ),
-    "causal-lm": LANGUAGE,
-    "classification": Quality(
-        metric="accuracy",
-        name="accuracy",
-        meaning="share of the test split's examples that get their right label (higher is better)",
-        higher_is_better=True,
-    ),
-    "translation": Quality(
-        metric="bleu", name="BLEU", meaning="corpus BLEU on the test split (higher is better)", higher_is_better=True
-    ),
+MASKED = Quality(
+    metric="perplexity",
+    name="masked-token perplexity",
+    meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
+)
+METRICS: dict[str, Quality] = {
+    quality.metric: quality
+    for quality in (
+        Quality(
+            metric="accuracy",
+            name="accuracy",
+            meaning="share of the {split} split's examples that get their right label (higher is better)",
+            higher_is_better=True,
+        ),
+        Quality(
+            metric="macro_f1",
+            name="macro-F1",
+            meaning="mean over the classes of F1 on the {split} split, 0 to 1 (higher is better)",
+            higher_is_better=True,
+        ),
+        Quality(
+            metric="f1",
+            name="F1",
+            meaning="F1 of the second class on the {split} split, 0 to 1 (higher is better)",
+            higher_is_better=True,
+        ),
+        Quality(
+            metric="matthews_correlation",
+            name="Matthews correlation",
+            meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
+            higher_is_better=True,
+        ),
+        Quality(
+            metric="pearson",
+            name="Pearson correlation",
+            meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
+            higher_is_better=True,
+        ),
+        Quality(
+            metric="spearmanr",
+            name="Spearman correlation",
+            meaning="of the ranks of labels and predictions on the {split} split, -1 to 1 (higher is better)",
+            higher_is_better=True,
+        ),
+        Quality(
+            metric="bleu",
+            name="BLEU",
+            meaning="corpus BLEU on the {split} split (higher is better)",
+            higher_is_better=True,
+        ),
+        LANGUAGE,
+    )
 }
+OF_TASK: dict[str, Quality] = {
+    "masked-lm": MASKED,
+    "causal-lm": LANGUAGE,
+    "classification": METRICS["accuracy"],
+    "regression": METRICS["pearson"],
+    "translation": METRICS["bleu"],
+}
+"""Task -> its headline metric, where the recipe names no other by `training.metric_for_best_model`."""
 
 
 def quality_of(results: Mapping[str, Any]) -> Quality:
-    """Return the headline metric of a results file; a task without an entry is judged by its perplexity."""
-    return QUALITY.get(str(results.get("task")), LANGUAGE)
+    """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
+    usual = OF_TASK.get(str(results.get("task")), LANGUAGE)
+    named = str(results.get("metric"))
+    return usual if named == usual.metric else METRICS.get(named, usual)
+
+
+def metric_of(task: str, training: Mapping[str, Any]) -> str:
+    """Return the headline metric's key for a recipe.
+
+    Args:
+        task: of the recipe's [data].
+        training: the recipe's [training]; the loss, by which the best checkpoint is chosen where nothing is said, is no
+            headline.
+    """
+    chosen = training.get("metric_for_best_model")
+    return str(chosen) if chosen in METRICS else OF_TASK.get(task, LANGUAGE).metric
+
+
+def split_of(results: Mapping[str, Any]) -> str:
+    """Return the split on which a results file reports: test, or validation where there is no test split."""
+    return str(results.get("split", "test"))
+
+
+def lower_is_better(metric: str) -> bool:
+    """Say of any metric, the loss included, which direction is better."""
+    return metric not in METRICS or not METRICS[metric].higher_is_better

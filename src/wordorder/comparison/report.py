@@ -17,9 +17,10 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from wordorder.comparison.curves import curve_label, learning_curves
-from wordorder.comparison.numbers import MISSING, grouped, significant
-from wordorder.comparison.quality import quality_of
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+from wordorder.comparison.numbers import MISSING, grouped
+from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.rates import rates_tried
+from wordorder.comparison.statistics import centre, spread, statistic_of
 from wordorder.comparison.table import caption, columns, encoding_parameters, lines, markdown_table
 from wordorder.comparison.verdict import verdict
 from wordorder.errors import MissingExtra
@@ -89,7 +90,7 @@ def _inert(value: object) -> object:
 
 def _view(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the scripts draw."""
-    quality = quality_of(results)
+    quality, statistic = quality_of(results), statistic_of(results)
     style = _styles(results)
     return {
         "arms": [{"name": arm["name"], **style[arm["name"]]} for arm in results["arms"]],
@@ -100,8 +101,8 @@ def _view(results: Mapping[str, Any]) -> dict[str, Any]:
         "points": [
             {
                 "arm": entry["arm"],
-                "quality": entry[quality.metric]["mean"],
-                "std": entry[quality.metric]["std"] if entry[quality.metric]["n"] >= SEEDS_FOR_A_SPREAD else None,
+                "quality": centre(entry[quality.metric], statistic),
+                "range": spread(entry[quality.metric], statistic),
                 **{column.key: column.value(entry, arm) for column in columns(results)[1:6]},
             }
             for entry, arm in lines(results)
@@ -141,7 +142,11 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "failed": results["failed"],
         "facts": _facts(results),
-        "tuning": _tuning(results),
+        "rates": rates_tried(results),
+        "split": split_of(results),
+        "bars": "from the lowest to the highest seed"
+        if statistic_of(results) == "median"
+        else "one sample standard deviation",
         "statistics": _statistics(results["data"]),
         "recipe": to_toml(results["recipe"]).strip(),
         "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results["environment"])],
@@ -158,8 +163,8 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
     """Return, per table row, where mean and spread lie among all arms in percent, and whether logarithmically."""
-    metric = quality_of(results).metric
-    ranges = [_range(entry.get(metric)) for entry, _ in lines(results)]
+    metric, statistic = quality_of(results).metric, statistic_of(results)
+    ranges = [_range(entry.get(metric), statistic) for entry, _ in lines(results)]
     ends = [end for found in ranges if found for end in found]
     # one arm that learned nothing must not press the others together
     logarithmic = bool(ends) and min(ends) > 0 and max(ends) > 4 * min(ends)
@@ -173,11 +178,12 @@ def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None
     return [None if found is None else place(found) for found in ranges], logarithmic
 
 
-def _range(entry: Mapping[str, Any] | None) -> tuple[float, float, float] | None:
-    if entry is None or entry["mean"] is None:
+def _range(entry: Mapping[str, Any] | None, statistic: str) -> tuple[float, float, float] | None:
+    middle = centre(entry, statistic)
+    if entry is None or middle is None:
         return None
-    std = (entry["std"] or 0.0) if entry["n"] >= SEEDS_FOR_A_SPREAD else 0.0
-    return entry["mean"] - std, entry["mean"], entry["mean"] + std
+    low, high = spread(entry, statistic) or (middle, middle)
+    return low, middle, high
 
 
 def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -187,33 +193,12 @@ def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("Arms × seeds", f"{planned['arms']} × {len(planned['seeds'])}"),
         ("Data", str(recipe["data"].get("source"))),
+        *([("Learning rates", str(len(planned["rates"])))] if results.get("grid") else []),
         ("Steps", grouped(steps)),
         ("Training time", f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"),
         ("Machine", str(environment.get("device") or environment.get("machine") or MISSING)),
     ]
     return [(name, value) for name, value in facts if value not in {"None", MISSING}]
-
-
-def _tuning(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    trials = results["tuning"]
-    if not trials:
-        return None
-    rates = sorted({trial["learning_rate"] for trial in trials})
-    found = {(trial["arm"], trial["learning_rate"]): trial for trial in trials}
-    rows: list[dict[str, Any]] = []
-    for arm in dict.fromkeys(trial["arm"] for trial in trials):
-        losses = {rate: found[arm, rate]["loss"] for rate in rates if (arm, rate) in found}
-        learned = {rate: loss for rate, loss in losses.items() if loss is not None}
-        best = min(learned, key=learned.__getitem__) if learned else None
-        cells = [(_trial_text(found.get((arm, rate))), rate == best) for rate in rates]
-        rows.append({"arm": arm, "cells": cells, "edge": len(rates) > 1 and best in {rates[0], rates[-1]}})
-    return {"rates": [f"{rate:g}" for rate in rates], "rows": rows, "edge": any(row["edge"] for row in rows)}
-
-
-def _trial_text(trial: Mapping[str, Any] | None) -> str:
-    if trial is None:
-        return MISSING
-    return "failed" if trial["loss"] is None else significant(trial["loss"])
 
 
 def _statistics(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.comparison.arms import Arm
+from wordorder.comparison.grid import best_rates, grid_entries
 from wordorder.comparison.pipeline import Pipeline
+from wordorder.comparison.quality import metric_of
 from wordorder.comparison.runs import Run
 from wordorder.comparison.statistics import summarise
 from wordorder.training.durable import write_json
@@ -34,6 +36,8 @@ class Record:
     trials: list[Run]
     runs: list[Run] = field(default_factory=list[Run])
     """The runs that count; known once the learning rates are."""
+    grid: list[Run] = field(default_factory=list[Run])
+    """All runs of a grid of learning rates; those that count are among them."""
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
     """Reason by run folder."""
     costs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
@@ -41,18 +45,24 @@ class Record:
 
     def as_results(self) -> dict[str, Any]:
         """Return the content of results.json."""
+        if self.grid:
+            chosen = best_rates(self.grid, self.metric)
+            self.runs = [run for run in self.grid if chosen[run.arm] == run.rate]
         finished = [run for run in self.runs if run.finished()]
         for run in finished:
             self._look_into(run)
         rows = [self._row(run) for run in finished]
         compare = self.recipe.compare
-        seeds, tune = (compare.seeds, compare.tune) if compare else ((), ())
+        seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
         planned = len(self.arms) * len(seeds)
         return finite(
             {
                 "schema": SCHEMA,
                 "name": self.recipe.name,
                 "task": self.recipe.data.task,
+                "metric": self.metric,
+                "split": self.split,
+                "statistic": "median" if self.grid else "mean",
                 "complete": len(rows) == planned,
                 "planned": {"arms": len(self.arms), "seeds": list(seeds), "runs": planned, "rates": list(tune)},
                 "recipe": self.recipe.to_dict(),
@@ -60,12 +70,31 @@ class Record:
                 "data": dict(self.statistics),
                 "arms": [self._arm(arm) for arm in self.arms],
                 "rows": rows,
-                "failed": [self._failure(run) for run in [*self.trials, *self.runs] if run.folder in self.failed],
+                "failed": [
+                    self._failure(run) for run in [*self.trials, *(self.grid or self.runs)] if run.folder in self.failed
+                ],
+                "selection": self.selection,
                 "tuning": [self._trial(run) for run in self.trials if run.finished() or run.folder in self.failed],
+                "grid": grid_entries(self.grid, self.metric, self.failed),
                 "summary": summarise(rows),
                 "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
             }
         )
+
+    @property
+    def metric(self) -> str:
+        """The headline metric."""
+        return metric_of(self.recipe.data.task, self.recipe.training)
+
+    @property
+    def selection(self) -> str:
+        """The metric by which trials, and the checkpoint of each run, are judged on the validation split."""
+        return str(self.recipe.training.get("metric_for_best_model") or "loss")
+
+    @property
+    def split(self) -> str:
+        """The split on which scores are reported."""
+        return "test" if "test" in self.statistics else "validation"
 
     def _look_into(self, run: Run) -> None:
         # Cost and maps come from the first finished seed of each arm; the sizes are the same for all its seeds.
@@ -75,7 +104,7 @@ class Record:
 
     def _row(self, run: Run) -> dict[str, Any]:
         metrics, cost = run.metrics(), self.costs[run.arm]
-        test = {name: value for name, value in metrics["test"].items() if isinstance(value, int | float)}
+        scores = {name: value for name, value in run.scores().items() if isinstance(value, int | float)}
         points = [(point["step"], point.get("validation_loss")) for point in run.curve()]
         return {
             "arm": run.arm,
@@ -85,8 +114,9 @@ class Record:
             "flops_per_token": cost["flops_per_token"],
             "tokens_per_second": metrics.get("tokens_per_second"),
             "peak_memory_bytes": metrics.get("peak_memory_bytes"),
-            **{name: test.get(name) for name in dict.fromkeys(["loss", "perplexity", "accuracy", *test])},
+            **{name: scores.get(name) for name in dict.fromkeys(["loss", "perplexity", "accuracy", *scores])},
             "validation_loss": metrics["validation"]["loss"],
+            f"validation_{self.metric}": metrics["validation"].get(self.metric),
             "learning_rate": run.recipe.training.get("learning_rate"),
             "steps": metrics.get("steps"),
             "best_step": metrics.get("best_step"),
@@ -113,18 +143,23 @@ class Record:
     def _trial(self, run: Run) -> dict[str, Any]:
         reason = self.failed.get(run.folder)
         status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
-        loss = run.validation_loss() if reason is None else None
-        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, "loss": loss, **status}
+        measured = {name: run.validation(name) if reason is None else None for name in ("loss", self.selection)}
+        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **measured, **status}
 
     def _failure(self, run: Run) -> dict[str, Any]:
         return {
             "arm": run.arm,
             "seed": run.seed,
             "status": "failed",
-            "stage": "seeds" if run.trial is None else "tuning",
+            "stage": self._stage(run),
             "learning_rate": run.recipe.training.get("learning_rate"),
             "reason": self.failed[run.folder],
         }
+
+    def _stage(self, run: Run) -> str:
+        if run.trial is not None:
+            return "tuning"
+        return "seeds" if any(run.folder == own.folder for own in self.runs) else "grid"
 
     def _environment(self, finished: list[Run]) -> dict[str, Any]:
         for run in finished:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wordorder.comparison.arms import RATE
 from wordorder.errors import BadInput
 from wordorder.training import curve
 from wordorder.training.durable import write_json
+from wordorder.training.pretrained import weights_content
 from wordorder.training.run import METRICS, differences
 
 if TYPE_CHECKING:
+    from wordorder.comparison.arms import Arm
     from wordorder.training import Recipe
 
 IDENTITY = "arm.json"
@@ -31,11 +34,16 @@ class Run:
     folder: Path
     trial: float | None = None
     """The learning rate that is being tried; None for a run that counts."""
+    rate: float | None = None
+    """The learning rate of a grid that the run belongs to; None outside a grid."""
 
     @property
     def label(self) -> str:
         """What a progress line calls the run."""
-        return f"{self.arm}, seed {self.seed}" if self.trial is None else f"{self.arm}, rate {self.trial:g}"
+        if self.trial is not None:
+            return f"{self.arm}, rate {self.trial:g}"
+        rate = "" if self.rate is None else f", rate {self.rate:g}"
+        return f"{self.arm}{rate}, seed {self.seed}"
 
     def finished(self) -> bool:
         """Whether the training is done; metrics.json is the last file that it writes."""
@@ -49,10 +57,21 @@ class Run:
         """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
         return curve.read(self.folder)
 
-    def validation_loss(self) -> float:
-        """Return the best checkpoint's loss on the validation split in nats; infinite where it is not a number."""
-        loss = self.metrics()["validation"]["loss"]
-        return float(loss) if loss is not None and math.isfinite(loss) else math.inf
+    def validation(self, metric: str) -> float | None:
+        """Return a score of the best checkpoint on the validation split; None where it is not a number."""
+        value = self.metrics()["validation"].get(metric)
+        return float(value) if value is not None and math.isfinite(value) else None
+
+    def scores(self) -> dict[str, Any]:
+        """Return the scores that are reported: those on the test split, or on validation where there is no test."""
+        metrics = self.metrics()
+        return metrics.get("test") or metrics["validation"]
+
+
+def run_recipe(arm: Arm, seed: int, rate: float | None) -> Recipe:
+    """Return an arm's recipe for one seed, which may decide the folder that it starts from, and one learning rate."""
+    changes: dict[str, Any] = {"training.seed": seed}
+    return arm.recipe.with_overrides(changes if rate is None else {**changes, RATE: rate})
 
 
 def claim(run: Run, statistics: Mapping[str, Any]) -> None:
@@ -66,6 +85,8 @@ def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
     recipe = {name: table for name, table in run.recipe.to_dict().items() if name != "compare"}
     recipe["training"] = {**recipe["training"], "seed": run.seed}
     found = {"arm": run.arm, "recipe": recipe, "data": statistics["fingerprint"]}
+    if run.recipe.pretrained is not None:
+        found["weights"] = weights_content(Path(run.recipe.pretrained))
     return json.loads(json.dumps(found, default=str))  # as it will be read back: tuples are lists
 
 
@@ -115,4 +136,6 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozen
         found.insert(0, f"the arm was {there['arm']!r}, now {here['arm']!r}")
     if there["data"] != here["data"]:
         found.append("the data changed under its name (its texts, classes or tokens are others)")
+    if there.get("weights") != here.get("weights"):
+        found.append("the saved model that it starts from changed under its name (its weights are others)")
     return found

@@ -1,8 +1,8 @@
-"""Mean and spread over seeds."""
+"""Mean, median and spread over seeds."""
 
 import math
 from collections.abc import Iterable, Mapping
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 SEEDS_FOR_A_SPREAD = 3
@@ -21,21 +21,54 @@ def mean_and_spread(values: Iterable[float]) -> dict[str, float | int | None]:
     }
 
 
+def median_and_range(values: Iterable[float]) -> dict[str, float | None]:
+    """Return ``{"median", "low", "high"}``: the median, the lowest and the highest value."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return {"median": None, "low": None, "high": None}
+    return {"median": median(known), "low": min(known), "high": max(known)}
+
+
 def summarise(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry per arm, in order of appearance, with mean, spread and count of every numeric column."""
+    """Return one entry per arm, in order of appearance, with mean, median and spreads of every numeric column."""
     by_arm: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_arm.setdefault(str(row["arm"]), []).append(row)
     return [{"arm": arm, **_columns(own)} for arm, own in by_arm.items()]
 
 
+def centre(entry: Mapping[str, Any] | None, statistic: str) -> float | None:
+    """Return what stands for an arm: the mean or the median of a summary's column; None where nothing is known."""
+    return None if entry is None else entry.get(statistic)
+
+
+def spread(entry: Mapping[str, Any], statistic: str) -> tuple[float, float] | None:
+    """Return the range around the centre, or None below three seeds.
+
+    It is mean plus and minus one standard deviation; or, for a median, which a single bad seed does not move, the
+    lowest and the highest seed.
+    """
+    if int(entry["n"]) < SEEDS_FOR_A_SPREAD or entry.get(statistic) is None:
+        return None
+    if statistic == "median":
+        return float(entry["low"]), float(entry["high"])
+    std = float(entry["std"] or 0.0)
+    return float(entry["mean"]) - std, float(entry["mean"]) + std
+
+
+def statistic_of(results: Mapping[str, Any]) -> str:
+    """Return "mean" or "median": what a results file reports."""
+    return str(results.get("statistic", "mean"))
+
+
 def _columns(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_number(value))
-    return {
-        name: mean_and_spread(float(row[name]) for row in rows if _is_number(row.get(name)))
-        for name in names
-        if name not in NOT_A_METRIC
-    }
+    columns: dict[str, Any] = {}
+    for name in names:
+        values = [float(row[name]) for row in rows if _is_number(row.get(name))]
+        if name not in NOT_A_METRIC:
+            columns[name] = {**mean_and_spread(values), **median_and_range(values)}
+    return columns
 
 
 def _is_number(value: object) -> bool:

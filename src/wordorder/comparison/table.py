@@ -11,9 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from wordorder.comparison.numbers import MISSING, grouped, significant, with_spread
-from wordorder.comparison.quality import quality_of
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.rates import RatesTried, rates_tried
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, statistic_of
 from wordorder.comparison.verdict import ranked, verdict
+from wordorder.training.pretrained import ARM
 
 MEBIBYTE = 2**20
 
@@ -33,14 +35,14 @@ class Column:
 
 def columns(results: Mapping[str, Any]) -> list[Column]:
     """Return the columns for a results file, the headline metric first."""
-    quality = quality_of(results)
-    title = f"test {quality.name}"
+    quality, statistic = quality_of(results), statistic_of(results)
+    title = f"{split_of(results)} {quality.name}"
     return [
         Column(
             key="quality",
             title=title if quality.name.isupper() else title[:1].upper() + title[1:],
-            value=lambda summary, _: _mean(summary, quality.metric),
-            text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits),
+            value=lambda summary, _: centre(summary.get(quality.metric), statistic),
+            text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits, statistic),
             descending_is_better=quality.higher_is_better,
         ),
         Column(
@@ -106,15 +108,17 @@ def caption(results: Mapping[str, Any]) -> str:
     seeds = len(planned["seeds"])
     steps = sorted({row["steps"] for row in results["rows"] if row["steps"] is not None})
     budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
+    statistic = statistic_of(results)
+    shown = {"mean": "mean ± sample standard deviation", "median": "median (lowest to highest)"}[statistic]
     spread = (
-        f"mean ± sample standard deviation over {seeds} seeds"
+        f"{shown} over {seeds} seeds"
         if seeds >= SEEDS_FOR_A_SPREAD
-        else f"mean over {seeds} seed{'s' * (seeds > 1)}; fewer than {SEEDS_FOR_A_SPREAD} seeds give no spread"
+        else f"{statistic} over {seeds} seed{'s' * (seeds > 1)}; fewer than {SEEDS_FOR_A_SPREAD} seeds give no spread"
     )
-    name = quality.name if quality.name.isupper() else quality.name.capitalize()
+    name, meaning = quality.name[:1].upper() + quality.name[1:], quality.meaning.format(split=split_of(results))
     parts = [
-        f"{name}: {quality.meaning}. Data {recipe['data'].get('source')}{budget}; {spread}.",
-        "All arms see the same batches in the same order and start from the same weights where they share them.",
+        f"{name}: {meaning}. Data {recipe['data'].get('source')}{budget}; {spread}.",
+        f"All arms see the same batches in the same order and start from {_start(recipe)}.",
     ]
     workers = int(recipe["compare"]["workers"])
     if workers > 1:
@@ -128,8 +132,21 @@ def caption(results: Mapping[str, Any]) -> str:
             "which leaves it larger."
         )
     if planned["rates"]:
-        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} on the validation split.")
+        by = f"by the median over the seeds of {quality.name} " if results.get("grid") else ""
+        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} {by}on the validation split.")
+    if split_of(results) == "validation":
+        chosen = "learning rates and checkpoints" if planned["rates"] else "the checkpoints"
+        parts.append(f"There is no test split: {chosen} were chosen on the same data, so the numbers are optimistic.")
     return " ".join(parts)
+
+
+def _start(recipe: Mapping[str, Any]) -> str:
+    own = any("model.pretrained" in arm for arm in recipe["compare"]["arms"])
+    if "pretrained" not in recipe["model"] and not own:
+        return "the same weights where they share them"
+    pattern = str(recipe["model"].get("pretrained"))
+    # One folder for all of them holds one encoding, so such arms differ in how they are trained.
+    return "saved models of their own" if own or ARM in pattern else "the same saved model"
 
 
 def markdown_table(results: Mapping[str, Any]) -> str:
@@ -142,7 +159,18 @@ def markdown_table(results: Mapping[str, Any]) -> str:
     judged = verdict(results)
     failures = [f"- failed: {_cell(f['arm'])}, seed {f['seed']}: {_cell(f['reason'])}" for f in results["failed"]]
     blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
+    tried = rates_tried(results)
+    if tried is not None and results.get("grid"):
+        blocks += [_markdown_rates(tried), _cell(tried.meaning)]
     return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
+
+
+def _markdown_rates(tried: RatesTried) -> str:
+    rows = [["Arm", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
+    for row in tried.rows:
+        cells = [f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells]
+        rows.append([_cell(row.arm), *cells])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def render_table(results: Mapping[str, Any], console: Console) -> None:

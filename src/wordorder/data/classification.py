@@ -1,4 +1,4 @@
-"""Classification examples: documents, or pieces of long ones, with the class of the document."""
+"""Examples with one label: documents, or pieces of long ones, with the class or the number of the document."""
 
 from collections.abc import Iterator
 
@@ -22,21 +22,27 @@ def cut_in_pieces(
     *,
     length: int,
     max_pieces: int | None,
+    truncate: bool = False,
     cls_id: int,
     sep_id: int,
+    separators: int = 1,
 ) -> tuple[Segments, npt.NDArray[np.int64]]:
     """Make `[CLS] piece [SEP]` of each document, or `[CLS] text [SEP] second [SEP]` of each pair.
 
     A document of more than length - 2 tokens is cut into pieces of that size. A last piece of less than a quarter of it
     is left out, because it rarely tells the class. A pair is one example; the longer text loses what does not fit.
+    No token says which text is which: TUPE's encoder has no segment embeddings, [SEP] does it.
 
     Args:
         documents: the tokens of one split.
         pairs: the second texts, as many as documents; or None.
         length: most tokens of an example, special tokens included.
         max_pieces: most pieces of one document, evenly spaced; None: all.
+        truncate: keep the beginning of a long document alone.
         cls_id: id of [CLS].
         sep_id: id of [SEP].
+        separators: how many [SEP] stand between the texts of a pair: one as in BERT, or two as in RoBERTa and TUPE's
+            fairseq models, `<s> A </s> </s> B </s>`.
 
     Returns:
         The examples, and for each the index of its document.
@@ -47,10 +53,11 @@ def cut_in_pieces(
     for number in range(len(documents)):
         text = documents.tokens(number)
         if pairs is None:
+            text = text[: length - 2] if truncate else text
             texts = [[cls, piece, sep] for piece in _pieces(text, length - 2, max_pieces)]
         else:
-            first, second = _shorten(text, pairs.tokens(number), length - 3)
-            texts = [[cls, first, sep, second, sep]]
+            first, second = _shorten(text, pairs.tokens(number), length - 2 - separators)
+            texts = [[cls, first, *([sep] * separators), second, sep]]
         examples += [np.concatenate(parts) for parts in texts]
         owners += [number] * len(texts)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(example) for example in examples], dtype=np.int64)])

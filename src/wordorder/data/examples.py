@@ -53,18 +53,23 @@ class MaskedLanguageExamples(Dataset[Example]):
         return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]
 
 
-class ClassificationExamples(Dataset[Example]):
-    """Texts and their classes; nothing is random, so the epoch is ignored.
+class LabelledExamples(Dataset[Example]):
+    """Texts and their classes, or numbers; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
 
     Args:
         segments: the texts.
-        labels: class id of each, shape (examples,).
+        labels: class id (int64) or number (float32) of each, shape (examples,).
         documents: index of the document that each is a piece of, shape (examples,).
     """
 
-    def __init__(self, segments: Segments, labels: npt.NDArray[np.int64], documents: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        segments: Segments,
+        labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
+        documents: npt.NDArray[np.int64],
+    ) -> None:
         self.segments, self.labels, self.documents = segments, labels, documents
 
     @property

@@ -14,17 +14,17 @@ from wordorder.data.classification import cut_in_pieces, label_names
 from wordorder.data.config import DataConfig, TokenizerConfig
 from wordorder.data.corpora import Document, read_documents
 from wordorder.data.encode import EncodedDocuments, encode_documents
-from wordorder.data.examples import ClassificationExamples, Collate, MaskedLanguageExamples
+from wordorder.data.examples import Collate, LabelledExamples, MaskedLanguageExamples
 from wordorder.data.masking import Masking
 from wordorder.data.segments import PACKINGS, Segments, keep
-from wordorder.data.split import SPLITS, Split, split_documents
-from wordorder.data.tokenisers import load_tokenizer
+from wordorder.data.split import Split, split_documents
+from wordorder.data.tokenisers import load_tokenizer, pair_separators
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Examples = MaskedLanguageExamples | ClassificationExamples
+Examples = MaskedLanguageExamples | LabelledExamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +34,21 @@ class PreparedData:
     tokenizer: "PreTrainedTokenizerFast"
     train: Examples
     validation: Examples
-    test: Examples
+    test: Examples | None
+    """None where data.test_source is "none"."""
     collate: Collate
     label_names: tuple[str, ...] = ()
-    """Classes in the order of their ids; empty for masked-lm."""
+    """Classes in the order of their ids; empty for the other tasks."""
     statistics: dict[str, Any] = field(default_factory=dict[str, Any])
-    """For train, validation and test: documents, characters, words (by white space), tokens (without special ones),
-    segments (examples), unknown_fraction (share of tokens that are [UNK]); and dropped_duplicates, vocab_size, and
-    fingerprint, a hash that differs when any text, class or token of any split does (the run's seed has no part)."""
+    """For each of train, validation and test that there is: documents, characters, words (by white space), tokens
+    (without special ones), segments (examples), unknown_fraction (share of tokens that are [UNK]); and
+    dropped_duplicates, vocab_size, and fingerprint, a hash that differs when any text, class or token of any split does
+    (the run's seed has no part)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What the two tasks share on the way from documents to datasets."""
+    """What the tasks share on the way from documents to datasets."""
 
     data: DataConfig
     length: int
@@ -78,7 +80,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         raise BadInput("data.length is not set: give the tokens per example")
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     split = split_documents(read_documents(data), data)
-    parts = split.parts()
+    parts = {name: part for name, part in split.parts().items() if part}
     texts = [text for d in split.train for text in (d.text, d.pair) if text]
     trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
     trained.model_max_length = data.length
@@ -104,25 +106,24 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
 
 
 def _prepare_masked_lm(work: _Work, split: Split, seed: int) -> PreparedData:
-    segments = {name: _segments(work, name) for name in SPLITS}
+    segments = {name: _segments(work, name) for name in work.parts}
     masking = Masking(
         probability=work.data.mask_probability, mask_id=_id(work.tokenizer.mask_token_id), special=work.special
     )
     padding = _id(work.tokenizer.pad_token_id)
     # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
-    train, validation, test = (
-        MaskedLanguageExamples(segments[name], masking, seed=mask_seed, padding=padding, fixed=name != "train")
-        for name, mask_seed in (
-            ("train", 3 * seed),
-            ("validation", 3 * work.data.seed + 1),
-            ("test", 3 * work.data.seed + 2),
+    mask_seeds = {"train": 3 * seed, "validation": 3 * work.data.seed + 1, "test": 3 * work.data.seed + 2}
+    examples = {
+        name: MaskedLanguageExamples(
+            segments[name], masking, seed=mask_seeds[name], padding=padding, fixed=name != "train"
         )
-    )
+        for name in work.parts
+    }
     return PreparedData(
         tokenizer=work.tokenizer,
-        train=train,
-        validation=validation,
-        test=test,
+        train=examples["train"],
+        validation=examples["validation"],
+        test=examples.get("test"),
         collate=Collate(padding=padding, longest=work.length),
         statistics=_statistics(work, split, segments),
     )
@@ -142,21 +143,36 @@ def _segments(work: _Work, name: str) -> Segments:
 
 def _prepare_classification(work: _Work, split: Split, seed: int) -> PreparedData:
     names = label_names({str(document.label) for part in work.parts.values() for document in part})
+    return _prepare_labelled(work, split, lambda label: names.index(label), np.int64, names)
+
+
+def _prepare_regression(work: _Work, split: Split, seed: int) -> PreparedData:
+    # float32 as the model's output: transformers' loss takes no other pair of types
+    return _prepare_labelled(work, split, lambda label: float(label) / work.data.label_scale, np.float32, ())
+
+
+def _prepare_labelled(
+    work: _Work, split: Split, value_of: Callable[[str], float], dtype: type[np.generic], names: tuple[str, ...]
+) -> PreparedData:
     segments: dict[str, Segments] = {}
-    examples: dict[str, ClassificationExamples] = {}
+    examples: dict[str, LabelledExamples] = {}
     for name, part in work.parts.items():
         segments[name], owners = cut_in_pieces(
             work.encoded[name],
             work.encoded_pairs.get(name),
             length=work.length,
             max_pieces=work.data.max_pieces,
+            truncate=work.data.truncate,
+            separators=pair_separators(work.tokenizer),
             **work.ends,
         )
-        labels = np.array([names.index(str(document.label)) for document in part], np.int64)
-        examples[name] = ClassificationExamples(segments[name], labels[owners], owners)
+        labels: Any = np.array([value_of(str(document.label)) for document in part], dtype)
+        examples[name] = LabelledExamples(segments[name], labels[owners], owners)
     return PreparedData(
         tokenizer=work.tokenizer,
-        **examples,
+        train=examples["train"],
+        validation=examples["validation"],
+        test=examples.get("test"),
         label_names=names,
         collate=Collate(padding=_id(work.tokenizer.pad_token_id), longest=work.length),
         statistics=_statistics(work, split, segments),
@@ -166,6 +182,7 @@ def _prepare_classification(work: _Work, split: Split, seed: int) -> PreparedDat
 _TASKS: dict[str, Callable[[_Work, Split, int], PreparedData]] = {
     "masked-lm": _prepare_masked_lm,
     "classification": _prepare_classification,
+    "regression": _prepare_regression,
 }
 
 

@@ -80,6 +80,29 @@ def _spans(borders: list[int], room: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
+def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
+    """Pack `[CLS] sentences [SEP]`: as many whole sentences as fit, of several documents, RoBERTa's FULL-SENTENCES.
+
+    Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2; TUPE was trained so. A document that ends within a
+    segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost.
+
+    Args: as `pack_full_sentences`.
+    """
+    ends = np.unique(documents.sentence_starts[documents.document_starts[1:]])
+    ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
+    running = np.insert(documents.ids, ends, np.int32(sep_id))  # each [SEP] belongs to the last sentence before it
+    borders = documents.sentence_starts + np.searchsorted(ends, documents.sentence_starts, side="right")
+    first, last = np.array(list(_spans(borders.tolist(), length - 2)), dtype=np.int64).reshape(-1, 2).T
+    last = last - (running[last - 1] == sep_id)  # a segment's own [SEP] follows
+    first, last = first[last > first], last[last > first]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(last - first + 2)])
+    shift: Integers = np.repeat(first - 1 - starts[:-1], last - first + 2)
+    where: Integers = np.arange(starts[-1], dtype=np.int64) + shift
+    ids = running[np.clip(where, 0, len(running) - 1)]
+    ids[starts[:-1]], ids[starts[1:] - 1] = cls_id, sep_id
+    return Segments(ids=ids, starts=starts)
+
+
 def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
     """Pack `[CLS]` and length - 1 tokens of running text, cut anywhere: every segment is full, nothing is padded.
 
@@ -95,7 +118,11 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
     return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * length)
 
 
-PACKINGS: dict[str, Packing] = {"full-sentences": pack_full_sentences, "contiguous": pack_contiguous}
+PACKINGS: dict[str, Packing] = {
+    "full-sentences": pack_full_sentences,
+    "full-sentences-across-documents": pack_across_documents,
+    "contiguous": pack_contiguous,
+}
 
 
 def keep(segments: Segments, wanted: npt.NDArray[np.bool_]) -> Segments:

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from itertools import groupby
 
-from wordorder.data.config import DataConfig
+from wordorder.data.config import NONE, DataConfig
 from wordorder.data.corpora import Document
 from wordorder.errors import BadInput
 
@@ -13,7 +13,8 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The documents of each part. No text of validation or test occurs in an earlier part."""
+    """The documents of each part. No text of validation or test occurs in an earlier part; no pair, where they are
+    pairs."""
 
     train: list[Document]
     validation: list[Document]
@@ -29,9 +30,11 @@ class Split:
 def split_documents(documents: list[Document], data: DataConfig) -> Split:
     """Split documents, each part at least one, by a hash of (data.seed, text).
 
-    Documents of the same text count as one and stay together. Labels are spread evenly: in the list sorted by label
+    Documents of the same text count as one and stay together. Classes are spread evenly: in the list sorted by label
     and then by hash, every n-th goes to test, so each label's share is right to within one document; one document of
-    every label stays in train. Splits that the source itself has are kept; only what is missing is taken from train.
+    every label stays in train. Splits that the source itself has, or that have a source of their own, are kept, but for
+    documents whose text (and pair) a later part holds too; only what is missing is taken from train. With
+    data.test_source "none" there is no test.
 
     Raises:
         BadInput: there are too few different documents.
@@ -39,18 +42,23 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     official: dict[str, list[Document]] = {name: [] for name in SPLITS}
     for document in _limited(documents, data):
         official[document.split or "train"].append(document)
-    seen: set[str] = {document.text for document in official["test"]}
-    kept_validation = [document for document in official["validation"] if document.text not in seen]
-    seen |= {document.text for document in kept_validation}
-    kept_train = [document for document in official["train"] if document.text not in seen]
+    seen = {_content(document) for document in official["test"]}
+    kept_validation = [document for document in official["validation"] if _content(document) not in seen]
+    seen |= {_content(document) for document in kept_validation}
+    kept_train = [document for document in official["train"] if _content(document) not in seen]
     dropped = sum(map(len, official.values())) - len(kept_train) - len(kept_validation) - len(official["test"])
 
     parts = {"train": kept_train, "validation": kept_validation, "test": official["test"]}
     for name, fraction in (("test", data.test_fraction), ("validation", data.validation_fraction)):
-        if not parts[name]:
-            share = fraction if name == "test" or official["test"] else fraction / (1 - data.test_fraction)
+        if not parts[name] and not (name == "test" and data.test_source == NONE):
+            untouched = name == "test" or official["test"] or data.test_source == NONE
+            share = fraction if untouched else fraction / (1 - data.test_fraction)
             parts["train"], parts[name] = _take(parts["train"], share, data)
     return Split(**parts, dropped_duplicates=dropped)
+
+
+def _content(document: Document) -> tuple[str, str | None]:
+    return document.text, document.pair  # many pairs share their first text
 
 
 def _hash(document: Document, seed: int, purpose: str) -> bytes:
@@ -68,8 +76,12 @@ def _limited(documents: list[Document], data: DataConfig) -> list[Document]:
 def _take(documents: list[Document], fraction: float, data: DataConfig) -> tuple[list[Document], list[Document]]:
     """Return what stays and what is taken, both in the order given."""
     first_of = {document.text: document for document in reversed(documents)}
-    ranked = sorted(first_of.values(), key=lambda d: (d.label or "", _hash(d, data.seed, "split")))
-    free = [d for _, same in groupby(ranked, key=lambda d: d.label or "") for d in list(same)[1:]]
+
+    def class_of(document: Document) -> str:
+        return document.label or "" if data.task == "classification" else ""  # a number is no class
+
+    ranked = sorted(first_of.values(), key=lambda d: (class_of(d), _hash(d, data.seed, "split")))
+    free = [d for _, same in groupby(ranked, key=class_of) for d in list(same)[1:]]
     count = max(1, round(fraction * len(ranked)))
     if count > len(free):
         labels = len(ranked) - len(free)

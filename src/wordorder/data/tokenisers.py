@@ -54,6 +54,11 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
     return _wrap(trained, dict(zip(_ROLES, SPECIALS, strict=True)))
 
 
+def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
+    """Return how many [SEP] a tokeniser writes between the texts of a pair: 1, or 2 as RoBERTa's and fairseq's do."""
+    return 2 if tokenizer.num_special_tokens_to_add(pair=True) == 4 else 1
+
+
 def fixed_vocab_size(config: TokenizerConfig) -> int | None:
     """Return the size of the vocabulary where no text decides it (byte, existing), or else None.
 

@@ -153,7 +153,7 @@ class OnDistance(OnScores):
         shift = shift_between(query, key)
         if shift is not None:
             distance_W = torch.arange(1 - query.length, key.length, device=device) + shift
-            return ToeplitzBias(self.at_distance(distance_W, dtype), query.length)
+            return ToeplitzBias(self.at_distance(distance_W, dtype), query.length, may_hide=False)
         return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
 
 

@@ -15,13 +15,16 @@ from wordorder.models.outputs import WordOrderSequenceClassifierOutput, WordOrde
 
 
 class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel):
-    """The encoder with a text classification head on the first token: dense, tanh, dropout, linear (as BERT, TUPE)."""
+    """The encoder with a text classification head on the first token: dense, tanh, dropout, linear (as BERT, TUPE).
+
+    Without ``classifier_dense``: dropout, linear.
+    """
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = WordOrderEncoderModel(config)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size) if config.classifier_dense else None
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels or 1)
         self.post_init()
@@ -54,7 +57,8 @@ class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel)
         hidden_BTC = output.last_hidden_state
         first_B = 0 if attention_mask is None else attention_mask.int().argmax(dim=1)
         first_BC = hidden_BTC[torch.arange(hidden_BTC.shape[0], device=hidden_BTC.device), first_B]
-        logits = self.classifier(self.dropout(torch.tanh(self.dense(first_BC))))
+        pooled_BC = first_BC if self.dense is None else torch.tanh(self.dense(first_BC))
+        logits = self.classifier(self.dropout(pooled_BC))
         loss = None
         if labels is not None:
             loss = self.loss_of(

@@ -37,6 +37,9 @@ class WordOrderEncoderConfig(PreTrainedConfig):
         hidden_dropout_prob: on embeddings and each sublayer's output.
         attention_probs_dropout_prob: on attention weights.
         classifier_dropout: before the output of classification heads; None = hidden_dropout_prob.
+        classifier_dense: the text classification head has a layer with tanh before its output (BERT's pooler); without
+            it the output layer reads the first token as it is (an early version of TUPE's code).
+        head_act: activation in the masked language modelling head, "gelu" (exact), "relu" or "silu".
         layer_norm_eps: added to the variance in every norm.
         initializer_range: standard deviation of initial weights.
         tie_word_embeddings: the output layer shares the token embeddings.
@@ -73,6 +76,8 @@ class WordOrderEncoderConfig(PreTrainedConfig):
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.1
     classifier_dropout: float | int | None = None
+    classifier_dense: bool = True
+    head_act: Literal["gelu", "relu", "silu"] = "gelu"
     layer_norm_eps: float | int = 1e-5
     initializer_range: float | int = 0.02
     tie_word_embeddings: bool = True

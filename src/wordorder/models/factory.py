@@ -20,6 +20,7 @@ CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
     "encoder": {
         "masked-lm": WordOrderEncoderForMaskedLM,
         "classification": WordOrderEncoderForSequenceClassification,
+        "regression": WordOrderEncoderForSequenceClassification,
         "token-classification": WordOrderEncoderForTokenClassification,
         "question-answering": WordOrderEncoderForQuestionAnswering,
     },

@@ -16,17 +16,19 @@ from wordorder.networks.blocks import norm_layer
 
 
 class MaskedLMHead(nn.Module):
-    """``norm(gelu(W x)) E^T + b``, E being the token embeddings where they are tied (BERT, TUPE)."""
+    """``norm(act(W x)) E^T + b``, E being the token embeddings where they are tied (BERT, TUPE: act is gelu)."""
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__()
+        self.activation = config.head_act
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = norm_layer(config.norm, config.hidden_size, config.layer_norm_eps)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., C) -> (..., V)."""
-        return self.decoder(self.norm(F.gelu(self.dense(hidden))))
+        acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
+        return self.decoder(self.norm(acts[self.activation](self.dense(hidden))))
 
 
 class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):

@@ -249,6 +249,7 @@ class Encoder(nn.Module):
             dtype = torch.get_autocast_dtype(kind)  # what queries, keys and values will be in
         call = describe(
             order,
+            mask,
             batch=like_BTC.shape[0],
             heads=self.heads,
             queries=positions.length,

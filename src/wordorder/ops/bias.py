@@ -107,10 +107,16 @@ class ToeplitzBias(Bias):
     Args:
         table_HW: per head the values for j - i = -(T-1) .. S-1, so W = T + S - 1.
         queries: T.
+        may_hide: as in `DenseBias`.
     """
 
-    def __init__(self, table_HW: Tensor, queries: int) -> None:
-        self.table_HW, self.queries = table_HW, queries
+    def __init__(self, table_HW: Tensor, queries: int, *, may_hide: bool = True) -> None:
+        self.table_HW, self.queries, self._may_hide = table_HW, queries, may_hide
+
+    @property
+    def may_hide(self) -> bool:
+        """As it was said."""
+        return self._may_hide
 
     @property
     def keys(self) -> int:
@@ -127,7 +133,7 @@ class ToeplitzBias(Bias):
 
     def to(self, dtype: torch.dtype) -> "ToeplitzBias":
         """The table in another dtype."""
-        return ToeplitzBias(self.table_HW.to(dtype), self.queries)
+        return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self._may_hide)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -8,4 +8,5 @@ import torch
 def no_autocast(device: torch.device) -> AbstractContextManager[object]:
     """A context without autocast, which would bring scores and sums down to 16 bits again."""
     kind = device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()

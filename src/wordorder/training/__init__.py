@@ -2,7 +2,7 @@
 
 from wordorder.training.arguments import argument_names
 from wordorder.training.evaluate import evaluate_model_dir
-from wordorder.training.predict import classify, fill_mask
+from wordorder.training.predict import answer, classify, fill_mask, regress
 from wordorder.training.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
 from wordorder.training.run import RunResult, read_result, run
 
@@ -11,11 +11,13 @@ __all__ = [
     "CompareConfig",
     "Recipe",
     "RunResult",
+    "answer",
     "argument_names",
     "classify",
     "evaluate_model_dir",
     "fill_mask",
     "read_recipe",
     "read_result",
+    "regress",
     "run",
 ]

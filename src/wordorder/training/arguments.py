@@ -5,9 +5,11 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from wordorder.hints import fits
 from wordorder.training.checks import table_faults, unknown_choice
+from wordorder.training.metrics import NAMES
 
 DEFAULTS: dict[str, Any] = {
     "seed": 0,
@@ -72,11 +74,11 @@ FIXED: dict[str, str] = {
 """Names of TrainingArguments that a recipe may not set, each with the reason."""
 
 NO_EFFECT_ON_RESULTS = frozenset(
-    "dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers dataloader_persistent_workers "
-    "dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level log_level_replica "
-    "log_on_each_node logging_first_step logging_steps logging_strategy output_dir per_device_eval_batch_size project "
-    "report_to run_name save_steps save_total_limit skip_memory_metrics torch_empty_cache_steps trackio_bucket_id "
-    "trackio_space_id trackio_static_space_id".split()
+    "keep_steps dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers "
+    "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
+    "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
+    "per_device_eval_batch_size project report_to run_name save_steps save_total_limit skip_memory_metrics "
+    "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id".split()
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
@@ -96,8 +98,12 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
     (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
 )
-METRICS = ("loss", "accuracy", "macro_f1")
-"""Metrics by which the best checkpoint can be chosen (`metric_for_best_model`)."""
+OWN: dict[str, Any] = {"decay_all_parameters": bool, "keep_steps": list[int]}
+"""Names of [training] that transformers does not have, with their types.
+
+`decay_all_parameters`: weight decay acts on biases and norms too, as in fairseq and so in TUPE; transformers leaves
+them out. `keep_steps`: a checkpoint is saved after each of these steps and never removed; it is a model folder too.
+"""
 
 
 @cache
@@ -109,7 +115,7 @@ def _fields() -> dict[str, Any]:
 
 def argument_names() -> list[str]:
     """The names that [training] may hold, sorted."""
-    return sorted(_fields().keys() - FIXED.keys())
+    return sorted((_fields().keys() | OWN.keys()) - FIXED.keys())
 
 
 def argument_faults(table: Mapping[str, object]) -> list[str]:
@@ -119,12 +125,12 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
         table: the section as it was read, with or without our defaults.
     """
     faults = [f"training.{name}: cannot be set in a recipe: {FIXED[name]}" for name in table if name in FIXED]
-    hints = {name: _fields()[name].type for name in argument_names()}
+    hints = {name: OWN.get(name) or _fields()[name].type for name in argument_names()}
     chosen = {name: value for name, value in table.items() if name not in FIXED}
     wrong_type = table_faults("training", chosen, hints)
     faults += wrong_type
     for name, value in chosen.items():
-        allowed = _fields()[name].metadata.get("choices") if name in hints else None
+        allowed = _fields()[name].metadata.get("choices") if name in hints and name not in OWN else None
         if allowed and isinstance(value, str) and value not in allowed:
             faults.append(unknown_choice(f"training.{name}", value, allowed))
     for names, right, words in _RANGES:
@@ -134,9 +140,20 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
                 if not (math.isfinite(value) and right(value)):
                     faults.append(f"training.{name}: must be {words}, got {value!r}")
     metric = chosen.get("metric_for_best_model")
-    if isinstance(metric, str) and metric not in METRICS:
-        faults.append(unknown_choice("training.metric_for_best_model", metric, METRICS))
+    if isinstance(metric, str) and metric not in NAMES:
+        faults.append(unknown_choice("training.metric_for_best_model", metric, NAMES))
+    steps = chosen.get("keep_steps")
+    if isinstance(steps, list) and fits(OWN["keep_steps"], steps):  # pyright: ignore[reportUnknownArgumentType]
+        faults += _keep_faults(cast("list[int]", steps), chosen.get("max_steps"))
     return faults or _combination_faults(table)
+
+
+def _keep_faults(steps: list[int], last: object) -> list[str]:
+    past = isinstance(last, int) and last > 0 and any(step > last for step in steps)
+    if not past and all(step >= 1 for step in steps):
+        return []
+    limit = f" and at most training.max_steps = {last}" if past else ""
+    return [f"training.keep_steps: must be at least 1{limit}, got {steps}"]
 
 
 def _combination_faults(table: Mapping[str, Any]) -> list[str]:
@@ -181,7 +198,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     import torch
     from transformers import TrainingArguments
 
-    given = {name: value for name, value in table.items() if name != "output_dir"}
+    given = {name: value for name, value in table.items() if name != "output_dir" and name not in OWN}
     reporters = given.pop("report_to", [])
     reporters = [reporters] if isinstance(reporters, str) else list(reporters)
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.

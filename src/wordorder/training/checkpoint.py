@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +76,16 @@ def last_good(run_folder: Path) -> str:
     return f"the last good checkpoint is {kept}" if kept else "there is no earlier checkpoint"
 
 
-def rotate(run_folder: Path, *, keep: int | None, best: Path | None) -> None:
+def rotate(run_folder: Path, *, keep: int | None, best: Path | None, always: Collection[Path] = ()) -> None:
     """Remove the oldest checkpoints; the newest and the best are always kept.
 
     Args:
         run_folder: the run folder.
         keep: how many to keep at most; None keeps all. With 1, the best is kept beside the newest when they differ.
         best: the checkpoint of the best validation score, if there is one.
+        always: checkpoints that are neither removed nor counted.
     """
-    present = [path for _, path in checkpoints(run_folder)]
+    present = [path for _, path in checkpoints(run_folder) if path not in always]
     if keep is None or len(present) <= keep:
         return
     kept = {present[-1], *([best] if best is not None and best in present else [])}

@@ -36,6 +36,9 @@ class CompareConfig:
     """Learning rates tried for every arm, by validation loss, before the seeds; empty keeps the recipe's."""
     tune_seed: int = 0
     """Seed of the trials of `tune`."""
+    grid: tuple[float, ...] = ()
+    """Learning rates that every arm is trained with on every seed; the table has the median over the seeds at the rate
+    where it is best on validation, as TUPE's paper. Empty trains each arm with one rate and reports the mean."""
     arms: tuple[ArmConfig, ...] = ()
     """The arms, in the order of the table."""
 
@@ -46,6 +49,7 @@ _COMPARE_HINTS: dict[str, Any] = {
     "workers": int,
     "tune": list[float],
     "tune_seed": int,
+    "grid": list[float],
     "arms": list[dict[str, Any]],
 }
 
@@ -65,13 +69,16 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
         for name, value in table.items()
         if name in _COMPARE_HINTS and name != "arms" and fits(_COMPARE_HINTS[name], value)
     }
-    for name in ("seeds", "tune"):
+    for name in ("seeds", "tune", "grid"):
         if len(set(values.get(name, ()))) != len(values.get(name, ())):
             faults.append(f"compare.{name}: holds the same value twice: {list(values[name])}")
     if "seeds" in values and (not values["seeds"] or min(values["seeds"]) < 0):
         faults.append(f"compare.seeds: must be at least one integer, none negative, got {list(values['seeds'])}")
-    if any(rate <= 0 for rate in values.get("tune", ())):
-        faults.append(f"compare.tune: learning rates must be greater than 0, got {list(values['tune'])}")
+    for name in ("tune", "grid"):
+        if any(rate <= 0 for rate in values.get(name, ())):
+            faults.append(f"compare.{name}: learning rates must be greater than 0, got {list(values[name])}")
+    if values.get("tune") and values.get("grid"):
+        faults.append("compare.grid: chooses the learning rates, as compare.tune does; drop one of the two")
     if values.get("match", "none") != "none":
         faults.append(unknown_choice("compare.match", values["match"], ["none"]))
     if values.get("workers", 1) < 1:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.training.durable import write_text
+from wordorder.training.metrics import NAMES
 
 FILE = "curve.jsonl"
 
@@ -33,7 +34,7 @@ def row(entry: Mapping[str, Any]) -> dict[str, Any]:
         entry: one entry of the Trainer's log.
     """
     names = {name: name for name in ("loss", "learning_rate", "grad_norm", "train_seconds", "tokens")}
-    names |= {f"eval_{name}": f"validation_{name}" for name in ("loss", "accuracy", "perplexity", "macro_f1")}
+    names |= {f"eval_{name}": f"validation_{name}" for name in (*NAMES, "perplexity")}
     return {new: entry[old] for old, new in names.items() if old in entry}
 
 

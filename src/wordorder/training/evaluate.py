@@ -1,14 +1,14 @@
 """Score a saved model on any data, exactly."""
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
-from wordorder.training.predict import architecture_of, load_model
-from wordorder.training.sources import find_source
+from wordorder.training.predict import load_model, task_of
+from wordorder.training.saved_run import data_settings
+from wordorder.training.sources import SOURCES, find_source
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wordorder.data import DataConfig, PreparedData
 
 SPLITS = ("train", "validation", "test")
-_TASKS = {"ForMaskedLM": "masked-lm", "ForSequenceClassification": "classification"}
+_TASKS = {"fill-mask": "masked-lm", "text-classification": "classification", "text-regression": "regression"}
 
 
 def evaluate_model_dir(
@@ -31,23 +31,24 @@ def evaluate_model_dir(
     Args:
         model_dir: holds the model and its tokenizer, as a run saves them.
         data: what to score on; a string is a source, read with the settings of the run that the model belongs to (its
-            recipe.toml lies beside the folder), so that the same source gives the same test split.
+            recipe.toml lies beside the folder), so that the same source gives the same test split. The run's own
+            validation and test files belong to its own source; another source is read without them.
         split: which part of the source; "all" scores the whole of it, for data that the model has not been trained on.
         batch_size: examples at a time; changes speed and memory, not the scores.
 
     Returns:
-        loss [nats a prediction], accuracy [0 to 1], perplexity and tokens (predicted ones), or macro_f1 and examples.
+        The task's scores, see `TokenTally`, `ClassTally` and `NumberTally`.
 
     Raises:
-        BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong or has classes that the
-            model does not know.
+        BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
+            has classes that the model does not know.
     """
     import torch
 
     from wordorder.data import TokenizerConfig, prepare
     from wordorder.models import check_length
     from wordorder.training.quiet import quiet_libraries
-    from wordorder.training.scores import score
+    from wordorder.training.scores import score, tally_for
 
     folder = Path(model_dir)
     data = _complete(folder, data)
@@ -59,45 +60,44 @@ def evaluate_model_dir(
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
         classes = model.config.num_labels if data.task == "classification" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
-        names = SPLITS if split == "all" else (split,)
-        batches = _batches([getattr(prepared, name) for name in names], collate, batch_size)
+        batches = _batches(_parts(prepared, split), collate, batch_size)
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         device = device or torch.device("cpu")
-        return score(model.to(device).eval(), batches, device=device, classes=classes).scores()
+        tally = tally_for(data.task, device, classes=classes)
+        return score(model.to(device).eval(), batches, tally, device=device).scores()
 
 
 def _complete(folder: Path, data: "DataConfig | str") -> "DataConfig":
     """Settings for a bare source: those of the model's own run, or else the defaults."""
     from wordorder.data import DataConfig
 
-    architecture = architecture_of(folder)
-    task = next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), None)
-    if task is None:
-        raise BadInput(f"{folder}: {architecture} is none of the models that can be evaluated: {', '.join(_TASKS)}")
+    task = _TASKS[task_of(folder)]
     if isinstance(data, str):
-        settings: dict[str, Any] = {}
-        recipe = folder.resolve().parent / "recipe.toml"
-        if recipe.exists():
-            known = {field.name for field in fields(DataConfig)}
-            settings = {name: value for name, value in _data_section(recipe).items() if name in known}
+        settings = data_settings(folder)
+        if settings.get("source") != data:
+            settings = {name: value for name, value in settings.items() if name not in SOURCES}
         settings["source"], settings["task"] = data, task
         data = DataConfig(**settings)
     if data.task != task:
         raise BadInput(f"data.task: {folder} holds a model for {task}, not for {data.task}")
-    source, faults = find_source(data.source)
+    faults: list[str] = []
+    for name in SOURCES:
+        if getattr(data, name) is not None:
+            source, found = find_source(getattr(data, name), name)
+            faults += found
+            data = replace(data, **{name: source})
     if faults:
         raise BadInput(faults)
-    return replace(data, source=source)
+    return data
 
 
-def _data_section(recipe: Path) -> dict[str, Any]:
-    try:
-        table: Any = tomllib.loads(recipe.read_text(encoding="utf-8")).get("data", {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {error}") from None
-    if not isinstance(table, dict):
-        raise BadInput(f"{recipe}: data must be a section, [data], got {table!r}")
-    return cast(dict[str, Any], table)
+def _parts(prepared: "PreparedData", split: str) -> list[Any]:
+    parts = {name: getattr(prepared, name) for name in SPLITS if getattr(prepared, name) is not None}
+    if split == "all":
+        return list(parts.values())
+    if split not in parts:
+        raise BadInput(f"the data has no {split} split; valid: {', '.join(parts)}, all")
+    return [parts[split]]
 
 
 def _batches(

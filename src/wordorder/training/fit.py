@@ -1,12 +1,14 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData
+from wordorder.data.examples import LabelledExamples
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models import build_config, build_model
 from wordorder.training import curve
@@ -16,11 +18,15 @@ from wordorder.training.durable import replace_folder, sync_files, write_json, w
 from wordorder.training.environment import describe_environment
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
+from wordorder.training.metrics import HEADLINE
+from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
-from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, RECIPE, RunResult, read_result
+from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
+from wordorder.training.scores import tally_for
 from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.weights import load_body
 
 
 def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
@@ -39,6 +45,8 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         known["id2label"] = dict(enumerate(prepared.label_names))
         known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
         known["num_labels"] = len(prepared.label_names)
+    if recipe.data.task == "regression":
+        known |= {"num_labels": 1, "problem_type": "regression"}
     fields = {**known, **recipe.model}
     if fields["vocab_size"] < tokens:
         raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
@@ -59,6 +67,8 @@ def train_and_test(
     """
     seed = recipe.training["seed"]
     model = build_model(make_config(recipe, prepared), recipe.data.task, seed=seed)
+    # A checkpoint holds all weights, so the folder that the run started from is not read again.
+    pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     arguments = build_arguments(recipe.training, folder)
     folder.mkdir(parents=True, exist_ok=True)
     clean(folder)
@@ -67,6 +77,10 @@ def train_and_test(
     write_text(folder / RECIPE, recipe.to_toml())
     _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
     progress = choose_progress(folder.name, shown=shown)
+    if pretrained is not None:
+        write_json(folder / PRETRAINED, pretrained)
+        new, unused = (", ".join(pretrained[name]) or "none" for name in ("new", "unused"))
+        progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     meter = Meter(arguments.device)
     logs = _logs(recipe, folder, start)
     try:
@@ -79,7 +93,10 @@ def train_and_test(
                 sampler=_sampler(prepared, seed=seed, batch_size=arguments.per_device_train_batch_size),
                 collate=prepared.collate,
                 tokenizer=prepared.tokenizer,
-                classes=len(prepared.label_names) or None,
+                make_tally=partial(tally_for, recipe.data.task, classes=len(prepared.label_names) or None),
+                headline=_headline(recipe),
+                decay_all=bool(recipe.training.get("decay_all_parameters")),
+                keep_steps=recipe.training.get("keep_steps") or (),
                 meter=meter,
                 progress=progress,
                 interruption=interruption,
@@ -98,10 +115,28 @@ def train_and_test(
             logs.close()
 
 
+def _headline(recipe: Recipe) -> str:
+    chosen = recipe.training.get("metric_for_best_model")
+    return chosen if chosen not in (None, "loss") else HEADLINE[recipe.data.task]
+
+
+def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
+    """Load the saved model's body, and say what of the model is new."""
+    folder = Path(str(recipe.pretrained))
+    found = load_body(model, folder, with_head=recipe.data.task == "masked-lm")
+    return {
+        "folder": str(folder),
+        "content": weights_content(folder),
+        "loaded": len(found.loaded),
+        "new": list(found.new),
+        "unused": list(found.unused),
+    }
+
+
 def _sampler(prepared: PreparedData, *, seed: int, batch_size: int) -> EpochOrder:
     """Examples of unequal length are grouped, so that little is padded; all others come in a plain random order."""
     lengths = getattr(prepared.train, "lengths", None)
-    if prepared.label_names and lengths is not None:
+    if isinstance(prepared.train, LabelledExamples) and lengths is not None:
         return LengthGroupedEpochOrder(lengths, batch_size=batch_size, seed=seed)
     return EpochOrder(len(prepared.train), seed=seed)
 
@@ -128,9 +163,14 @@ def _finish(
 ) -> RunResult:
     """Test the model, save it, and say so last of all."""
     model: Any = trainer.model
+    splits = {"validation": prepared.validation, "test": prepared.test}
+    scores: dict[str, Any] = {
+        name: trainer.evaluate(examples, metric_key_prefix="")
+        for name, examples in splits.items()
+        if examples is not None
+    }
     metrics: dict[str, Any] = {
-        "validation": trainer.evaluate(prepared.validation, metric_key_prefix=""),
-        "test": trainer.evaluate(prepared.test, metric_key_prefix=""),
+        **scores,
         "train_seconds": meter.seconds,
         "tokens": meter.tokens,
         "tokens_per_second": meter.tokens / max(meter.seconds, 1e-9),
@@ -148,8 +188,8 @@ def _finish(
         replace_folder(staging, folder / MODEL)
         write_json(folder / METRICS, metrics)
     trainer.accelerator.wait_for_everyone()
-    test = metrics["test"]
-    progress.say(f"test loss {test['loss']:.4f}  accuracy {test['accuracy']:.4f}")
+    split, last = list(scores.items())[-1]
+    progress.say(f"{split} {trainer.in_short(last)}")
     return read_result(folder)
 
 

@@ -1,10 +1,11 @@
-"""Fill masks and classify texts with a model that a run saved, through transformers' pipelines."""
+"""Fill masks, classify texts and give numbers with a model that a run saved, through transformers' pipelines."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.errors import BadInput
+from wordorder.training.saved_run import data_settings
 
 _SHOWN = 60  # characters of a text that a message quotes
 
@@ -26,7 +27,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     from wordorder.training.quiet import quiet_libraries
 
     with quiet_libraries():
-        pipe = _pipeline("fill-mask", model_dir, "ForMaskedLM")
+        pipe = _pipeline("fill-mask", model_dir, "fill-mask")
         mask = pipe.tokenizer.mask_token
         faults = [f"text has no {mask}, the token to fill: {text!r}" for text in texts if mask not in text]
         if faults:
@@ -46,30 +47,102 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
         return results
 
 
-def classify(model_dir: str | Path, texts: Sequence[str], *, top_k: int | None = None) -> list[list[dict[str, Any]]]:
-    """The classes of each text, likeliest first.
+def classify(
+    model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int | None = None
+) -> list[list[dict[str, Any]]]:
+    """The classes of each text, or pair of texts, likeliest first.
 
     Args:
         model_dir: holds a sequence classifier with its tokenizer.
-        texts: what to classify; a text longer than the model was trained on is cut.
+        texts: what to classify; a text longer than the model was trained on is cut, of a pair the longer one first.
+        pairs: the second text of each, for a model of pairs.
         top_k: how many classes for each text; None gives all.
 
     Returns:
         For each text a list of dicts: label, score (probability).
 
     Raises:
-        BadInput: the folder holds no classifier.
+        BadInput: the folder holds no classifier, or pairs are missing, too many, or given to a model of single texts.
     """
     from wordorder.training.quiet import quiet_libraries
 
     with quiet_libraries():
-        pipe = _pipeline("text-classification", model_dir, "ForSequenceClassification")
-        length = pipe.model.config.max_position_embeddings
-        return [pipe(text, top_k=top_k, truncation=True, max_length=length) for text in texts]
+        pipe = _pipeline("text-classification", model_dir, "text-classification")
+        return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs)]
+
+
+def regress(
+    model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None
+) -> list[list[dict[str, Any]]]:
+    """The number that the model gives for each text, or pair of texts, on the scale of the labels that it learned from.
+
+    Args:
+        model_dir: holds a model of a regression task with its tokenizer; where the recipe of its run lies beside the
+            folder, its data.label_scale is taken out again.
+        texts: as for `classify`.
+        pairs: as for `classify`.
+
+    Returns:
+        For each text a list of one dict: value.
+
+    Raises:
+        BadInput: the folder holds no such model, or pairs are missing, too many, or given to a model of single texts.
+    """
+    from wordorder.training.quiet import quiet_libraries
+
+    scale = float(data_settings(model_dir).get("label_scale", 1.0))
+    with quiet_libraries():
+        pipe = _pipeline("text-classification", model_dir, "text-regression")
+        # For a model of this problem_type the pipeline applies neither sigmoid nor softmax.
+        found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs)]
+    return [[{"value": scale * answers[0]["score"]}] for answers in found]
+
+
+def _cut(pipe: Any) -> dict[str, Any]:
+    """How a text that is too long is cut: at the end, of a pair the longer one first."""
+    return {"truncation": "longest_first", "max_length": pipe.model.config.max_position_embeddings}
+
+
+def _inputs(model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None) -> list[dict[str, str]]:
+    """Texts as the pipeline takes them, checked against what the model learned from, where that is known."""
+    settings = data_settings(model_dir)
+    learned_pairs = settings.get("pair_column") is not None
+    if settings and learned_pairs != (pairs is not None):
+        kind = "pairs: give a second text for each" if learned_pairs else "single texts: give no second ones"
+        raise BadInput(f"{model_dir}: the model was trained on {kind}")
+    if pairs is None:
+        return [{"text": text} for text in texts]
+    if len(pairs) != len(texts):
+        raise BadInput(f"{len(texts)} texts and {len(pairs)} second texts: give one for each")
+    return [{"text": text, "text_pair": pair} for text, pair in zip(texts, pairs, strict=True)]
+
+
+def answer(
+    model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int = 5
+) -> list[list[dict[str, Any]]]:
+    """What the model was trained to say of each text, see `fill_mask`, `classify` and `regress`.
+
+    Args:
+        model_dir: holds the model with its tokenizer.
+        texts: one or more.
+        pairs: the second text of each, for a model of pairs.
+        top_k: how many answers for each mask or text; a number is one answer.
+
+    Raises:
+        BadInput: the folder holds no model that can do it, or the texts are not what it takes.
+    """
+    task = task_of(model_dir)
+    if task == "text-regression":
+        return regress(model_dir, texts, pairs=pairs)
+    if task == "text-classification":
+        return classify(model_dir, texts, pairs=pairs, top_k=top_k)
+    if pairs is not None:
+        raise BadInput(f"{model_dir}: the model fills masks, in single texts; give no second ones")
+    return fill_mask(model_dir, texts, top_k=top_k)
 
 
 def task_of(model_dir: str | Path) -> str:
-    """What a saved model was trained for: "fill-mask" or "text-classification".
+    """What a saved model was trained for: "fill-mask", "text-classification" or "text-regression".
 
     Args:
         model_dir: holds config.json.
@@ -77,27 +150,25 @@ def task_of(model_dir: str | Path) -> str:
     Raises:
         BadInput: there is no model, or it is for something else.
     """
-    architecture = architecture_of(model_dir)
-    for ending, task in (("ForMaskedLM", "fill-mask"), ("ForSequenceClassification", "text-classification")):
-        if architecture.endswith(ending):
-            return task
+    config = _config(model_dir)
+    architecture = config["architectures"][0]
+    if architecture.endswith("ForMaskedLM"):
+        return "fill-mask"
+    if architecture.endswith("ForSequenceClassification"):
+        return "text-regression" if config.get("problem_type") == "regression" else "text-classification"
     raise BadInput(f"{model_dir}: {architecture} neither fills masks nor classifies texts")
 
 
-def architecture_of(model_dir: str | Path) -> str:
-    """The class of a saved model, such as WordOrderEncoderForMaskedLM.
-
-    Args:
-        model_dir: holds config.json.
-
-    Raises:
-        BadInput: there is no such file, or it does not say.
-    """
+def _config(model_dir: str | Path) -> dict[str, Any]:
+    """config.json of a saved model, which names its class."""
     import json
 
     path = Path(model_dir) / "config.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["architectures"][0]
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(config["architectures"][0], str):
+            raise ValueError("architectures holds no name")
+        return config
     except FileNotFoundError:
         raise BadInput(f"{model_dir}: holds no model (no config.json); name the folder model/ of a run") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -128,14 +199,14 @@ def load_model(model_dir: str | Path) -> Any:
         ) from None
 
 
-def _pipeline(task: Any, model_dir: str | Path, ending: str) -> Any:
+def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     from transformers import pipeline
 
-    architecture = architecture_of(model_dir)
-    if not architecture.endswith(ending):
-        raise BadInput(f"{model_dir}: {architecture} cannot do {task}")
+    found = task_of(model_dir)
+    if found != task:
+        raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
     device = "cpu" if not _accelerator() else None
-    return pipeline(task, model=load_model(model_dir), tokenizer=str(model_dir), device=device)
+    return pipeline(kind, model=load_model(model_dir), tokenizer=str(model_dir), device=device)
 
 
 def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:

@@ -11,7 +11,9 @@ from typing import Any, cast
 from wordorder.errors import BadInput
 from wordorder.training.checks import unknown_name
 from wordorder.training.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
+from wordorder.training.pretrained import ARM, SEED, place
 from wordorder.training.run_sections import check_run
+from wordorder.training.sources import SOURCES
 from wordorder.training.toml_text import parse_value, set_dotted, to_toml
 
 if typing.TYPE_CHECKING:
@@ -33,7 +35,10 @@ class Recipe:
     network: str
     """encoder, and others as they arrive."""
     model: Mapping[str, Any]
-    """Fields of the network's configuration, as the recipe gives them (without `network`)."""
+    """Fields of the network's configuration, as the recipe gives them (without `network`), or those of the saved model
+    that it starts from."""
+    pretrained: str | None
+    """Folder of the saved model whose weights a run starts from; None draws all weights from the seed."""
     training: Mapping[str, Any]
     """Names of transformers.TrainingArguments, with our defaults for what the recipe leaves out."""
     compare: CompareConfig | None
@@ -67,7 +72,10 @@ class Recipe:
             BadInput: an override is wrong; every fault is listed.
         """
         raw = {section: copy.deepcopy(table) for section, table in self.raw.items() if section != "compare"}
-        return self._changed(raw, arm.overrides)
+        faults = _put(raw, arm.overrides)
+        if faults:
+            raise BadInput(faults)
+        return _check(_placed(raw, self.compare, arm), self.path)
 
     def _changed(self, raw: dict[str, Any], overrides: Mapping[str, Any]) -> "Recipe":
         faults = _put(raw, overrides)
@@ -78,18 +86,23 @@ class Recipe:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """All sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
         sections: dict[str, dict[str, Any]] = {
-            # The source stays as it was written, so that a run folder can move between machines.
-            "data": _plain(self.data) | {"source": self.raw["data"]["source"]},
+            # The sources stay as they were written, so that a run folder can move between machines.
+            "data": _plain(self.data) | {name: self.raw["data"].get(name) for name in SOURCES},
             "tokenizer": _plain(self.tokenizer),
-            "model": {"network": self.network, **self.model},
+            "model": {"network": self.network, "pretrained": self.pretrained, **self.model},
             "training": {**self.training, "output_dir": str(self.output_dir)},
         }
+        pattern = str(self.raw["model"].get("pretrained"))
+        if self.compare is not None and (ARM in pattern or SEED in pattern):
+            # Each arm and seed has a folder of its own, and it gives sizes and tokeniser.
+            sections["model"], sections["tokenizer"] = dict(self.raw["model"]), dict(self.raw.get("tokenizer", {}))
         if self.compare is not None:
             arms = [{"name": arm.name, **arm.overrides} for arm in self.compare.arms]
             sections["compare"] = _plain(self.compare) | {"arms": arms}
         return {
             section: {name: value for name, value in table.items() if value is not None}
             for section, table in sections.items()
+            if table
         }
 
     def to_toml(self) -> str:
@@ -163,18 +176,36 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
             faults.append(f"{section}: must be a section, [{section}], got {raw[section]!r}")
     tables = {section: raw[section] for section in SECTIONS if isinstance(raw.get(section), dict)}
     faults += [f"recipe: section [{section}] is missing" for section in ("data", "model") if section not in raw]
-    recipe, own_faults = check_run(tables)
     compare, compare_faults = check_compare(tables["compare"]) if "compare" in tables else (None, [])
+    recipe, own_faults = check_run(_placed(tables, compare, compare.arms[0] if compare and compare.arms else None))
     faults += own_faults + compare_faults
-    for arm in compare.arms if compare else ():
+    if compare is not None:
         # A fault of the recipe itself shows in every arm; it is said once, above.
-        faults += [f"arm {arm.name!r}: {fault}" for fault in _arm_faults(tables, arm) if fault not in own_faults]
+        of_arms = ((arm.name, _arm_faults(tables, compare, arm)) for arm in compare.arms)
+        faults += [f"arm {name!r}: {fault}" for name, found in of_arms for fault in found if fault not in own_faults]
     if faults or recipe is None:
         raise BadInput(faults)
     return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw)
 
 
-def _arm_faults(tables: dict[str, Any], arm: ArmConfig) -> list[str]:
+def _placed(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfig | None) -> dict[str, Any]:
+    """The sections of an arm, with its name, and the first seed where no other is set, in `model.pretrained`.
+
+    The recipe of a whole comparison stands for its first arm there.
+    """
+    model = tables.get("model", {})
+    pattern = model.get("pretrained")
+    if compare is None or not isinstance(pattern, str):
+        return tables
+    seed = None if "seed" in tables.get("training", {}) else compare.seeds[0]
+    placed = place(pattern, arm=arm.name if arm else None)
+    training = tables.get("training", {})
+    if SEED in pattern and seed is not None:
+        training = {**training, "seed": seed}
+    return {**tables, "model": {**model, "pretrained": placed}, "training": training}
+
+
+def _arm_faults(tables: dict[str, Any], compare: CompareConfig, arm: ArmConfig) -> list[str]:
     outside = [name for name in arm.overrides if name.partition(".")[0] not in ("model", "training")]
     if outside:
         return [f"{name}: an arm may only change [model] and [training], so that arms share data" for name in outside]
@@ -182,4 +213,4 @@ def _arm_faults(tables: dict[str, Any], arm: ArmConfig) -> list[str]:
     if taken:
         return [f"{name}: is set by the comparison" for name in taken]
     changed = copy.deepcopy(tables)
-    return _put(changed, arm.overrides) or check_run(changed)[1]
+    return _put(changed, arm.overrides) or check_run(_placed(changed, compare, arm))[1]

@@ -3,13 +3,11 @@
 # transformers.Trainer is untyped for the most part, and so is whatever super() gives of it.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file
-from torch import Tensor
 from transformers import Trainer, TrainerState
 
 from wordorder.errors import RunFailed
@@ -17,6 +15,7 @@ from wordorder.training.checkpoint import STATE, last_good, rotate, write_checkp
 from wordorder.training.durable import is_whole
 from wordorder.training.meter import Meter
 from wordorder.training.state_files import load_state, random_state, restore_random_state, save_state
+from wordorder.training.weights import load_weights
 
 _Trainer: Any = Trainer  # most of its attributes have no types
 
@@ -31,12 +30,16 @@ class ResumableTrainer(_Trainer):
         model: see transformers.Trainer.
         args: see there.
         meter: paused while something is saved.
+        keep_steps: checkpoints of these steps are never removed.
         **arguments: passed on.
     """
 
-    def __init__(self, model: Any, args: Any, *, meter: Meter, **arguments: Any) -> None:
+    def __init__(
+        self, model: Any, args: Any, *, meter: Meter, keep_steps: Sequence[int] = (), **arguments: Any
+    ) -> None:
         super().__init__(model, args, **arguments)
         self._meter = meter
+        self._keep_steps = frozenset(keep_steps)
         self._folder = Path(args.output_dir)
         self._saved_step = -1
         self._resumed: dict[str, Any] | None = None
@@ -132,7 +135,8 @@ class ResumableTrainer(_Trainer):
             if best and (best == step or best_folder.is_dir()):
                 self.state.best_model_checkpoint = str(best_folder)
             write_checkpoint(self._folder, step, lambda folder: self._fill(folder, states))
-            rotate(self._folder, keep=self.args.save_total_limit, best=best_folder if best else None)
+            kept = [self._folder / f"checkpoint-{step}" for step in self._keep_steps]
+            rotate(self._folder, keep=self.args.save_total_limit, best=best_folder if best else None, always=kept)
         self.accelerator.wait_for_everyone()
         self._saved_step = step
 
@@ -195,29 +199,3 @@ class ResumableTrainer(_Trainer):
             states = load_state(Path(checkpoint), "random")
             if self.args.process_index < len(states):
                 restore_random_state(states[self.args.process_index])
-
-
-def load_weights(model: Any, folder: Path) -> None:
-    """Put the weights that `save_pretrained` wrote into a model of the same configuration.
-
-    Args:
-        model: a transformers model.
-        folder: holds model.safetensors, or its shards and their index.
-
-    Raises:
-        RunFailed: weights are missing or do not belong to the model.
-    """
-    index = folder / "model.safetensors.index.json"
-    files = ["model.safetensors"]
-    if index.exists():
-        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    weights: dict[str, Tensor] = {}
-    for name in files:
-        weights |= load_file(folder / name)
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    # A tied weight is saved once, under one of its names.
-    lost = set(missing) - set(getattr(model, "all_tied_weights_keys", {}))
-    if lost or unexpected:
-        raise RunFailed(
-            f"{folder}: the weights are not this model's (missing {sorted(lost)}, unknown {sorted(unexpected)})"
-        )

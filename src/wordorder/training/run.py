@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,15 @@ from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS
 from wordorder.training.checkpoint import check_writable, checkpoints, newest_valid
+from wordorder.training.pretrained import ARM
 from wordorder.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
+PRETRAINED = "pretrained.json"
+"""Where the weights came from, and which are new; only in a run that started from a saved model."""
 DATA = "data.json"
 """The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
 
@@ -26,7 +29,7 @@ class RunResult:
     """What a finished run found, and where it is."""
 
     metrics: dict[str, Any]
-    """`validation` and `test`: loss [nats a prediction], accuracy [0 to 1], perplexity (tokens) or macro_f1 (classes).
+    """`validation` and, where there is one, `test`: the task's scores, see `TokenTally`, `ClassTally`, `NumberTally`.
 
     Beside them: train_seconds, tokens (padding left out), tokens_per_second, peak_memory_bytes (see `Meter`),
     parameters, steps, seed, best_step (whose weights `model/` holds).
@@ -49,7 +52,8 @@ def run(
     """Train, evaluate and test a model as a recipe says.
 
     The run folder then holds recipe.toml (resolved), data.json, environment.json, curve.jsonl, logs/, checkpoint-N/,
-    model/ and, written last, metrics.json.
+    model/ and, written last, metrics.json; where the recipe names a saved model to start from, also pretrained.json,
+    which says which weights are new.
 
     Args:
         recipe: from `read_recipe`.
@@ -65,8 +69,15 @@ def run(
         RunFailed: the loss is no longer finite, memory or the disk is full; the last good checkpoint is kept.
         Stopped: SIGINT or SIGTERM; the state was saved.
     """
-    changes = {"training.seed": seed, "training.output_dir": None if output_dir is None else str(output_dir)}
-    recipe = recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
+    if ARM in str(recipe.raw["model"].get("pretrained")):
+        raise BadInput(
+            f"model.pretrained: {recipe.raw['model']['pretrained']} has a folder for each arm; use wordorder compare, "
+            "or name one by --set model.pretrained=..."
+        )
+    changes: dict[str, Any] = {"training.seed": recipe.training["seed"] if seed is None else seed}
+    if output_dir is not None:
+        changes["training.output_dir"] = str(output_dir)
+    recipe = recipe.with_overrides(changes)
     folder = recipe.output_dir
     fault = check_writable(folder)
     if fault:
@@ -76,6 +87,7 @@ def run(
         return read_result(folder)
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
+    _check_metric(recipe, prepared)
     from wordorder.training.fit import train_and_test
 
     try:
@@ -139,6 +151,16 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
         )
 
 
+def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
+    """Refuse a metric that only the data shows to be none."""
+    classes = len(prepared.label_names)
+    if recipe.training.get("metric_for_best_model") == "f1" and classes != 2:
+        raise BadInput(
+            f"training.metric_for_best_model: f1 is that of the second of two classes, but the data has {classes}: "
+            f"{', '.join(prepared.label_names[:8])}; take macro_f1"
+        )
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two resolved recipes in a way that changes results.
 
@@ -146,9 +168,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         before: the recipe of a run folder.
         now: the recipe that is to go on in it.
     """
+    from wordorder.data import DataConfig, TokenizerConfig
+
     found: list[str] = []
+    # An option that an earlier version did not know has its default in what that version wrote.
+    kinds: dict[str, Any] = {"data": DataConfig, "tokenizer": TokenizerConfig}
+    defaults = {name: {f.name: f.default for f in fields(kind)} for name, kind in kinds.items()}
     for section in ("data", "tokenizer", "model", "training"):
-        old, new = before.get(section, {}), now.get(section, {})
+        new = now.get(section, {})
+        old = {n: v for n, v in defaults.get(section, {}).items() if n in new} | before.get(section, {})
         for name in sorted(old.keys() | new.keys()):
             free = section == "training" and name in NO_EFFECT_ON_RESULTS
             if not free and old.get(name) != new.get(name):

@@ -6,9 +6,11 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.training.arguments import argument_faults, with_defaults
+from wordorder.training.arguments import DEFAULTS, argument_faults, with_defaults
 from wordorder.training.checks import unknown_choice, unknown_name
-from wordorder.training.sources import find_source
+from wordorder.training.metrics import metric_fault
+from wordorder.training.pretrained import complete
+from wordorder.training.sources import SOURCES, find_source
 
 if typing.TYPE_CHECKING:
     from wordorder.data import DataConfig
@@ -18,19 +20,26 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     """Check the sections that make one run; give the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataConfig, TokenizerConfig
 
+    training = tables.get("training", {})
+    pretrained, faults = None, list[str]()
+    if "model" in tables:
+        seed = training.get("seed", DEFAULTS["seed"])
+        tables, pretrained, faults = complete(tables, seed=seed)
     # A section that is missing altogether is one fault, not one for each name that it should have had.
     data, data_faults = _config(DataConfig, "data", tables["data"]) if "data" in tables else (None, [])
     tokenizer, tokenizer_faults = _config(TokenizerConfig, "tokenizer", tables.get("tokenizer", {}))
     task = data.task if data is not None else None
-    model_faults, default_length = _model_faults(tables["model"], task) if "model" in tables else ([], None)
-    training = tables.get("training", {})
-    faults = data_faults + tokenizer_faults + model_faults + argument_faults(training)
-    source = tables.get("data", {}).get("source")
-    if isinstance(source, str) and source.strip():
-        source, source_faults = find_source(source)
-        faults += source_faults
-        data = data and replace(data, source=source)
-    if data is not None and not model_faults and "model" in tables:
+    model_faults, default_length = (
+        _model_faults(tables["model"], task) if "model" in tables and not faults else ([], None)
+    )
+    faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
+    for name in SOURCES:
+        source = tables.get("data", {}).get(name)
+        if isinstance(source, str) and source.strip():
+            source, source_faults = find_source(source, name)
+            faults += source_faults
+            data = data and replace(data, **{name: source})
+    if data is not None and default_length is not None and not model_faults:
         data, length_faults = _fill_length(data, tables["model"], default_length)
         faults += length_faults
     if faults or data is None or tokenizer is None or "model" not in tables:
@@ -42,8 +51,15 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         "tokenizer": tokenizer,
         "network": network,
         "model": model,
+        "pretrained": pretrained,
         "training": with_defaults(training),
     }, []
+
+
+def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
+    metric = training.get("metric_for_best_model")
+    fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
+    return [] if fault is None else [fault]
 
 
 def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -53,7 +69,7 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
     values = {name: tuple(cast(Any, v)) if isinstance(v, list) else v for name, v in table.items() if name in names}
     for field in fields(kind):
         if field.name not in table and field.default is MISSING and field.default_factory is MISSING:
-            faults.append(f"[{section}]: {field.name} is missing")
+            faults.append(f"[{section}]: {field.name} is missing; give it here or by --set {section}.{field.name}=...")
             # Stands in, so that the other values are still checked.
             values[field.name] = _STAND_INS[field.name]
     try:

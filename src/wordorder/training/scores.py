@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -11,21 +13,40 @@ from torch.nn import functional
 IGNORED = -100
 
 
-class Tally:
-    """Sums of what every prediction contributes, from which the scores follow exactly, whatever the batches.
+class Tally(Protocol):
+    """What the predictions of a data set add up to, from which the scores follow exactly, whatever the batches."""
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch."""
+        ...
+
+    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
+        """Put the counts of all processes together.
+
+        Args:
+            add_over_processes: gives the sum of a tensor over all processes.
+            join: gives the rows of all processes, whose numbers may differ, as one tensor; rows of NaN may lie between.
+        """
+        ...
+
+    def scores(self) -> dict[str, float]:
+        """The scores; see the class."""
+        ...
+
+
+class TokenTally:
+    """Of predicted tokens: loss in nats for each, accuracy from 0 to 1, perplexity, and their number, tokens.
 
     Args:
         device: where the sums are kept; nothing waits for the device before `scores`.
-        classes: number of classes, for macro-F1; None for tasks that predict tokens.
     """
 
-    def __init__(self, device: torch.device, *, classes: int | None = None) -> None:
+    def __init__(self, device: torch.device) -> None:
         # float64: a sum of ten million float32 losses would lose its last three digits. MPS has no float64.
-        wide = torch.float32 if device.type == "mps" else torch.float64
-        self._loss = torch.zeros((), dtype=wide, device=device)
+        self.wide = torch.float32 if device.type == "mps" else torch.float64
+        self._loss = torch.zeros((), dtype=self.wide, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
-        self._confusion = torch.zeros(classes, classes, dtype=torch.int64, device=device) if classes else None
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Count one batch.
@@ -39,62 +60,148 @@ class Tally:
         chosen = labels != IGNORED
         if logits.shape[0] == labels.shape[0]:
             logits = logits[chosen]
-        labels = labels[chosen]
+        self._count_rows(logits, labels[chosen])
+
+    def _count_rows(self, logits: Tensor, labels: Tensor) -> None:
         losses = functional.cross_entropy(logits.float(), labels, reduction="none")
-        predicted = logits.argmax(dim=-1)
-        self._loss += losses.sum(dtype=self._loss.dtype)
-        self._correct += (predicted == labels).sum()
+        self._loss += losses.sum(dtype=self.wide)
+        self._correct += (logits.argmax(dim=-1) == labels).sum()
         self._count += labels.numel()
-        if self._confusion is not None:
-            classes = self._confusion.shape[0]
-            pairs = torch.bincount(labels * classes + predicted, minlength=classes * classes)
-            self._confusion += pairs.view(classes, classes)
 
-    def reduce(self, add_over_processes: Callable[[Tensor], Tensor]) -> None:
-        """Add up the sums of all processes.
-
-        Args:
-            add_over_processes: gives the sum of a tensor over all processes.
-        """
+    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
+        """See `Tally`."""
         self._loss, self._correct, self._count = map(add_over_processes, (self._loss, self._correct, self._count))
-        if self._confusion is not None:
-            self._confusion = add_over_processes(self._confusion)
 
     def scores(self) -> dict[str, float]:
-        """The scores: loss in nats for each prediction, accuracy from 0 to 1; perplexity (tokens), macro_f1 (classes).
+        """See the class."""
+        loss, accuracy, count = self._means()
+        # exp overflows above 709 nats, and JSON has no infinity.
+        return {"loss": loss, "accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "tokens": count}
 
-        Classes that occur neither among the labels nor among the predictions are left out of macro-F1.
-        """
+    def _means(self) -> tuple[float, float, int]:
         count = int(self._count)
         if not count:
-            return {"loss": math.nan, "accuracy": math.nan}
-        loss = float(self._loss) / count
-        result = {"loss": loss, "accuracy": int(self._correct) / count}
-        if self._confusion is None:
-            # exp overflows above 709 nats, and JSON has no infinity.
-            return result | {"perplexity": math.exp(min(loss, 700.0)), "tokens": count}
-        hits = self._confusion.diagonal().double()
-        present = self._confusion.sum(0) + self._confusion.sum(1)
-        f1 = 2 * hits[present > 0] / present[present > 0]
-        return result | {"macro_f1": float(f1.mean()), "examples": count}
+            return math.nan, math.nan, 0
+        return float(self._loss) / count, int(self._correct) / count, count
+
+
+class ClassTally(TokenTally):
+    """Of classified texts: loss in nats, accuracy, macro_f1, matthews_correlation, f1 (of the second of two classes).
+
+    F1 and Matthews' correlation are scikit-learn's. Classes that occur neither among the labels nor among the
+    predictions are left out of macro-F1. Where all labels or all predictions are the same class, Matthews' correlation
+    is undefined, and 0 is given. Their number is `examples`.
+
+    Args:
+        device: see `TokenTally`.
+        classes: number of classes.
+    """
+
+    def __init__(self, device: torch.device, classes: int) -> None:
+        super().__init__(device)
+        self._confusion = torch.zeros(classes, classes, dtype=torch.int64, device=device)
+
+    def _count_rows(self, logits: Tensor, labels: Tensor) -> None:
+        super()._count_rows(logits, labels)
+        classes = self._confusion.shape[0]
+        pairs = torch.bincount(labels * classes + logits.argmax(dim=-1), minlength=classes * classes)
+        self._confusion += pairs.view(classes, classes)
+
+    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
+        """See `Tally`."""
+        super().reduce(add_over_processes, join)
+        self._confusion = add_over_processes(self._confusion)
+
+    def scores(self) -> dict[str, float]:
+        """See the class."""
+        from sklearn import metrics
+
+        library: Any = metrics  # it has no types
+        loss, accuracy, count = self._means()
+        # One row for each cell of the confusion matrix, weighed by its count: the same sums as one for each text.
+        times: npt.NDArray[np.int64] = self._confusion.cpu().numpy()
+        label, prediction = np.nonzero(times)
+        counted = {"sample_weight": times[label, prediction]}
+        result = {"loss": loss, "accuracy": accuracy}
+        if count:
+            result["macro_f1"] = float(library.f1_score(label, prediction, average="macro", **counted))
+            if len(times) == 2:
+                result["f1"] = float(library.f1_score(label, prediction, zero_division=0.0, **counted))
+            defined = len({*label.tolist(), *prediction.tolist()}) > 1
+            matthews = float(library.matthews_corrcoef(label, prediction, **counted)) if defined else 0.0
+            result["matthews_correlation"] = matthews
+        return {**result, "examples": count}
+
+
+class NumberTally:
+    """Of predicted numbers: loss (mean squared error), pearson and spearmanr (-1 to 1), and their number, examples.
+
+    The correlations are scipy's. Where all labels or all predictions are the same number they are undefined, and 0 is
+    given: a model that learned nothing must not become the best one.
+
+    Args:
+        device: where the predictions are kept, all of them: a correlation of ranks is no sum.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._rows = [torch.zeros(0, 2, device=device)]  # predicted, label
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch.
+
+        Args:
+            logits: (B, 1), the predictions.
+            labels: (B,), numbers.
+        """
+        self._rows.append(torch.stack((logits.reshape(-1).float(), labels.reshape(-1).float()), dim=1))
+
+    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
+        """See `Tally`."""
+        rows = join(torch.cat(self._rows))
+        self._rows = [rows[~rows[:, 1].isnan()]]  # a label is never NaN, so that row is padding
+
+    def scores(self) -> dict[str, float]:
+        """See the class."""
+        from scipy import stats
+
+        library: Any = stats  # what its functions return has no types
+        rows: npt.NDArray[np.float64] = torch.cat(self._rows).double().cpu().numpy()
+        predicted, label = rows[:, 0], rows[:, 1]
+        if not len(label):
+            return {"loss": math.nan, "pearson": math.nan, "spearmanr": math.nan, "examples": 0}
+        errors: npt.NDArray[np.float64] = predicted - label
+        loss = float(np.mean(errors * errors))
+        defined = math.isfinite(loss) and np.ptp(predicted) > 0 and np.ptp(label) > 0
+        found = [
+            float(measure(predicted, label)[0]) if defined else 0.0 for measure in (library.pearsonr, library.spearmanr)
+        ]
+        return {"loss": loss, "pearson": found[0], "spearmanr": found[1], "examples": len(label)}
+
+
+def tally_for(task: str, device: torch.device, *, classes: int | None = None) -> Tally:
+    """An empty tally.
+
+    Args:
+        task: one of `wordorder.training.metrics.METRICS`.
+        device: where the sums are kept.
+        classes: number of classes, for classification.
+    """
+    if task == "regression":
+        return NumberTally(device)
+    return ClassTally(device, classes) if classes else TokenTally(device)
 
 
 def score(
-    model: Callable[..., Any],
-    batches: Iterable[Mapping[str, Tensor]],
-    *,
-    device: torch.device,
-    classes: int | None = None,
+    model: Callable[..., Any], batches: Iterable[Mapping[str, Tensor]], tally: Tally, *, device: torch.device
 ) -> Tally:
     """Run a model over batches without gradients and tally its predictions.
 
     Args:
         model: takes a batch as keywords and gives an output with `.logits`; in evaluation mode already.
         batches: each holds `labels`, which the model gets too, so that it may compute only the logits that count.
+        tally: counts them; it is returned.
         device: where the model is.
-        classes: number of classes, for macro-F1; None for tasks that predict tokens.
     """
-    tally = Tally(device, classes=classes)
     # Not inference_mode: a compiled model, or one that caches a table, could not be trained with it afterwards.
     with torch.no_grad():
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Finding the file, folder or glob that `data.source` names."""
+"""Finding the files, folders or globs that [data] names."""
 
 import glob
 import os
@@ -7,16 +7,21 @@ from pathlib import Path
 BUILT_IN = ("sotu",)
 
 
-def find_source(source: str) -> tuple[str, list[str]]:
+SOURCES = ("source", "validation_source", "test_source")
+"""Names of [data] that hold a source."""
+
+
+def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
     """Find a relative source from the working directory, or in the folder that WORDORDER_DATA names.
 
     Args:
         source: a path or glob; what is built in or of the Hub is left alone.
+        name: which of `SOURCES` it is, for the fault.
 
     Returns:
         The source that was found, and the faults: none, or one that says where was looked.
     """
-    if source in BUILT_IN or source.startswith("hub:"):
+    if source in BUILT_IN or (name == "test_source" and source == "none") or source.startswith("hub:"):
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
     for place in (source, str(Path(folder) / source) if folder else source):
@@ -25,4 +30,4 @@ def find_source(source: str) -> tuple[str, list[str]]:
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"
     remedy = "" if folder else "; the variable WORDORDER_DATA may name another folder"
     valid = f"valid: {', '.join(BUILT_IN)}, a path or glob, hub:NAME"
-    return source, [f"data.source: no file matches {source!r} (looked in {looked}{remedy}); {valid}"]
+    return source, [f"data.{name}: no file matches {source!r} (looked in {looked}{remedy}); {valid}"]

@@ -5,7 +5,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,7 +20,7 @@ from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
 from wordorder.training.progress import Progress
 from wordorder.training.resumable import ResumableTrainer
-from wordorder.training.scores import score
+from wordorder.training.scores import Tally, score
 
 
 class WordOrderTrainer(ResumableTrainer):
@@ -41,7 +41,10 @@ class WordOrderTrainer(ResumableTrainer):
         sampler: gives the (epoch, index) pairs of an epoch; has `set_epoch`.
         collate: makes a batch from examples.
         tokenizer: saved beside every model.
-        classes: number of classes of a classification task, None otherwise.
+        make_tally: gives an empty tally of the task's scores on a device.
+        headline: the score that is shown beside the loss.
+        decay_all: let weight decay act on biases and norms too; transformers leaves them out.
+        keep_steps: save checkpoints after these steps, and never remove them.
         meter: counts seconds, tokens, memory.
         progress: is told about every step.
         interruption: asked after every step whether to stop.
@@ -57,7 +60,10 @@ class WordOrderTrainer(ResumableTrainer):
         sampler: Any,
         collate: Any,
         tokenizer: Any,
-        classes: int | None,
+        make_tally: Callable[[torch.device], Tally],
+        headline: str,
+        decay_all: bool = False,
+        keep_steps: Sequence[int] = (),
         meter: Meter,
         progress: Progress,
         interruption: Interruption,
@@ -67,6 +73,7 @@ class WordOrderTrainer(ResumableTrainer):
             model,
             args,
             meter=meter,
+            keep_steps=keep_steps,
             data_collator=collate,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -76,9 +83,12 @@ class WordOrderTrainer(ResumableTrainer):
         self.remove_callback(PrinterCallback)  # it prints to stdout, which belongs to results
         # transformers looks for **kwargs; a model that names the argument is told too how many items a step has.
         self.model_accepts_loss_kwargs |= "num_items_in_batch" in inspect.signature(model.forward).parameters
+        if getattr(model.config, "problem_type", None) == "regression":
+            # Its loss is a mean whatever it is told; accumulated batches would be added up as if it were not.
+            self.model_accepts_loss_kwargs = False
         self._sampler = sampler
         self._collate = collate
-        self._classes = classes
+        self._make_tally, self._headline, self._decay_all = make_tally, headline, decay_all
         self._progress = progress
         self._interruption = interruption
         self._seen_step = -1
@@ -100,6 +110,12 @@ class WordOrderTrainer(ResumableTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return self._sampler
+
+    def get_decay_parameter_names(self, model: Any) -> list[str]:
+        """Names of the parameters that weight decay acts on; see transformers.Trainer."""
+        if self._decay_all:
+            return [name for name, _ in model.named_parameters()]
+        return super().get_decay_parameter_names(model)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """One forward and backward pass; see transformers.Trainer."""
@@ -148,6 +164,7 @@ class WordOrderTrainer(ResumableTrainer):
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
         control = self.control
         step = self.state.global_step
+        control.should_save |= step in self._keep_steps and self._saved_step != step
         if self._micro_losses:
             self._step_loss = math.fsum(self._micro_losses)
             self._micro_losses.clear()
@@ -200,10 +217,11 @@ class WordOrderTrainer(ResumableTrainer):
         was_training = model.training
         model.eval()
         with self.accelerator.autocast():
-            tally = score(model, self._batches(dataset), device=self.args.device, classes=self._classes)
+            tally = self._make_tally(self.args.device)
+            score(model, self._batches(dataset), tally, device=self.args.device)
         model.train(was_training)
         if self.args.world_size > 1:
-            tally.reduce(lambda tensor: cast(Tensor, self.accelerator.reduce(tensor, "sum")))
+            tally.reduce(lambda tensor: cast(Tensor, self.accelerator.reduce(tensor, "sum")), self._join)
         scores = tally.scores()
         if not math.isfinite(scores["loss"]):
             when = f"after step {self.state.global_step}"
@@ -213,10 +231,23 @@ class WordOrderTrainer(ResumableTrainer):
         }
         if self.is_in_train:
             self.log(metrics)
-            shown = "  ".join(f"{name} {scores[name]:.4f}" for name in ("loss", "accuracy"))
-            self._progress.say(f"step {self.state.global_step}/{self.state.max_steps}  validation {shown}")
+            step = f"step {self.state.global_step}/{self.state.max_steps}"
+            self._progress.say(f"{step}  validation {self.in_short(scores)}")
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def in_short(self, scores: Mapping[str, float]) -> str:
+        """The scores that are worth a line: the loss and the headline.
+
+        Args:
+            scores: of one split.
+        """
+        return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", self._headline)))
+
+    def _join(self, rows: Tensor) -> Tensor:
+        """The rows of all processes; where a process has fewer than another, rows of NaN fill up."""
+        padded = self.accelerator.pad_across_processes(rows, dim=0, pad_index=cast(int, math.nan))
+        return cast(Tensor, self.accelerator.gather(padded))
 
     def _batches(self, dataset: Any) -> Iterator[Mapping[str, Tensor]]:
         # Each process takes every n-th example, so that nothing is counted twice; transformers would repeat examples

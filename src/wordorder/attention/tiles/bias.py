@@ -197,12 +197,17 @@ class BiasTiles:
 TENSORS: dict[type[TermTiles], int] = {LowRankTiles: 2, ToeplitzTiles: 1, DenseTiles: 1}
 
 
-def as_tiles(bias: Bias, heads: int) -> tuple[list[type[TermTiles]], list[Tensor]]:
+def as_tiles(
+    bias: Bias, *, batch: int, heads: int, queries: int, keys: int
+) -> tuple[list[type[TermTiles]], list[Tensor]]:
     """The kinds of the summands and their tensors, each with an axis of B or 1 examples and one of all heads.
 
     Raises:
         TypeError: the bias has a summand of another kind than low rank, Toeplitz or dense.
+        ValueError: a summand is not one of so many examples, heads, queries and keys.
     """
+    for part in bias.parts():
+        _check_fits(part, batch, heads, queries, keys)
     kinds: list[type[TermTiles]] = []
     tensors: list[Tensor] = []
     for part in bias.parts():
@@ -218,3 +223,22 @@ def as_tiles(bias: Bias, heads: int) -> tuple[list[type[TermTiles]], list[Tensor
         else:
             raise TypeError(f"no tiles for a bias of type {type(part).__name__}; add them to tiles/bias.py")
     return kinds, tensors
+
+
+def _check_fits(part: Bias, batch: int, heads: int, queries: int, keys: int) -> None:
+    """Tiles read parts of tensors, so that a wrong size would give wrong numbers and no error."""
+    if isinstance(part, LowRankBias):
+        lengths = part.query_factor_BHTR.shape[2], part.key_factor_BHSR.shape[2]
+        leading = [factor.shape[:2] for factor in part.tensors]
+    elif isinstance(part, ToeplitzBias):
+        lengths, leading = (part.queries, part.keys), [(1, part.table_HW.shape[0])]
+    elif isinstance(part, DenseBias):
+        lengths, leading = tuple(part.tensor_BHTS.shape[2:]), [part.tensor_BHTS.shape[:2]]
+    else:
+        return
+    if lengths != (queries, keys) or any(b not in (1, batch) or h not in (1, heads) for b, h in leading):
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in part.tensors)
+        raise ValueError(
+            f"a {type(part).__name__} of {lengths[0]} x {lengths[1]} positions, tensors {shapes}, does not fit {batch} "
+            f"examples, {heads} heads, {queries} queries and {keys} keys"
+        )

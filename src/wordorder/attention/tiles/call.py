@@ -12,8 +12,9 @@ Two ways to have P again in the backward pass: keep it (fastest up to about a th
 lse (Dao et al. 2022, "FlashAttention", https://arxiv.org/abs/2205.14135, Algorithm 4), so that memory grows with T + S
 instead of T * S. A `LowRankBias` or `ToeplitzBias` is built inside the tile, never as a whole.
 
-Matrix products run in the dtype of the inputs; scores, softmax and every sum over tiles or examples in at least
-float32. Second derivatives are refused.
+Scores, the softmax, its gradient and every sum over tiles or examples are in at least float32; with 16-bit inputs the
+products that give the gradients of q, k and v (and weights that are kept) are in 16 bits. Second derivatives are
+refused.
 """
 
 from collections.abc import Sequence
@@ -58,9 +59,19 @@ def attend(
 
     Raises:
         RuntimeError: second derivatives are asked for.
+        ValueError: the bias or the mask is of other sizes.
     """
-    (batch, heads, queries, _), wide = q_BHTD.shape, torch.promote_types(q_BHTD.dtype, torch.float32)
-    kinds, tensors = as_tiles(order.bias, heads) if order.bias is not None else ([], [])
+    (batch, heads, queries, _), keys = q_BHTD.shape, k_BHSD.shape[2]
+    wide = torch.promote_types(q_BHTD.dtype, torch.float32)
+    if (hidden.batch, hidden.queries, hidden.keys) != (batch, queries, keys):
+        raise ValueError(
+            f"the plan was made for {hidden.batch} examples, {hidden.queries} queries and {hidden.keys} keys, got "
+            f"{batch}, {queries} and {keys}; make one for this call"
+        )
+    kinds: list[type[TermTiles]] = []
+    tensors: list[Tensor] = []
+    if order.bias is not None:
+        kinds, tensors = as_tiles(order.bias, batch=batch, heads=heads, queries=queries, keys=keys)
     if content_BHTS is not None:
         kinds, tensors = [*kinds, DenseTiles], [*tensors, content_BHTS.expand(-1, heads, -1, -1)]
     how = How(
@@ -68,7 +79,7 @@ def attend(
         kinds=tuple(kinds),
         hidden=hidden,
         may_be_blind=hidden.hides or content_BHTS is not None or (order.bias is not None and order.bias.may_hide),
-        dropout=Dropout(dropout, batch=batch, queries=queries, keys=k_BHSD.shape[2]),
+        dropout=Dropout(dropout, batch=batch, queries=queries, keys=keys),
         keep=keep,
         return_lse=return_lse,
     )
@@ -89,8 +100,9 @@ class _Attention(torch.autograd.Function):
                 output, lse, kept = forward_kept(how, inputs, tensors, need_lse=how.return_lse)
             else:
                 output, lse = forward(how, inputs, tensors)
+        exact, output = output, output.to(inputs.narrow)
         ctx.how = how
-        ctx.save_for_backward(q, k, v, output, lse if kept is None else kept, *tensors)
+        ctx.save_for_backward(q, k, v, exact, lse if kept is None else kept, *tensors)
         returned = lse[..., 0]
         if not how.return_lse:  # (of kept weights it was not even computed)
             ctx.mark_non_differentiable(returned)
@@ -106,9 +118,11 @@ class _Attention(torch.autograd.Function):
         how: How = ctx.how
         q, k, v, output, kept_or_lse, *tensors = cast("tuple[Tensor, ...]", ctx.saved_tensors)
         inputs, (up, up_lse) = Inputs(q, k, v), upstream
-        up = torch.zeros_like(output) if up is None else up
+        up = torch.zeros_like(output, dtype=inputs.narrow) if up is None else up
         with no_autocast(q.device):
-            delta = _row_sums(up, output, inputs.wide)
+            # (16-bit weights that were kept give their own row sums)
+            rounded = how.keep and inputs.narrow != inputs.wide
+            delta = torch.zeros_like(up[..., :1], dtype=inputs.wide) if rounded else _row_sums(up, output, inputs.wide)
             if up_lse is not None:
                 delta -= up_lse[..., None].to(inputs.wide)
             lse = None

@@ -20,10 +20,10 @@ class Dropout:
     """
 
     def __init__(self, probability: float, *, batch: int, queries: int, keys: int) -> None:
-        self.level = round(probability * LEVELS)
+        self.level = min(round(probability * LEVELS), LEVELS - 1)
         self.probability = self.level / LEVELS
         self.batch, self.queries, self.keys = batch, queries, keys
-        self.seed = int(torch.randint(2**62, ()).item()) if self.level else 0
+        self.seed = int(torch.randint(2**62, (), device="cpu").item()) if self.level else 0
 
     def __bool__(self) -> bool:
         """Whether anything can be dropped."""
@@ -38,7 +38,8 @@ class Dropout:
         """Bool, True = stays."""
         place = (self.batch * where.heads.start + example) * self.queries + where.rows.start
         place = place * self.keys + where.keys.start
-        generator = torch.Generator()
+        generator = torch.Generator("cpu")
         generator.manual_seed((self.seed + 0x9E3779B97F4A7C15 * place) % 2**63)
-        bits = torch.empty(-(-where.size() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+        bits = torch.empty(-(-where.size() // 4), dtype=torch.int64, device="cpu")
+        bits.random_(-(2**63), None, generator=generator)
         return bits.view(torch.int16)[: where.size()].view(where.shape()) >= self.level - LEVELS // 2

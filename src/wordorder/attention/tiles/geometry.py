@@ -33,13 +33,14 @@ class Where(NamedTuple):
 
 def row_tile(heads: int, queries: int, keys: int) -> tuple[int, int, int]:
     """Heads, rows and keys of a tile of whole rows, at least 32 of them."""
+    queries, keys = max(1, queries), max(1, keys)  # nothing to compute still has a shape
     rows = min(queries, max(32, ROW_TILE // keys))
     return max(1, min(heads, ROW_TILE // (queries * keys))), rows, keys
 
 
 def square_tile(heads: int, queries: int, keys: int) -> tuple[int, int, int]:
     """Heads, rows and keys of a tile of parts of rows."""
-    rows, columns = min(queries, SQUARE_TILE[0]), min(keys, SQUARE_TILE[1])
+    rows, columns = max(1, min(queries, SQUARE_TILE[0])), max(1, min(keys, SQUARE_TILE[1]))
     return max(1, min(heads, SQUARE_TILE[0] * SQUARE_TILE[1] // (rows * columns))), rows, columns
 
 

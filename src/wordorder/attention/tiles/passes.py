@@ -48,7 +48,7 @@ class Inputs:
 
     @property
     def narrow(self) -> torch.dtype:
-        """The dtype of matrix products."""
+        """The dtype of the products that weights, or gradients of scores, enter."""
         return self.q_BHTD.dtype
 
     @property
@@ -63,7 +63,7 @@ class Inputs:
 
     def scratch(self, shape: tuple[int, int, int]) -> Tensor:
         """Memory for one tile, used again for all of them."""
-        return torch.empty(math.prod(shape), dtype=self.wide)
+        return torch.empty(math.prod(shape), dtype=self.wide, device=self.q_BHTD.device)
 
     def scores(
         self, tile_HRE: Tensor, shared: Tensor | None, bias: BiasTiles, example: int, where: Where, scale: float
@@ -73,13 +73,9 @@ class Inputs:
         k_HDE = self.k_BHSD[example, where.heads, where.keys].transpose(1, 2)
         if shared is not None:
             shared = shared[..., : tile_HRE.shape[-1]]
-        if self.narrow != self.wide:  # the product in 16 bits, what is added to it in 32
-            product = torch.bmm(q_HRD, k_HDE)
-            if shared is None:
-                torch.mul(product, scale, out=tile_HRE)
-            else:
-                torch.add(shared, product, alpha=scale, out=tile_HRE)
-        elif shared is None:
+        # wide before the product: what is common to all keys cancels in the softmax, but not in a rounded product
+        q_HRD, k_HDE = q_HRD.to(self.wide), k_HDE.to(self.wide)
+        if shared is None:
             torch.baddbmm(tile_HRE, q_HRD, k_HDE, beta=0, alpha=scale, out=tile_HRE)
         else:
             torch.baddbmm(shared, q_HRD, k_HDE, alpha=scale, out=tile_HRE)
@@ -91,7 +87,7 @@ def forward_kept(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output (B, H, T, E), log-sum-exp (B, H, T, 1) if needed, and the weights (B, H, T, S): tiles of whole rows."""
     q, v, wide = inputs.q_BHTD, inputs.v_BHSE, inputs.wide
-    output, lse = _outputs(inputs)
+    output, lse = _outputs(inputs, inputs.narrow)
     batch, (heads, queries, keys) = q.shape[0], inputs.sizes
     kept = q.new_empty(batch, heads, queries, keys)
     bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
@@ -120,17 +116,17 @@ def forward_kept(
 
 
 def forward(how: How, inputs: Inputs, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Output (B, H, T, E) and log-sum-exp (B, H, T, 1), nothing else: tiles of parts of rows.
+    """Output (B, H, T, E) and log-sum-exp (B, H, T, 1), both in at least float32: tiles of parts of rows.
 
     The maximum and the sum of a row are brought up to date with every tile, and what was summed before is rescaled
     (Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867, Algorithm 3).
     """
     batch, (heads, queries, keys) = inputs.q_BHTD.shape[0], inputs.sizes
-    output, lse = _outputs(inputs)
+    output, lse = _outputs(inputs, inputs.wide)
     bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
     shape = square_tile(heads, queries, keys)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
-    for band in tiles(heads, queries, keys, (shape[0], shape[1], keys)):
+    for band in tiles(heads, queries, keys, (shape[0], shape[1], max(1, keys))):
         rows = [_Rows(inputs, band) for _ in range(batch)]
         for where in tiles_of(band, shape[2]):
             shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where)
@@ -146,7 +142,7 @@ def forward(how: How, inputs: Inputs, tensors: Sequence[Tensor]) -> tuple[Tensor
                 if mask is not None:
                     weights.masked_fill_(mask[..., : weights.shape[-1]], -math.inf)
                 staying = how.dropout.staying(example, where)[..., : weights.shape[-1]] if how.dropout else None
-                rows[example].take_up(weights, staying, inputs.v_BHSE[example, part.heads, part.keys], how.may_be_blind)
+                rows[example].take_up(weights, staying, inputs.v_BHSE[example, part.heads, part.keys])
         for example in range(batch):
             rows[example].finish(rows_of(output, example, band), rows_of(lse, example, band), how)
     return output, lse
@@ -157,22 +153,23 @@ class _Rows:
 
     def __init__(self, inputs: Inputs, band: Where) -> None:
         heads, rows, _ = band.shape()
-        self.narrow = inputs.narrow
-        self.largest = torch.full((heads, rows, 1), -math.inf, dtype=inputs.wide)
-        self.weight = torch.zeros(heads, rows, 1, dtype=inputs.wide)
-        self.value = torch.zeros(heads, rows, inputs.v_BHSE.shape[-1], dtype=inputs.wide)
+        like = inputs.q_BHTD
+        self.largest = like.new_full((heads, rows, 1), -math.inf, dtype=inputs.wide)
+        self.weight = like.new_zeros(heads, rows, 1, dtype=inputs.wide)
+        self.value = like.new_zeros(heads, rows, inputs.v_BHSE.shape[-1], dtype=inputs.wide)
 
-    def take_up(self, scores: Tensor, staying: Tensor | None, values: Tensor, may_be_blind: bool) -> None:
+    def take_up(self, scores: Tensor, staying: Tensor | None, values: Tensor) -> None:
         """Add these keys; ``scores`` become weights."""
         largest = torch.maximum(self.largest, scores.amax(-1, keepdim=True))
         # a row that has seen nothing yet: exp(-inf - 0) = 0, where exp(-inf + inf) would not be a number
-        shift = largest.masked_fill(largest == -math.inf, 0) if may_be_blind else largest
+        shift = largest.masked_fill(largest == -math.inf, 0)
         _exp_(scores.sub_(shift))
         before = _exp_(self.largest - shift)
         self.weight.mul_(before).add_(scores.sum(-1, keepdim=True))
         given = scores if staying is None else scores * staying
         self.value.mul_(before)
-        _add_product(self.value, given.to(self.narrow), values)
+        # wide, so that the row sums of the gradient, which are taken of the output, cancel
+        self.value.baddbmm_(given, values.to(given.dtype))
         self.largest = largest
 
     def finish(self, output: Tensor, lse: Tensor, how: How) -> None:
@@ -182,11 +179,11 @@ class _Rows:
         output.copy_(self.value.div_(weight).mul_(how.dropout.rescale))
 
 
-def _outputs(inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _outputs(inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Zeros for the output, (B, T, H, E) in memory as a network wants to read it, and -inf for the log-sum-exp."""
     v, (heads, queries, _) = inputs.v_BHSE, inputs.sizes
-    output = v.new_zeros(v.shape[0], queries, heads, v.shape[-1]).transpose(1, 2)
-    return output, torch.full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.wide)
+    output = v.new_zeros(v.shape[0], queries, heads, v.shape[-1], dtype=dtype).transpose(1, 2)
+    return output, v.new_full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.wide)
 
 
 def _normalise(scores: Tensor, lse: Tensor | None, may_be_blind: bool) -> None:
@@ -214,7 +211,8 @@ class Backward:
         tensors: of the bias.
         kept: the weights of the forward pass, or None.
         lse: its log-sum-exp, where weights were not kept.
-        delta: ``rowsum(do o) - dlse``, (B, H, T, 1).
+        delta: ``rowsum(do o) - dlse``, (B, H, T, 1); ``-dlse`` alone where the weights were kept in 16 bits: the sum is
+            then taken of the very weights that it is to cancel, as their output was rounded.
         up: ``do``, rescaled for dropout.
         wanted: which terms of the bias want a gradient.
     """
@@ -296,13 +294,14 @@ class Backward:
         )
         given = (weights if staying is None else weights * staying).to(narrow)
         _add_product(dv_HEF, given.transpose(1, 2), up_HRF)
-        if narrow == self.inputs.wide:
-            torch.bmm(up_HRF, v_HEF.transpose(1, 2), out=gradient)
-        else:
-            gradient.copy_(torch.bmm(up_HRF, v_HEF.transpose(1, 2)))
+        wide = self.inputs.wide  # dP - D cancels as well
+        torch.bmm(up_HRF.to(wide), v_HEF.to(wide).transpose(1, 2), out=gradient)
         if staying is not None:
             gradient.mul_(staying)
-        gradient.sub_(rows_of(self.delta, example, part)).mul_(weights)
+        delta_HR1 = rows_of(self.delta, example, part)
+        if self.kept is not None and narrow != wide:
+            delta_HR1 = delta_HR1 + (gradient * weights).sum(-1, keepdim=True)
+        gradient.sub_(delta_HR1).mul_(weights)
         given = gradient.to(narrow)
         _add_product(rows_of(self.dq, example, part), given, k_HED, scale)
         _add_product(dk_HED, given.transpose(1, 2), q_HRD, scale)
@@ -332,7 +331,7 @@ def tile_of(tensor_BHTS: Tensor, example: int, where: Where) -> Tensor:
 def _sums(like: Tensor, wide: torch.dtype) -> Tensor:
     """Zeros (B, H, T, D), in memory (B, T, H, D): what the projection before the attention reads."""
     batch, heads, tokens, channels = like.shape
-    return torch.zeros(batch, tokens, heads, channels, dtype=wide).transpose(1, 2)
+    return like.new_zeros(batch, tokens, heads, channels, dtype=wide).transpose(1, 2)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:

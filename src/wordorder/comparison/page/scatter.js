@@ -55,7 +55,7 @@ function drawScatter() {
     return;
   }
   const xs = points.map((point) => point[cost.key] / cost.unit);
-  const lows = points.map((point) => point.quality - (point.std || 0)), highs = points.map((point) => point.quality + (point.std || 0));
+  const lows = points.map((point) => (point.range || [point.quality])[0]), highs = points.map((point) => (point.range || [0, point.quality])[1]);
   const room = (low, high, share) => { const extra = (high - low || Math.abs(high) * 0.1 || 1) * share; return [low - extra, high + extra]; };
   const ratio = Math.min(...lows) > 0 ? Math.max(...highs) / Math.min(...lows) : 1;
   const logarithmic = ratio > 4;   // one arm that learned nothing must not press the others together
@@ -78,7 +78,7 @@ function drawScatter() {
   for (const point of points) {
     const arm = armOf.get(point.arm), px = x(point[cost.key] / cost.unit), py = y(point.quality);
     const group = element("g", { class: `c${arm.colour}`, "data-arm": point.arm });
-    if (point.std) group.append(element("line", { class: "whisker", x1: px, x2: px, y1: y(point.quality - point.std), y2: y(point.quality + point.std) }));
+    if (point.range) group.append(element("line", { class: "whisker", x1: px, x2: px, y1: y(point.range[0]), y2: y(point.range[1]) }));
     group.append(marker(view.arms.indexOf(arm), px, py));
     group.addEventListener("pointermove", (event) => showTooltip(event, [element("strong", {}, point.arm),
       element("div", {}, element("span", {}, view.quality.title), element("span", {}, number(point.quality))),

@@ -1,28 +1,39 @@
 """From the `source` of a recipe to documents, with every fault of every file in one report."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from glob import glob, has_magic
 from itertools import takewhile
 from pathlib import Path
 
-from wordorder.data.config import DataConfig
+from wordorder.data.config import NONE, DataConfig
 from wordorder.data.corpora.comma_separated import read_csv
 from wordorder.data.corpora.document import Document, Part, Row
 from wordorder.data.corpora.hub import read_hub
 from wordorder.data.corpora.json_lines import read_json_lines
+from wordorder.data.corpora.labels import LABEL_CHECKS
 from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.plain_text import cut_into_documents, read_text
 from wordorder.data.corpora.state_of_the_union import read_sotu
+from wordorder.data.corpora.tab_separated import read_tsv
+from wordorder.data.corpora.wikitext import read_wikitext
 from wordorder.errors import BadInput
+
+TABLE_READERS: dict[str, Callable[[Path, Sequence[str] | None], list[Row]]] = {".csv": read_csv, ".tsv": read_tsv}
+"""File name ending -> reader of a table whose columns `data.columns` may name."""
 
 FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
     ".txt": read_text,
+    ".tokens": read_wikitext,
     ".jsonl": read_json_lines,
     ".csv": read_csv,
+    ".tsv": read_tsv,
     ".parquet": read_parquet,
 }
 """File name ending -> reader of one file. A reader raises BadInput with a line that names the file."""
+
+_RUNNING_TEXT = (".txt", ".tokens")  # one row may be a whole corpus, to be cut into documents
 
 NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
 """Word before the first colon of a source -> reader, which gets what follows the colon."""
@@ -44,22 +55,39 @@ def read_documents(data: DataConfig) -> list[Document]:
 
     Splits are official when files or folders below the source are named train, validation (valid, val, dev) and test,
     alone or as a word of the name (`train.jsonl`, `test-00000-of-00002.parquet`, `train/pos/3.txt`), and at least
-    train and one other are there.
+    train and one other are there. Such a test split is left out where all its labels are hidden (no such column, or
+    null throughout), as GLUE's are. `validation_source` and `test_source` take the place of the source's own splits.
 
     Raises:
         BadInput: one line per fault: no such file, empty, binary or not UTF-8, no such column, label missing ...
         MissingExtra: the reader's package is not installed.
     """
-    name, _, rest = data.source.partition(":")
-    parts = NAMED_READERS[name](rest) if name in NAMED_READERS else _read_files(data.source)
+    given = {"validation": data.validation_source, "test": data.test_source}
+    parts = [part for part in _read("data.source", data.source, data) if not given.get(part.split or "")]
+    parts = [part for part in parts if not _is_hidden(part, data)]
+    for split, source in given.items():
+        if source not in (None, NONE):
+            parts += [replace(part, split=split) for part in _read(f"data.{split}_source", source, data)]
     faults: list[str] = []
     documents = [document for part in parts for document in _documents_of(part, data, faults)]
     if not documents and not faults:
         faults.append(f"data.source {data.source} has no text")
     _raise_if_any(faults)
-    if data.task == "classification":
-        _check_labels(documents, data)
+    if data.task in LABEL_CHECKS:
+        LABEL_CHECKS[data.task](documents, data)
     return documents
+
+
+def _read(name: str, source: str, data: DataConfig) -> list[Part]:
+    reader, _, rest = source.partition(":")
+    return NAMED_READERS[reader](rest) if reader in NAMED_READERS else _read_files(name, source, data)
+
+
+def _is_hidden(part: Part, data: DataConfig) -> bool:
+    """Whether this is a test split without labels."""
+    if part.split != "test" or data.task not in LABEL_CHECKS:
+        return False
+    return all(row.get(data.label_column) in (None, "") for row in part.rows)
 
 
 def _raise_if_any(faults: list[str]) -> None:
@@ -69,15 +97,16 @@ def _raise_if_any(faults: list[str]) -> None:
         raise BadInput(faults)
 
 
-def _read_files(source: str) -> list[Part]:
-    root, paths = _find_files(source)
+def _read_files(name: str, source: str, data: DataConfig) -> list[Part]:
+    root, paths = _find_files(name, source)
     splits = _official_splits([path.relative_to(root) for path in paths])
     parts: list[Part] = []
     faults: list[str] = []
     for path, split in zip(paths, splits, strict=True):
         try:
-            rows = FILE_READERS[path.suffix](path)
-            if path.suffix == ".txt" and splits.count(split) == 1:
+            table = TABLE_READERS.get(path.suffix)
+            rows = table(path, data.columns) if table else FILE_READERS[path.suffix](path)
+            if path.suffix in _RUNNING_TEXT and splits.count(split) == 1 and len(rows) == 1:
                 rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
             parts.append(Part(origin=str(path), rows=rows, split=split))
         except BadInput as error:
@@ -88,7 +117,7 @@ def _read_files(source: str) -> list[Part]:
     return parts
 
 
-def _find_files(source: str) -> tuple[Path, list[Path]]:
+def _find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     """Return the folder below which file and folder names may name splits, and the files sorted by name."""
     path, known = Path(source).expanduser(), ", ".join(FILE_READERS)
     if path.is_dir():
@@ -96,15 +125,13 @@ def _find_files(source: str) -> tuple[Path, list[Path]]:
     elif path.exists():
         root, found = path.parent, [path]
     elif has_magic(source):
-        found = [Path(name) for name in glob(str(path), recursive=True)]
+        found = [Path(match) for match in glob(str(path), recursive=True)]
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
-        raise BadInput(
-            f"data.source {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME"
-        )
+        raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
     files = sorted(file for file in found if file.suffix in FILE_READERS and file.is_file())
     if not files:
-        raise BadInput(f"data.source {source} names no file that ends in {known}")
+        raise BadInput(f"{name} {source} names no file that ends in {known}")
     return root, files
 
 
@@ -120,7 +147,7 @@ def _split_word(path: Path) -> str | None:
 
 
 def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Document]:
-    label_column = data.label_column if data.task == "classification" else None
+    label_column = data.label_column if data.task in LABEL_CHECKS else None
     needed = [name for name in (data.text_column, label_column, data.pair_column) if name is not None]
     present = list(dict.fromkeys(name for row in part.rows for name in row))
     missing = [name for name in needed if name not in present]
@@ -154,18 +181,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:  # JSON can spell it: "\\ud800"
         return False
     return True
-
-
-def _check_labels(documents: list[Document], data: DataConfig) -> None:
-    labels = {document.label for document in documents}
-    column = f"data.label_column {data.label_column!r}"
-    if len(labels) == 1:
-        raise BadInput(f"{column} has one class only, {labels.pop()!r}; classification needs two")
-    if len(labels) == len(documents):
-        raise BadInput(
-            f"{column} has a different value for each of the {len(documents)} documents; it names no classes"
-        )
-    trained = {document.label for document in documents if document.split in (None, "train")}
-    unseen = sorted(str(label) for label in labels - trained)
-    if unseen:
-        raise BadInput(f"{column}: no training document has {', '.join(unseen)}")

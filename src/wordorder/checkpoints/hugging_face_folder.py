@@ -1,0 +1,134 @@
+"""The Hugging Face folder of a converted model: configuration, weights, tokeniser, and the report beside them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wordorder.checkpoints.conversion_report import ConversionReport
+from wordorder.checkpoints.dictionary import Dictionary, make_tokenizer
+from wordorder.checkpoints.reference_args import ReferenceArgs
+from wordorder.checkpoints.reference_names import Form
+from wordorder.errors import RunFailed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedConfig
+
+
+def config_fields(
+    form: Form, sizes: Mapping[str, int], settings: ReferenceArgs, vocabulary: Dictionary | None, *, tied: bool
+) -> dict[str, Any]:
+    """The configuration, with everything written out that the reference code fixes: our defaults may change.
+
+    Args:
+        form: the model's parts.
+        sizes: by the letters of `reference_names`.
+        settings: from the arguments of the training run.
+        vocabulary: knows the id of the mask, which is the last one otherwise.
+        tied: the output layer shares the token embeddings.
+    """
+    options: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
+    if form.relative:
+        options |= {"reset": "reference-code", "buckets": sizes["R"] - 1, "max_distance": 128}
+    head = {"num_labels": sizes["K"], "classifier_dense": form.head_dense} if form.head is not None else {}
+    return {
+        "vocab_size": sizes["V"],
+        "hidden_size": sizes["C"],
+        "num_hidden_layers": form.layers,
+        "num_attention_heads": settings.heads,
+        "intermediate_size": sizes["F"],
+        "max_position_embeddings": sizes["P"] - 1,
+        "hidden_act": settings.activation,
+        "head_act": settings.activation,
+        "hidden_dropout_prob": settings.dropout,
+        "attention_probs_dropout_prob": settings.attention_dropout,
+        "classifier_dropout": settings.pooler_dropout,
+        "layer_norm_eps": 1e-5,
+        "tie_word_embeddings": tied,
+        "bos_token_id": 0,
+        "cls_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "sep_token_id": 2,
+        "mask_token_id": sizes["V"] - 1 if vocabulary is None else vocabulary.ids["<mask>"],
+        "encoding": "tupe-r" if form.relative else "tupe-a",
+        "encoding_options": options,
+        "norm": "layer",
+        "norm_placement": "pre" if form.final_norm else "post",
+        "embedding_norm": form.embedding_norm,
+        **head,
+    }
+
+
+def architectures_of(form: Form) -> tuple[str, ...]:
+    """The classes that the weights serve, the classifier first: it was trained last.
+
+    Args:
+        form: of the model.
+    """
+    classifier = ("WordOrderEncoderForSequenceClassification",) if form.head is not None else ()
+    return (*classifier, *(("WordOrderEncoderForMaskedLM",) if form.lm_head else ()))
+
+
+def write_folder(
+    folder: Path, report: ConversionReport, tensors: "dict[str, Tensor]", vocabulary: Dictionary | None
+) -> None:
+    """Fill a folder that `AutoModelForMaskedLM` and the like load.
+
+    Args:
+        folder: an empty one.
+        report: holds the configuration; written too, as conversion.json.
+        tensors: by our name.
+        vocabulary: of the tokeniser, if there is to be one.
+
+    Raises:
+        RunFailed: a file could not be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
+
+    config: Any = _config(report)
+    _check_names(config, report.architectures, tensors)
+    try:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        config.save_pretrained(folder)
+        # safetensors gives its files to their owner alone; the folder's are for whom the umask says
+        (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
+        if vocabulary is not None:
+            tokenizer: Any = make_tokenizer(vocabulary, config.max_position_embeddings)
+            tokenizer.save_pretrained(folder)
+        text = json.dumps(asdict(report), indent=2, ensure_ascii=False)
+        (folder / "conversion.json").write_text(f"{text}\n", encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        raise RunFailed(f"the converted model could not be written: {error}") from error
+
+
+def _config(report: ConversionReport) -> Any:
+    import torch
+
+    from wordorder.models import WordOrderEncoderConfig
+
+    config: Any = WordOrderEncoderConfig(**report.config)
+    config.architectures = list(report.architectures)
+    config.dtype = getattr(torch, report.dtype)
+    if report.config.get("num_labels") == 1:
+        config.problem_type = "regression"
+    return config
+
+
+def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], tensors: "Mapping[str, Tensor]") -> None:
+    """The models must find each weight under its name and in its shape; anything else is a bug of this package."""
+    import torch
+
+    from wordorder import models
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in architectures:
+        with torch.device("meta"):
+            model: Any = getattr(models, name)(config)
+        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    if config.tie_word_embeddings:
+        shapes.pop("head.decoder.weight", None)
+    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -1,0 +1,355 @@
+"""Reads the pickles inside a torch file without unpickling them: no global is ever looked up, imported or called.
+
+A pickle is a program for a stack machine, and two of its instructions name a global and call it: that is how a
+checkpoint runs a command on the reader's machine. Three ways to read one were weighed:
+
+* ``torch.load(weights_only=True)`` is safe, but refuses the whole file for one unknown global, and a reference
+  checkpoint holds several: `argparse.Namespace`, the training code's meters. Allow-listing them means importing them.
+* A subclass of `pickle.Unpickler` with ``find_class`` overridden keeps the C machine, which calls what it is given
+  and runs ``__setstate__``, ``append`` and ``update`` of whatever objects it finds: safe only as long as every
+  stand-in class is.
+* This file: `pickletools.genops`, the standard library's parser, cuts the bytes into instructions, and the machine
+  below carries them out on the records of `inert_records`. None of its instructions imports or calls: what is "called"
+  is a name, and the result an empty dict, one of those records, or a `Placeholder`. What a file can do is therefore
+  listed here, in full, and does not depend on torch's private reader.
+
+Against memory bombs: the bytes and the instructions of one pickle are limited, no instruction copies a list or a dict
+that another one made, lengths are compared with what the file holds before anything is reserved, and what the file
+puts in place of a dict's key is never hashed unless it is a plain value.
+"""
+
+import io
+import pickletools
+import struct
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, BinaryIO, cast
+
+from wordorder.checkpoints.inert_records import (
+    STORAGES,
+    UNDERSTOOD,
+    Damaged,
+    Known,
+    Namespace,
+    Placeholder,
+    Storage,
+    StoredTensor,
+    is_nothing,
+    plain_tensor,
+    printable,
+)
+
+MOST_BYTES = 64 * 2**20
+"""Of one pickle. That of BERT-Base's size with Adam's state has 57 kB: the numbers lie outside of it."""
+MOST_OPCODES = 1_000_000
+"""Of one pickle, each of which makes one object at most. That same model's has 16,000 instructions."""
+
+
+class Window:
+    """The next bytes of a file, at most so many, for `pickletools`: asking for more is an error, not an allocation."""
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        here = file.tell()
+        end = file.seek(0, io.SEEK_END)
+        file.seek(here)
+        self._file, self._left = file, min(most, end - here)
+
+    def read(self, count: int) -> bytes:
+        """Exactly ``count`` bytes."""
+        if not 0 <= count <= self._left:
+            raise Damaged("a pickle ends too early, or is larger than any checkpoint's")
+        data = self._file.read(count)
+        self._left -= len(data)
+        return data
+
+    def readline(self) -> bytes:
+        """The rest of a line."""
+        line = self._file.readline(self._left)
+        self._left -= len(line)
+        return line
+
+
+class Machine:
+    """Carries out pickles on inert records; several pickles of one file share one list of placeholders."""
+
+    # What lies on the stack is whatever the file says: plain values, lists, dicts and the records above.
+
+    def __init__(self) -> None:
+        self.placeholders: Counter[str] = Counter()
+        self.storages: dict[str, Storage] = {}
+        self._stack: list[Any] = []
+        self._marked: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self, file: BinaryIO, *, most_bytes: int = MOST_BYTES) -> Any:
+        """Carry out one pickle, and leave the file at the byte behind it.
+
+        Args:
+            file: at the first byte of a pickle.
+            most_bytes: that the pickle may have.
+
+        Returns:
+            The object that it describes, of plain values, lists, tuples, dicts and the records of this module; sets
+            are lists.
+
+        Raises:
+            Damaged: it is cut short, too large, or not what torch writes.
+        """
+        self._stack, self._marked, self._memo = [], [], {}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # the parser's, on backslashes in damaged names
+                return self._carry_out(Window(file, most_bytes))
+        except Damaged:
+            raise
+        except (ValueError, IndexError, KeyError, TypeError, AssertionError, OverflowError, struct.error) as error:
+            raise Damaged(f"a pickle makes no sense ({printable(str(error))})") from None
+        finally:
+            self._stack, self._marked, self._memo = [], [], {}
+
+    def _carry_out(self, stream: Any) -> Any:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+            if count >= MOST_OPCODES:
+                raise Damaged(f"a pickle has more than {MOST_OPCODES:,} instructions, more than any checkpoint's")
+            if opcode.name == "STOP":
+                return self._stack.pop()
+            if opcode.name in _LITERALS:
+                self._stack.append(argument)
+            elif opcode.name in _ACTIONS:
+                _ACTIONS[opcode.name](self, argument)
+            else:
+                raise Damaged(f"a pickle has the instruction {opcode.name}, which torch does not write")
+        raise Damaged("a pickle has no end")
+
+    def mark(self) -> None:
+        """Begin a group of stack items."""
+        self._marked.append(self._stack)
+        self._stack = []
+
+    def pop_group(self) -> list[Any]:
+        """End the group, and take its items."""
+        group, self._stack = self._stack, self._marked.pop()
+        return group
+
+    def pop(self) -> Any:
+        """Take the top of the stack, or a mark if that is on top."""
+        return self._stack.pop() if self._stack else self.pop_group()
+
+    def push(self, value: Any) -> None:
+        """Put a value on top."""
+        self._stack.append(value)
+
+    def take(self, count: int) -> tuple[Any, ...]:
+        """Take ``count`` values, in the order in which they were put there."""
+        if count > len(self._stack):
+            raise Damaged("a pickle takes what it has not made")
+        taken = tuple(self._stack[len(self._stack) - count :])
+        del self._stack[len(self._stack) - count :]
+        return taken
+
+    def top(self) -> Any:
+        """The top, left there."""
+        return self._stack[-1]
+
+    def remember(self, place: Any) -> None:
+        """Note the top under a number; the next one if None is given."""
+        self._memo[len(self._memo) if place is None else place] = self._stack[-1]
+
+    def recall(self, place: Any) -> None:
+        """Push what was noted."""
+        self._stack.append(self._memo[place])
+
+    def name(self, dotted: str) -> Known | Placeholder:
+        """The record for a global's name: nothing is looked up but the closed list."""
+        return Known(dotted) if dotted in UNDERSTOOD else self.foreign(dotted)
+
+    def foreign(self, name: str) -> Placeholder:
+        """Note something outside the closed list, and what stands for it."""
+        shown = printable(name)
+        self.placeholders[shown] += 1
+        return Placeholder(shown)
+
+    def call(self, called: Any, arguments: Any) -> Any:
+        """What stands for the result of a call; the only results are an empty dict and the records of this module."""
+        if isinstance(called, Placeholder):
+            return called
+        if not isinstance(called, Known) or not isinstance(arguments, tuple):
+            raise Damaged("a pickle calls what is no global")
+        given = cast("tuple[Any, ...]", arguments)
+        made: Any = None
+        if called.name == "collections.OrderedDict" and not given:
+            made = {}
+        elif called.name == "argparse.Namespace" and not given:
+            made = Namespace()
+        elif called.name == "torch._utils._rebuild_tensor_v2":
+            made = plain_tensor(given)
+        elif called.name == "torch._utils._rebuild_parameter" and given and isinstance(given[0], StoredTensor):
+            made = given[0] if is_nothing(given[2:]) else None
+        # A known name in an unknown use is as foreign as an unknown name.
+        return made if made is not None else self.foreign(f"{called.name} with unknown arguments")
+
+    def build(self, target: Any, state: Any) -> None:
+        """Give a record the state that the file has for it: fields of a namespace; for the others, nothing."""
+        if isinstance(target, Namespace):
+            if not isinstance(state, dict):
+                raise Damaged("an argparse.Namespace has no fields")
+            target.fields = state  # not a copy, which a small file could ask for a million times
+        elif not isinstance(target, Placeholder | dict):  # a state dict has its version numbers as state
+            raise Damaged("a pickle gives a state to what has none")
+
+    def extend(self, target: Any, items: list[Any]) -> None:
+        """Append to a list."""
+        if isinstance(target, list):
+            cast("list[Any]", target).extend(items)
+        elif not isinstance(target, Placeholder):
+            raise Damaged("a pickle appends to what is no list")
+
+    def update(self, target: Any, pairs: list[Any]) -> None:
+        """Set items of a dict."""
+        if len(pairs) % 2:
+            raise Damaged("a pickle sets a key without a value")
+        if isinstance(target, dict):
+            for at in range(0, len(pairs), 2):
+                target[_key(pairs[at])] = pairs[at + 1]
+        elif not isinstance(target, Placeholder):
+            raise Damaged("a pickle sets an item of what is no dict")
+
+    def persistent(self, identity: Any) -> Storage | Placeholder:
+        """The storage that a persistent id means: ("storage", type, key, where it was, elements[, None])."""
+        fields = list(cast("tuple[Any, ...]", identity)) if isinstance(identity, tuple) else []
+        if len(fields) not in (5, 6) or fields[0] != "storage" or not is_nothing(tuple(fields[5:])):
+            return self.foreign("a persistent id that is no storage")
+        _, kind, key, _, numel = fields[:5]
+        if isinstance(kind, Placeholder):
+            return kind
+        known = STORAGES.get(kind.name) if isinstance(kind, Known) else None
+        if known is None or type(key) is not str or type(numel) is not int or not 0 <= numel < 2**60:
+            raise Damaged("a storage is described wrongly")
+        storage = Storage(key, *known, numel)
+        before = self.storages.setdefault(key, storage)
+        if (before.kind, before.numel) != (storage.kind, storage.numel):
+            raise Damaged(f"storage {printable(key)} is described in two ways")
+        return before
+
+
+def _key(key: Any) -> Any:
+    """A dict's key: plain values as they are; hashing a nested tuple can take for ever, so others become opaque."""
+    plain = key is None or isinstance(key, str | bytes | int | float)
+    return key if plain else Placeholder(f"a key of type {type(key).__name__}")
+
+
+def _stack_global(machine: Machine, _: Any) -> None:
+    module, name = machine.take(2)
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise Damaged("a pickle names a global without words")
+    machine.push(machine.name(f"{module}.{name}"))
+
+
+def _reduce(machine: Machine, _: Any) -> None:
+    machine.push(machine.call(*machine.take(2)))
+
+
+def _new_with_keywords(machine: Machine, _: Any) -> None:
+    made, arguments, keywords = machine.take(3)
+    machine.push(machine.call(made, arguments if keywords == {} else (arguments, keywords)))
+
+
+def _instance(machine: Machine, argument: Any) -> None:
+    machine.push(machine.call(machine.name(_dotted(argument)), tuple(machine.pop_group())))
+
+
+def _object(machine: Machine, _: Any) -> None:
+    made, *arguments = machine.pop_group()
+    machine.push(machine.call(made, tuple(arguments)))
+
+
+def _dict(machine: Machine, _: Any) -> None:
+    made: dict[Any, Any] = {}
+    machine.update(made, machine.pop_group())
+    machine.push(made)
+
+
+def _append(machine: Machine, _: Any) -> None:
+    (item,) = machine.take(1)
+    machine.extend(machine.top(), [item])
+
+
+def _set_item(machine: Machine, _: Any) -> None:
+    pair = machine.take(2)
+    machine.update(machine.top(), [*pair])
+
+
+def _append_group(machine: Machine, _: Any) -> None:
+    group = machine.pop_group()
+    machine.extend(machine.top(), group)
+
+
+def _set_group(machine: Machine, _: Any) -> None:
+    group = machine.pop_group()
+    machine.update(machine.top(), group)
+
+
+def _build(machine: Machine, _: Any) -> None:
+    (state,) = machine.take(1)
+    machine.build(machine.top(), state)
+
+
+def _dotted(argument: Any) -> str:
+    """Pickletools gives "module name"."""
+    return str(argument).replace(" ", ".", 1)
+
+
+# The parser turns these into values by itself.
+_LITERALS = frozenset(
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES"
+    " SHORT_BINBYTES BINBYTES8 BYTEARRAY8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8".split()
+)
+
+# Everything else that a pickle may do. Sets are lists: their members are never hashed.
+_ACTIONS: dict[str, Callable[[Machine, Any], object]] = {
+    "PROTO": lambda machine, _: None,
+    "FRAME": lambda machine, _: None,
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "MARK": lambda machine, _: machine.mark(),
+    "POP": lambda machine, _: machine.pop(),
+    "POP_MARK": lambda machine, _: machine.pop_group(),
+    "DUP": lambda machine, _: machine.push(machine.top()),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_SET": lambda machine, _: machine.push([]),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "LIST": lambda machine, _: machine.push(machine.pop_group()),
+    "FROZENSET": lambda machine, _: machine.push(machine.pop_group()),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.pop_group())),
+    "TUPLE1": lambda machine, _: machine.push(machine.take(1)),
+    "TUPLE2": lambda machine, _: machine.push(machine.take(2)),
+    "TUPLE3": lambda machine, _: machine.push(machine.take(3)),
+    "DICT": _dict,
+    "APPEND": _append,
+    "APPENDS": _append_group,
+    "ADDITEMS": _append_group,
+    "SETITEM": _set_item,
+    "SETITEMS": _set_group,
+    "PUT": lambda machine, place: machine.remember(place),
+    "BINPUT": lambda machine, place: machine.remember(place),
+    "LONG_BINPUT": lambda machine, place: machine.remember(place),
+    "MEMOIZE": lambda machine, _: machine.remember(None),
+    "GET": lambda machine, place: machine.recall(place),
+    "BINGET": lambda machine, place: machine.recall(place),
+    "LONG_BINGET": lambda machine, place: machine.recall(place),
+    "GLOBAL": lambda machine, argument: machine.push(machine.name(_dotted(argument))),
+    "STACK_GLOBAL": _stack_global,
+    "EXT1": lambda machine, number: machine.push(machine.foreign(f"copyreg extension {number}")),
+    "EXT2": lambda machine, number: machine.push(machine.foreign(f"copyreg extension {number}")),
+    "EXT4": lambda machine, number: machine.push(machine.foreign(f"copyreg extension {number}")),
+    "REDUCE": _reduce,
+    "NEWOBJ": _reduce,
+    "NEWOBJ_EX": _new_with_keywords,
+    "INST": _instance,
+    "OBJ": _object,
+    "BUILD": _build,
+    "BINPERSID": lambda machine, _: machine.push(machine.persistent(machine.pop())),
+}

@@ -1,0 +1,158 @@
+"""A checkpoint of TUPE's reference code, as a torch file or as safetensors: shapes first, numbers on demand."""
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from wordorder.checkpoints.inert_records import Namespace, Placeholder, StoredTensor, printable
+from wordorder.checkpoints.reference_names import listed
+from wordorder.checkpoints.torch_file import open_torch_file
+from wordorder.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Weight = TypeVar("Weight")
+
+_PREFIX = "decoder."  # fairseq wraps an encoder in what it calls a decoder
+_SAFETENSORS_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceFile:
+    """An open checkpoint.
+
+    Args:
+        layout: "torch zip", "torch stream" or "safetensors".
+        shapes: of each weight, by the reference's name without "decoder.".
+        kinds: of its numbers, by the same name, as torch names them.
+        args: of the training run; None where the file has none.
+        placeholders: what the file names beside weights and arguments, with how often; nothing of it was touched.
+        load: reads weights, by the same names.
+    """
+
+    layout: str
+    shapes: Mapping[str, tuple[int, ...]]
+    kinds: Mapping[str, str]
+    args: Mapping[Any, Any] | None
+    placeholders: Mapping[str, int]
+    load: "Callable[[list[str]], dict[str, Tensor]]"
+
+
+@contextmanager
+def open_reference_file(path: Path) -> Generator[ReferenceFile]:
+    """Open a checkpoint; its weights can be read within the context.
+
+    Args:
+        path: a torch file {"args": ..., "model": ...}, or a state dict that ends in .safetensors.
+
+    Raises:
+        BadInput: there is no such file, it is damaged or something else, or what it calls weights is none.
+    """
+    try:
+        if not path.is_file():
+            raise BadInput(f"checkpoint {path} is no file" if path.exists() else f"checkpoint {path} does not exist")
+        path.open("rb").close()
+    except OSError as error:
+        raise BadInput(f"checkpoint {path} cannot be read: {error.strerror}") from None
+    with _open_safetensors(path) if path.suffix == ".safetensors" else _open_torch(path) as opened:
+        yield opened
+
+
+@contextmanager
+def _open_torch(path: Path) -> Generator[ReferenceFile]:
+    with open_torch_file(path) as file:
+        content: Any = file.root
+        if not isinstance(content, dict):
+            raise BadInput(f"checkpoint {path}: holds {printable(content)}, not the dict of a checkpoint")
+        root = cast("dict[Any, Any]", content)
+        if not isinstance(root.get("model"), dict):
+            raise BadInput(
+                f'checkpoint {path}: has no state dict under "model"; a checkpoint of the reference code has args and'
+                f" model, this one has {listed([str(key) for key in root if isinstance(key, str)]) or 'nothing'}"
+            )
+        model = cast("dict[Any, Any]", root["model"])
+        foreign = [
+            f"{printable(name)} = {printable(value)}"
+            for name, value in model.items()
+            if not isinstance(name, str) or not isinstance(value, StoredTensor)
+        ]
+        if foreign:
+            raise BadInput(f"checkpoint {path}: there are weights that are no plain tensors: {listed(foreign)}")
+        tensors = _without_prefix(path, cast("dict[str, StoredTensor]", model))
+        yield ReferenceFile(
+            layout=f"torch {file.layout}",
+            shapes={name: tensor.size for name, tensor in tensors.items()},
+            kinds={name: tensor.storage.kind for name, tensor in tensors.items()},
+            args=_fields(path, root.get("args")),
+            placeholders=file.placeholders,
+            load=lambda names: file.tensors({name: tensors[name] for name in names}),
+        )
+
+
+@contextmanager
+def _open_safetensors(path: Path) -> Generator[ReferenceFile]:
+    from safetensors import SafetensorError, safe_open
+
+    opener: Any = safe_open  # its type lacks the methods of what it opens
+    try:
+        with opener(path, framework="pt") as file:
+            slices: dict[str, Any] = {name: file.get_slice(name) for name in file.keys()}
+            names = _without_prefix(path, {name: name for name in slices})
+            yield ReferenceFile(
+                layout="safetensors",
+                shapes={name: tuple(slices[full].get_shape()) for name, full in names.items()},
+                kinds={
+                    name: _SAFETENSORS_KINDS.get(kind := str(slices[full].get_dtype()), kind)
+                    for name, full in names.items()
+                },
+                args=None,
+                placeholders={},
+                load=lambda wanted: {name: file.get_tensor(names[name]) for name in wanted},
+            )
+    except SafetensorError as error:
+        raise BadInput(f"checkpoint {path}: is no whole safetensors file: {printable(str(error))}") from None
+
+
+def _without_prefix(path: Path, weights: Mapping[str, Weight]) -> dict[str, Weight]:
+    odd = [name for name in weights if not name.isprintable()]
+    if odd:
+        raise BadInput(f"checkpoint {path}: has weights with names that cannot be printed: {listed(odd)}")
+    short = {name.removeprefix(_PREFIX): weight for name, weight in weights.items()}
+    if len(short) < len(weights):
+        twice = [name for name in weights if not name.startswith(_PREFIX) and _PREFIX + name in weights]
+        raise BadInput(f'checkpoint {path}: has weights both with and without "{_PREFIX}": {listed(twice)}')
+    return short
+
+
+def _fields(path: Path, args: Any) -> Mapping[Any, Any] | None:
+    if args is None or isinstance(args, Placeholder):
+        return None  # told apart by the list of placeholders
+    if isinstance(args, Namespace):
+        return args.fields
+    if isinstance(args, dict):
+        return cast("dict[Any, Any]", args)
+    raise BadInput(f"checkpoint {path}: args is {printable(args)}, not an argparse.Namespace")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The arguments of a training run from a JSON file, with the names that they have in a checkpoint's args.
+
+    Args:
+        path: such as {"encoder_attention_heads": 12, "dropout": 0.1}.
+
+    Raises:
+        BadInput: it cannot be read, or holds no JSON object.
+    """
+    try:
+        value: Any = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"config {path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"config {path}: is no JSON: {printable(str(error))}") from None
+    if not isinstance(value, dict):
+        raise BadInput(f'config {path}: must be a JSON object such as {{"encoder_attention_heads": 12}}')
+    return cast("dict[str, Any]", value)

@@ -1,0 +1,80 @@
+"""`wordorder convert tupe CHECKPOINT OUT_DIR`: a reference checkpoint to a folder for transformers."""
+
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wordorder.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from wordorder.checkpoints import ConversionReport
+
+_SHOWN = 20  # placeholders; the JSON has them all
+
+
+class Reference(StrEnum):
+    """Whose checkpoints can be read."""
+
+    tupe = "tupe"
+
+
+def convert(
+    reference: Annotated[
+        Reference, typer.Argument(metavar="CODE", help="The code that wrote the checkpoint: tupe.", show_default=False)
+    ],
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="A .pt file of that code, or .safetensors.", show_default=False),
+    ],
+    out_dir: Annotated[
+        Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.", show_default=False)
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="JSON", help="Arguments of the training run, in place of those in the file.", show_default=False
+        ),
+    ] = None,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(metavar="TXT", help="fairseq's dict.txt: write a tokeniser for BPE pieces.", show_default=False),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which classification head to take, of several.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Convert a checkpoint of TUPE's reference code (a copy of fairseq) to a folder that transformers loads.
+
+    Example: **wordorder convert tupe tupe_ckp/model.pt tupe-r-base --dictionary dict.txt**
+
+    The file is read without unpickling: nothing in it is imported or called, and what it names besides is listed.
+    """
+    from wordorder.checkpoints import convert_tupe
+
+    assert reference is Reference.tupe
+    report = convert_tupe(checkpoint, out_dir, config=config, dictionary=dictionary, head=head, overwrite=overwrite)
+    list_placeholders(report)
+    if json:
+        print_json({"out_dir": str(out_dir), **asdict(report)})
+        return
+    rows = [("format", report.layout), ("parameters", f"{report.parameters:,}"), ("numbers", report.dtype)]
+    rows += [("weights mapped", str(len(report.mapped))), ("ignored", ", ".join(report.ignored) or "none")]
+    rows += [("loads as", ", ".join(report.architectures)), *((k, str(v)) for k, v in report.config.items())]
+    print_table(f"{checkpoint} to {out_dir}", ("", "value"), rows)
+    for note in report.notes:
+        print(f"{note[0].upper()}{note[1:]}.")
+
+
+def list_placeholders(report: "ConversionReport") -> None:
+    """Name on stderr what the file wanted imported, and say that it was not."""
+    names = list(report.placeholders)
+    if names:
+        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+        print(f"wordorder: names in the checkpoint that were neither imported nor called: {listed}", file=sys.stderr)

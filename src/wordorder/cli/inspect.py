@@ -1,0 +1,57 @@
+"""`wordorder inspect MODEL_DIR`: what a trained model has learned about positions, as figures and numbers."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wordorder.cli.output import print_json, print_table
+
+
+def inspect(
+    model_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL_DIR", help="A folder with a model of type wordorder-encoder.", show_default=False
+        ),
+    ],
+    length: Annotated[
+        int | None,
+        typer.Option(help="Positions to look at; default: all that the model takes, up to 512.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the figures; default: inspect, beside MODEL_DIR.", show_default=False),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A text whose words the correlations are of; default: the vocabulary.", show_default=False),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Also score the model on this data with parts of its maps alone.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the content of numbers.json.")] = False,
+) -> None:
+    """Draw what a trained model has learned about positions, and measure how much of it is distance alone.
+
+    Example: **wordorder inspect runs/demo/tupe-r/seed-0/model**
+    """
+    from wordorder.inspection import inspect_model_dir
+    from wordorder.inspection.page import tables, worth_table
+    from wordorder.training import evaluate_model_dir
+    from wordorder.training.quiet import quiet_libraries
+
+    score = None if data is None else partial(evaluate_model_dir, model_dir, data)
+    with quiet_libraries():
+        saved = inspect_model_dir(model_dir, out, length=length, text=text, score=score)
+    if json:
+        print_json({"folder": str(saved.folder), **saved.numbers})
+        return
+    for table in tables(saved.inspection) + worth_table(saved.numbers["worth"]):
+        print_table(table.title, table.columns, table.rows, numbers=True)
+    for line in (*(f"{answer}." for answer in saved.inspection.answers()), *saved.inspection.notes):
+        print(line)
+    shown = "inspect.html" if "inspect.html" in saved.files else "numbers.json"
+    print(f"Written: {saved.folder / shown}")

@@ -1,0 +1,237 @@
+"""The figures of `wordorder inspect`, as PNG files in memory."""
+
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordorder.errors import MissingExtra
+from wordorder.inspection.findings import Inspection, MapFindings, floats
+from wordorder.inspection.words import WordPositionCorrelations
+
+COLOURS = ("#0b6fb8", "#c8501b", "#24292e", "#0a8a6a", "#a8458f")
+"""One per map, in the order of the maps."""
+
+_DPI = 150
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with what a page says of it.
+
+    Args:
+        png: the file's bytes.
+        title: its heading.
+        caption: what is drawn and how.
+        alt: what a reader who cannot see it should know.
+    """
+
+    png: bytes
+    title: str
+    caption: str
+    alt: str
+
+
+def draw(inspection: Inspection) -> dict[str, Drawing]:
+    """Every figure that an inspection has, by file name; none where there is nothing to draw.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    drawings: dict[str, Drawing] = {}
+    if inspection.correlations:
+        drawings["correlations.png"] = _correlations(inspection.correlations)
+    for name, found in inspection.maps.items():
+        drawings[f"map-{name.replace(' ', '-')}.png"] = _map(name, found)
+    if inspection.maps:
+        drawings["profiles.png"] = _profiles(inspection.maps)
+        drawings["toeplitz.png"] = _toeplitz(inspection.maps)
+    return drawings
+
+
+def _figure(width: float, height: float) -> Any:  # matplotlib's own types are partly unknown to a strict reader
+    try:
+        # Figure rather than pyplot: no global state, no display needed
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "train") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=_DPI)
+    return file.getvalue()
+
+
+def _correlations(found: WordPositionCorrelations) -> Drawing:
+    panels = {name: panel - panel.mean(-1, keepdim=True) for name, panel in found.panels.items()}
+    shape = (1, 2) if len(panels) == 2 else (2, 2)
+    figure = _figure(3.5 * shape[1] + 0.9, 3.4 * shape[0])
+    grid, image = figure.subplots(*shape, squeeze=False), None
+    limit = _limit(panels.values())
+    for axes, (name, panel) in zip(grid.flat, panels.items(), strict=True):
+        image = axes.imshow(panel.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+        query, key = name.split("-")
+        axes.set(xlabel=f"Key {key}", ylabel=f"Query {query}")
+        axes.set_title(f"{query} to {key}: spread {found.terms[name].spread:.2g}", fontsize="medium")
+    figure.colorbar(image, ax=grid, label="Logits, each row's mean taken off", extend="both", shrink=0.8)
+    spreads = ", ".join(f"{name.replace('-', ' to ')} {found.terms[name].spread:.2g}" for name in panels)
+    there = (
+        "four terms" if len(panels) == 4 else "two terms: the mixed ones do not exist where positions meet at scores"
+    )
+    return Drawing(
+        _png(figure),
+        "Words and positions in the first layer",
+        f"The {there}. A row is a query, a column a key; {len(found.word_ids)} words in the panels, mean over heads,"
+        " one colour scale. Each row's mean is taken off, since softmax cancels it. Spread: root mean square of that"
+        f" per head, over {found.words} words. All terms together explain {found.explained:.1%} of the variance of the"
+        " first layer's real scores, with one of the words at each position.",
+        f"Panels of correlations in the first layer; spreads in logits: {spreads}.",
+    )
+
+
+def _map(name: str, found: MapFindings) -> Drawing:
+    values, skip = found.map.values_HNN, found.map.skip_first
+    heads, length = values.shape[0], values.shape[-1]
+    columns = min(heads, 4)
+    rows = -(-heads // columns)
+    figure = _figure(2.5 * columns + 1.0, 2.65 * rows + 0.3)
+    grid, image = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True), None
+    limit = _limit([values[:, int(skip) :, int(skip) :]])
+    for head, axes in enumerate(grid.flat):
+        if head >= heads:
+            axes.set_visible(False)
+            continue
+        shown, ticks, labels = _with_strips(values[head]) if skip else (values[head], *_plain_ticks(length))
+        image = axes.imshow(shown.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+        axes.set_xticks(ticks, labels, fontsize="small")
+        axes.set_yticks(ticks, labels, fontsize="small")
+        axes.set_title(f"head {head + 1}, rms {found.toeplitz.rms_H[head]:.2g}", fontsize="small")
+    figure.supxlabel("Key position")
+    figure.supylabel("Query position")
+    figure.colorbar(image, ax=grid, label="Logits", extend="both", shrink=0.9)
+    strips = (
+        " The strips above and to the left are the row and column of [CLS], drawn wider than they are" if skip else ""
+    )
+    if skip:
+        strips += ", before the reset that takes their place in the sum." if name.endswith("relative") else "."
+    return Drawing(
+        _png(figure),
+        f"Map: {name}",
+        f"{_WHAT[name.split(' ')[-1]]}, per head, query position by key position.{strips}"
+        " The colour range holds 99.5 % of the numbers. Rms: what softmax sees, each row's mean taken off.",
+        f"Heat maps of the {name} term for {heads} heads and {length} positions.",
+    )
+
+
+_WHAT = {
+    "absolute": "What the encoding adds to the scores from the two positions",
+    "relative": "What the encoding adds to the scores from the distance alone",
+    "sum": "What the encoding adds to the scores in all",
+    "position-position": "The product of position query and position key in the first layer, which is part of q.k",
+}
+
+
+def _with_strips(values_NN: Tensor) -> tuple[Tensor, list[float], list[str]]:
+    """A map whose row and column 0 are wide enough to be seen, apart from the rest; ticks and their labels."""
+    length = len(values_NN)
+    wide, gap = max(1, round(length / 24)), max(1, round(length / 60))
+    place = [0] * wide + [-1] * gap + list(range(1, length))
+    index = torch.tensor([max(0, where) for where in place])
+    nowhere = torch.tensor([where < 0 for where in place])
+    shown = values_NN[index][:, index].masked_fill(nowhere[:, None] | nowhere, torch.nan)
+    positions = [int(label) for label in _plain_ticks(length)[1] if label != "0"]
+    return shown, [(wide - 1) / 2, *(p + wide + gap - 1.0 for p in positions)], ["CLS", *map(str, positions)]
+
+
+def _plain_ticks(length: int) -> tuple[list[float], list[str]]:
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500) if length / step <= 5 or step == 500)
+    return [float(p) for p in range(0, length, step)], [str(p) for p in range(0, length, step)]
+
+
+def _profiles(maps: Mapping[str, MapFindings]) -> Drawing:
+    heads = len(next(iter(maps.values())).map.values_HNN)
+    columns = min(heads, 4)
+    rows = -(-heads // columns)
+    figure = _figure(2.7 * columns + 0.4, 2.2 * rows + 0.8)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    farthest = 1
+    for head, axes in enumerate(grid.flat):
+        if head >= heads:
+            axes.set_visible(False)
+            continue
+        for colour, (name, found) in zip(_colours(maps, maps), maps.items(), strict=True):
+            profile = found.profile
+            curves = (profile.distances_W, profile.mean_HW[head], profile.spread_HW[head])
+            distance, mean, spread = (curve.numpy() for curve in curves)
+            axes.plot(distance, mean, color=colour, linewidth=1.2, label=name if head == 0 else None)
+            axes.fill_between(distance, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+            farthest = max(farthest, int(distance.max()))
+        axes.axvline(0, color="#8b939b", linewidth=0.6, zorder=0)
+        axes.set_title(f"head {head + 1}", fontsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
+    if farthest > 32:  # the near distances are where most happens
+        grid[0, 0].set_xscale("symlog", linthresh=8)
+        ticks = (8, 32) if farthest < 128 else (8, 64, 512)
+        ticks = [tick for tick in ticks if tick <= farthest]
+        grid[0, 0].set_xticks([*(-tick for tick in reversed(ticks)), 0, *ticks])
+        grid[0, 0].get_xaxis().set_major_formatter("{x:.0f}")
+        for axes in grid.flat:
+            axes.minorticks_off()
+    figure.supxlabel("Distance (key position minus query position)", fontsize="medium")
+    figure.supylabel("Logits", fontsize="medium")
+    figure.legend(loc="outside upper center", ncols=len(maps), frameon=False, fontsize="small")
+    return Drawing(
+        _png(figure),
+        "By distance",
+        "Mean of each diagonal, after the constants that softmax cancels are taken off the rows; the band is the"
+        " standard deviation along the diagonal, 0 where distance alone decides. The level means nothing, the shape"
+        " does. Far distances have few pairs.",
+        f"Line charts of the mean by distance, one per head, with a band of one standard deviation: {', '.join(maps)}.",
+    )
+
+
+def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
+    # a relative term's bars are full by construction: they stand only where there is nothing else to show
+    maps = {name: found for name, found in all_maps.items() if not found.by_distance_alone} or all_maps
+    heads = len(next(iter(maps.values())).map.values_HNN)
+    figure = _figure(max(4.5, 0.36 * heads * len(maps) + 2.0), 3.4)
+    axes = figure.subplots()
+    width = 0.8 / len(maps)
+    for index, (colour, (name, found)) in enumerate(zip(_colours(maps, all_maps), maps.items(), strict=True)):
+        shares = found.toeplitz.share_H.nan_to_num(0.0).numpy()
+        where = [head + (index - (len(maps) - 1) / 2) * width for head in range(heads)]
+        axes.bar(where, shares, 0.92 * width, color=colour, label=f"{name} (all heads {found.toeplitz.share:.2f})")
+        axes.bar(where, 1 - shares, 0.92 * width, bottom=shares, color=colour, alpha=0.18)
+    chance = next(iter(maps.values())).toeplitz.chance
+    axes.axhline(chance, color="#24292e", linewidth=0.9, linestyle=":", label=f"random numbers ({chance:.3f})")
+    axes.set_xticks(range(heads), [f"head {head + 1}" for head in range(heads)], fontsize="small")
+    axes.set(ylabel="Share of energy", ylim=(0, 1))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize="small")
+    said = "; ".join(
+        f"{name}: " + ", ".join(f"{share:.2f}" for share in floats(found.toeplitz.share_H))
+        for name, found in maps.items()
+    )
+    return Drawing(
+        _png(figure),
+        "How much depends on distance alone",
+        "Full colour: the share of the best Toeplitz part in the energy (sum of squares) of the map, up to one constant"
+        " per row, which softmax cancels. Pale: the rest, which no relative term can say.",
+        f"Bars of the Toeplitz share per head. {said}.",
+    )
+
+
+def _colours(maps: Mapping[str, MapFindings], all_maps: Mapping[str, MapFindings]) -> list[str]:
+    """The colours of some maps, the same in every figure."""
+    return [COLOURS[list(all_maps).index(name) % len(COLOURS)] for name in maps]
+
+
+def _limit(tensors: Iterable[Tensor]) -> float:
+    """A colour range that holds 99.5 % of the numbers; 1 where they are all 0."""
+    largest = torch.cat([tensor.double().abs().flatten() for tensor in tensors]).sort().values
+    return float(largest[int(0.995 * (len(largest) - 1))]) or 1.0

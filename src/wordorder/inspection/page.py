@@ -1,0 +1,141 @@
+"""What was found as tables for people, and as one HTML page that needs nothing else."""
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from wordorder.errors import MissingExtra
+from wordorder.inspection.figures import Drawing
+from wordorder.inspection.findings import Inspection, floats
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text, the first column of which names its rows.
+
+    Args:
+        title: the line above it.
+        columns: the headings.
+        rows: the cells.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def tables(inspection: Inspection) -> list[Table]:
+    """The correlations, if there are any, and the Toeplitz shares, if there is a map."""
+    found: list[Table] = []
+    if inspection.correlations:
+        terms = inspection.correlations.terms
+        heads = len(next(iter(terms.values())).spread_H)
+        found.append(
+            Table(
+                f"Terms of the first layer's scores: spread in logits ({inspection.correlations.words} words)",
+                ("query-key", "all heads", *(f"head {head + 1}" for head in range(heads))),
+                tuple(
+                    (name, _number(term.spread), *map(_number, floats(term.spread_H))) for name, term in terms.items()
+                ),
+            )
+        )
+    if inspection.maps:
+        found.append(_shares(inspection))
+    return found
+
+
+def _shares(inspection: Inspection) -> Table:
+    """A row per head and one for all; a relative term, whose share is 1, has what a head's channels could hold."""
+    first = next(iter(inspection.maps.values()))
+    heads = len(first.toeplitz.share_H)
+    columns: list[tuple[str, ...]] = [("head", *(str(head + 1) for head in range(heads)), "all")]
+    for name, found in inspection.maps.items():
+        share_H, share = found.toeplitz.share_H, found.toeplitz.share
+        rms_H = found.toeplitz.rms_H
+        overall = float(rms_H.square().mean().sqrt())
+        columns.append((f"{name}: rms", *map(_number, floats(rms_H)), _number(overall)))
+        if found.by_distance_alone:
+            held = map(_share, floats(found.low_rank_H))
+            columns.append((f"{name}: rank-{inspection.head_dim}", *held, MISSING))
+        else:
+            columns.append((f"{name}: Toeplitz", *map(_share, floats(share_H)), _share(share)))
+            columns.append((f"{name}: rest", *map(_share, floats(1 - share_H)), _share(1 - share)))
+    headings, *rows = zip(*columns, strict=True)
+    title = f"How much depends on distance alone (random numbers: {_share(first.toeplitz.chance)})"
+    return Table(title, headings, tuple(rows))
+
+
+def worth_table(worth: Mapping[str, Mapping[str, object]] | None) -> list[Table]:
+    """The scores of the model with each part of its maps alone; none where nothing was scored."""
+    if worth is None:
+        return []
+    names = [name for name, value in worth["whole"].items() if isinstance(value, float)]
+    rows = [(_KEPT[part], *(_score(scores.get(name)) for name in names)) for part, scores in worth.items()]
+    return [Table("What the parts are worth: the model's scores with a part alone", ("kept", *names), tuple(rows))]
+
+
+_KEPT = {
+    "whole": "all",
+    "toeplitz": "what depends on distance alone",
+    "rest": "the rest",
+    "nothing": "neither",
+}
+
+
+def page(
+    inspection: Inspection,
+    drawings: Mapping[str, Drawing],
+    shown_tables: Sequence[Table],
+    *,
+    name: str,
+    encoding: str,
+    facts: Sequence[tuple[str, str]],
+) -> str:
+    """The HTML page.
+
+    Args:
+        inspection: its answers and notes stand as text.
+        drawings: the figures; they are embedded.
+        shown_tables: of the findings.
+        name: the heading.
+        encoding: of the model.
+        facts: what the model is and what made the page.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        raise MissingExtra("jinja2", "train") from error
+    source = (files("wordorder.inspection") / "page.html.j2").read_text("utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    shown = [
+        {"title": d.title, "alt": d.alt, "caption": d.caption, "data": b64encode(d.png).decode("ascii")}
+        for d in drawings.values()
+    ]
+    return template.from_string(source).render(
+        name=name,
+        encoding=encoding,
+        answers=inspection.answers(),
+        notes=inspection.notes,
+        tables=shown_tables,
+        drawings=shown,
+        facts=facts,
+    )
+
+
+def _number(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:.3g}"
+
+
+def _score(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else MISSING
+
+
+def _share(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:.3f}"

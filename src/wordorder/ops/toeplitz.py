@@ -1,0 +1,189 @@
+"""Matrices that are constant along their diagonals: their factors, and the best such part of any matrix."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from wordorder.ops.bias import ToeplitzBias
+
+
+def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors of a Toeplitz matrix B: ``B = G diag(d) G*``, where G does not depend on B.
+
+    Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
+    Proposition 1: any Toeplitz B in C^{N x N} is ``G D G*`` with D (2N, 2N) diagonal and the Vandermonde matrix
+    ``G[j, k] = exp(i pi (j + 1) k / N) / sqrt(2N)``, (N, 2N), ``*`` being the conjugate transpose. It says that a
+    correlation of absolute positions can hold any relative term, if positions may have 2N channels (complex ones).
+
+    Derivation. Write b[m] for the number on the diagonal j - i = m, and let B be the upper left corner of a circulant
+    matrix C of size 2N, ``C[i, j] = c[(j - i) mod 2N]``, with::
+
+        c = (b[0], b[1], .., b[N-1],  free,  b[-(N-1)], .., b[-1])
+
+    For i, j < N the index (j - i) mod 2N meets exactly b[j - i], so ``C[:N, :N] = B`` whatever the free number is (here
+    0). The wave ``v_k[j] = exp(i pi j k / N)`` has period 2N in j, so that it is an eigenvector of every circulant of
+    that size::
+
+        (C v_k)[i] = sum_j c[(j - i) mod 2N] exp(i pi j k / N) = v_k[i] sum_m c[m] exp(i pi m k / N) = v_k[i] d[k]
+
+    which makes d the (inverse, unscaled) discrete Fourier transform of c. The waves over sqrt(2N) are orthonormal, the
+    columns of a unitary F, so ``C = F diag(d) F*``; its first N rows and columns are ``B = F[:N] diag(d) F[:N]*``.
+    Last, ``G[:, k] = exp(i pi k / N) F[:N, k]``: the paper counts j from 1, which is a phase of modulus 1 per column
+    and cancels between G and G*. Hence ``B = G diag(d) G*``. For real B, d[2N - k] is the conjugate of d[k]; for
+    symmetric real B, d is real.
+
+    Args:
+        table_W: b[-(N-1)] .. b[N-1], as in `ToeplitzBias`; real or complex, W = 2N - 1 with N >= 1.
+
+    Returns:
+        G (N, 2N) and the diagonal d (2N,), complex, in the table's precision (at least single) and on its device.
+
+    Raises:
+        ValueError: the table is not floating point or complex, has more than one axis, or an even number of entries.
+    """
+    if not (table_W.is_floating_point() or table_W.is_complex()):
+        raise ValueError(f"table must be floating point or complex, got {table_W.dtype}; convert it with .double()")
+    if table_W.dim() != 1 or table_W.shape[0] % 2 == 0:
+        raise ValueError(f"table must be one row of 2N - 1 numbers, got shape {tuple(table_W.shape)}")
+    table_W = table_W.to(torch.promote_types(table_W.dtype, torch.float32))
+    size = (table_W.shape[0] + 1) // 2
+    c = torch.cat((table_W[size - 1 :], table_W.new_zeros(1), table_W[: size - 1]))
+    # "forward" puts no 1/2N on the inverse; torch leaves the types of fft and linalg open
+    diagonal: Tensor = cast("Any", torch.fft).ifft(c, norm="forward")
+    j_N1 = torch.arange(1, size + 1, device=table_W.device)[:, None]
+    k = torch.arange(2 * size, device=table_W.device)
+    # the exact remainder keeps the angle small: at N = 2048 the product itself would lose three digits in float32
+    angle = (j_N1 * k % (2 * size)).to(diagonal.real.dtype) * (torch.pi / size)
+    return torch.polar(torch.full_like(angle, (2 * size) ** -0.5), angle), diagonal
+
+
+@dataclass(frozen=True)
+class ToeplitzSplit:
+    """A matrix per head, split into its best Toeplitz part and the rest, which are orthogonal to each other.
+
+    Args:
+        table_HW: the part's number on each diagonal j - i = -(T-1) .. S-1; 0 where no entry counts.
+        count_W: entries that count on each diagonal.
+        spread_HW: root mean square of the rest along each diagonal; 0 where no entry counts.
+        row_constant_HT: what was taken off each row before (0 unless asked for, and where no entry of a row counts).
+        part_HTS: the Toeplitz part; 0 where an entry does not count. With row constants out, its rows have mean 0.
+        rest_HTS: what remains, likewise; every diagonal of it has mean 0, and with row constants out every row too.
+    """
+
+    table_HW: Tensor
+    count_W: Tensor
+    spread_HW: Tensor
+    row_constant_HT: Tensor
+    part_HTS: Tensor
+    rest_HTS: Tensor
+
+    @property
+    def part_energy_H(self) -> Tensor:
+        """Sum of squares of the Toeplitz part."""
+        return self.part_HTS.square().sum((-1, -2))
+
+    @property
+    def rest_energy_H(self) -> Tensor:
+        """Sum of squares of the rest."""
+        return self.rest_HTS.square().sum((-1, -2))
+
+    @property
+    def share_H(self) -> Tensor:
+        """Energy of the part over that of part and rest, 0 to 1; NaN for a matrix without energy."""
+        return self.part_energy_H / (self.part_energy_H + self.rest_energy_H)
+
+
+def toeplitz_split(
+    map_HTS: Tensor, *, mask_TS: Tensor | None = None, up_to_row_constants: bool = False
+) -> ToeplitzSplit:
+    """Split matrices into the Toeplitz matrix nearest in the least-squares sense, and the rest.
+
+    ``up_to_row_constants=False`` minimises ``sum (map[i, j] - b[j - i])^2``: b is the mean of each diagonal.
+
+    ``up_to_row_constants=True`` minimises ``sum (map[i, j] - r[i] - b[j - i])^2`` over b and r. A number that is added
+    to a whole row of attention scores does nothing, since softmax cancels it; so scores that differ by such numbers are
+    the same scores, and this is the distance between what softmax sees of them. Subtracting each row's mean *first* and
+    averaging diagonals *then* would be another thing, and wrong: a Toeplitz matrix whose rows have been centred is no
+    longer Toeplitz (each row's mean is over another stretch of distances), so that a purely relative term would not
+    come out as one. Here it does: its share is 1, and adding constants to rows changes no share.
+
+    The normal equations with r eliminated are one symmetric system of W = T + S - 1 unknowns, the same for all heads.
+    They determine b up to one number (b + c, r - c is the same sum); b is given with mean 0 over the entries that
+    count.
+
+    Args:
+        map_HTS: floating point; one matrix per head (an axis more or fewer is an error).
+        mask_TS: bool, True = the entry counts; None = all do.
+        up_to_row_constants: see above.
+
+    Returns:
+        float64, on the map's device.
+
+    Raises:
+        ValueError: the map is not a stack of real matrices or not finite where it counts, or the mask has another shape
+            or type.
+    """
+    if map_HTS.dim() != 3 or not map_HTS.is_floating_point():
+        raise ValueError(f"map must be real (heads, T, S), got {map_HTS.dtype} {tuple(map_HTS.shape)}")
+    shape = map_HTS.shape[-2:]
+    mask_TS = torch.ones(shape, dtype=torch.bool, device=map_HTS.device) if mask_TS is None else mask_TS
+    if mask_TS.shape != shape or mask_TS.dtype != torch.bool:
+        raise ValueError(f"mask must be bool {tuple(shape)}, got {mask_TS.dtype} {tuple(mask_TS.shape)}")
+    whole_HTS = map_HTS.double().masked_fill(~mask_TS, 0)
+    if not whole_HTS.isfinite().all():
+        raise ValueError("map must be finite where it counts, got NaN or infinity; mask such entries out")
+    count_W = _diagonal_sums(mask_TS[None].double())[0]
+    if up_to_row_constants:
+        table_HW, row_HT = _table_and_rows(whole_HTS, mask_TS, count_W)
+    else:
+        table_HW = _diagonal_sums(whole_HTS) / count_W.clamp(min=1)
+        row_HT = whole_HTS.new_zeros(whole_HTS.shape[:2])
+    fitted_HTS = ToeplitzBias(table_HW, shape[0]).dense()[0].masked_fill(~mask_TS, 0)
+    rest_HTS = (whole_HTS - fitted_HTS - row_HT[..., None]).masked_fill(~mask_TS, 0)
+    part_HTS = _without_row_means(fitted_HTS, mask_TS) if up_to_row_constants else fitted_HTS
+    spread_HW = (_diagonal_sums(rest_HTS.square()) / count_W.clamp(min=1)).sqrt()
+    return ToeplitzSplit(table_HW, count_W.long(), spread_HW, row_HT, part_HTS, rest_HTS)
+
+
+def _table_and_rows(whole_HTS: Tensor, mask_TS: Tensor, count_W: Tensor) -> tuple[Tensor, Tensor]:
+    """The least-squares b (H, W) and r (H, T) of ``whole[i, j] = b[j - i] + r[i]`` over the entries that count."""
+    queries, keys = mask_TS.shape
+    row_count_T = mask_TS.sum(-1).double().clamp(min=1)
+    # whether row i meets diagonal w: column w - (T-1) + i of its mask
+    column_TW = (
+        torch.arange(1 - queries, keys, device=mask_TS.device) + torch.arange(queries, device=mask_TS.device)[:, None]
+    )
+    inside_TW = (column_TW >= 0) & (column_TW < keys)
+    meets_TW = (mask_TS.gather(1, column_TW.clamp(0, keys - 1)) & inside_TW).double()
+    system_WW = torch.diag(count_W) - meets_TW.T @ (meets_TW / row_count_T[:, None])
+    row_sum_HT = whole_HTS.sum(-1)
+    wanted_HW = _diagonal_sums(whole_HTS) - (row_sum_HT / row_count_T) @ meets_TW
+    # b is free by a constant (more where the mask falls apart), so the system is singular; a ridge makes it solvable,
+    # and refinement with the system itself takes the ridge's error off again
+    ridge = 1e-10 * max(float(count_W.max()), 1.0)
+    factor: Tensor = cast("Any", torch.linalg).cholesky(
+        system_WW + ridge * torch.eye(len(count_W), dtype=torch.float64, device=mask_TS.device)
+    )
+    table_WH = torch.zeros_like(wanted_HW.T)
+    for _ in range(3):
+        table_WH = table_WH + torch.cholesky_solve(wanted_HW.T - system_WW @ table_WH, factor)
+    table_HW = table_WH.T
+    table_HW = table_HW - (table_HW @ count_W / count_W.sum().clamp(min=1))[:, None]
+    row_HT = (row_sum_HT - table_HW @ meets_TW.T) / row_count_T
+    return table_HW.masked_fill(count_W == 0, 0), row_HT.masked_fill(~mask_TS.any(-1), 0)
+
+
+def _diagonal_sums(x_HTS: Tensor) -> Tensor:
+    """Sums along the diagonals j - i = -(T-1) .. S-1, (H, W)."""
+    heads, queries, keys = x_HTS.shape
+    column_TS = torch.arange(keys, device=x_HTS.device) - torch.arange(queries, device=x_HTS.device)[:, None]
+    sums_HW = x_HTS.new_zeros(heads, queries + keys - 1)
+    return sums_HW.index_add(1, (column_TS + queries - 1).flatten(), x_HTS.flatten(1))
+
+
+def _without_row_means(x_HTS: Tensor, mask_TS: Tensor) -> Tensor:
+    """Each row's mean over the entries that count taken off; 0 elsewhere."""
+    mean_HT = x_HTS.sum(-1) / mask_TS.sum(-1).clamp(min=1)
+    return (x_HTS - mean_HT[..., None]).masked_fill(~mask_TS, 0)

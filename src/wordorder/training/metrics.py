@@ -1,0 +1,30 @@
+"""Which scores each task gives, by the names that recipes and results use: those of transformers' GLUE examples."""
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "masked-lm": ("loss", "accuracy"),
+    "classification": ("loss", "accuracy", "macro_f1", "f1", "matthews_correlation"),
+    "regression": ("loss", "pearson", "spearmanr"),
+}
+"""Task -> the metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`)."""
+
+HEADLINE: dict[str, str] = {"masked-lm": "accuracy", "classification": "accuracy", "regression": "pearson"}
+"""Task -> what is shown beside the loss while it trains, where the recipe names no metric."""
+
+NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
+"""All of them."""
+
+
+def metric_fault(metric: str, task: str) -> str | None:
+    """Say why a run cannot choose its best checkpoint by a metric, or None where it can.
+
+    Args:
+        metric: as the recipe names it.
+        task: one of the keys of `METRICS`.
+    """
+    if metric not in NAMES or metric in METRICS[task]:
+        return None  # an unknown name is reported with the other names of [training]
+    others = ", ".join(name for name, given in METRICS.items() if metric in given)
+    return (
+        f"training.metric_for_best_model: task {task} has no {metric} (task {others} has); "
+        f"valid: {', '.join(METRICS[task])}"
+    )

@@ -1,0 +1,177 @@
+"""`model.pretrained`: a recipe that starts from a saved model takes network, sizes, encoding and tokeniser from it."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from wordorder.errors import BadInput
+
+ARM, SEED = "{arm}", "{seed}"
+"""What stands in a folder's name for the arm of a comparison, and for the seed of a run."""
+
+FREE = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "initializer_range",
+    "sparse_prediction",
+)
+"""Fields of [model] that may differ from the saved model's: they change no weight that it has. `initializer_range` is
+that of the new head."""
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrained:
+    """What config.json of a saved model says, as a recipe would."""
+
+    network: str
+    fields: Mapping[str, Any]
+    """Fields of [model] that it names; a default may be another one in the version that wrote it."""
+
+
+def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> str:
+    """Put an arm and a seed into a folder's name.
+
+    Args:
+        pattern: such as runs/pretraining/{arm}/seed-{seed}/model.
+        arm: the name of the arm; None leaves {arm}.
+        seed: the seed of the run; None leaves {seed}.
+    """
+    for mark, value in ((ARM, arm), (SEED, seed)):
+        pattern = pattern if value is None else pattern.replace(mark, str(value))
+    return pattern
+
+
+def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], str | None, list[str]]:
+    """Fill [model] and [tokenizer] in from the folder that `model.pretrained` names.
+
+    Args:
+        tables: the sections of a recipe; not changed.
+        seed: stands for {seed} in the folder's name.
+
+    Returns:
+        The sections, [model] without `pretrained`; the folder, or None where the recipe names none; and the faults.
+    """
+    model = dict(tables["model"])
+    named = model.pop("pretrained", None)
+    if named is None:
+        return dict(tables), None, []
+    if not isinstance(named, str) or not named.strip():
+        return dict(tables), None, [f"model.pretrained: must be the folder of a saved model, got {named!r}"]
+    folder = place(named, seed=seed)
+    if ARM in folder:
+        return dict(tables), None, [f"model.pretrained: {folder}: {ARM} is an arm's name, but there is no [compare]"]
+    try:
+        saved = read_pretrained(Path(folder))
+    except BadInput as error:
+        return dict(tables), None, list(error.faults)
+    faults = _conflicts(saved, model, folder)
+    tokenizer, tokenizer_faults = _tokenizer(tables.get("tokenizer", {}), folder)
+    fields = {**saved.fields, **{name: value for name, value in model.items() if name != "network"}}
+    filled = {**tables, "model": {"network": saved.network, **fields}, "tokenizer": tokenizer}
+    return filled, folder, faults + tokenizer_faults
+
+
+def read_pretrained(folder: Path) -> Pretrained:
+    """Read config.json of a saved model.
+
+    Args:
+        folder: as a run's model/, a checkpoint-N/ or `wordorder convert` leave it.
+
+    Raises:
+        BadInput: it holds no model, one of another kind, or no weights in safetensors.
+    """
+    from wordorder.models import NETWORK_TASKS, build_config, config_fields
+    from wordorder.training.weights import weight_files
+
+    name = f"model.pretrained: {folder}"
+    config = _config(folder, name)
+    networks = {f"wordorder-{network}": network for network in NETWORK_TASKS}
+    kind = config.get("model_type")
+    if kind not in networks:
+        raise BadInput(f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}")
+    network = networks[kind]
+    fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
+    try:
+        build_config(network, **fields)
+    except (BadInput, ValueError, TypeError) as error:
+        raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
+    weight_files(folder)
+    return Pretrained(network=network, fields=fields)
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    import json
+
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{name} holds no model (no config.json); name the folder model/ of a finished run") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{name}/config.json cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{name}/config.json does not hold a configuration")
+    return config  # pyright: ignore[reportUnknownVariableType]  # JSON: what it holds is checked field by field
+
+
+def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list[str]:
+    """Say which fields the recipe wants otherwise than the saved model has them."""
+    from wordorder.models import config_fields
+
+    defaults = config_fields(saved.network)
+    faults: list[str] = []
+    if model.get("network", saved.network) != saved.network:
+        faults.append(f"model.network: {folder} holds a {saved.network}, got {model['network']!r}; leave it out")
+    for name, value in model.items():
+        if name in FREE or name not in defaults:
+            continue
+        there = saved.fields.get(name, defaults[name])
+        if value != there:
+            faults.append(f"model.{name}: is {there!r} in {folder}, got {value!r}; leave it out")
+    return faults
+
+
+def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any], list[str]]:
+    """The section [tokenizer] for a folder: its own tokeniser, which no recipe may replace."""
+    own = {"kind": "existing", "path": folder}
+    if not (Path(folder) / TOKENIZER).exists():
+        if table.get("kind") == "existing":
+            return table, []
+        return own, [f"model.pretrained: {folder} has no {TOKENIZER}; name one by tokenizer.kind=existing and its path"]
+    if not table or own.items() <= table.items():
+        return own, []
+    return own, [f"[tokenizer]: comes with the saved model, from {folder}; leave the section out"]
+
+
+def tokenizer_content(path: str | None) -> str:
+    """Name what an existing tokeniser is, wherever it lies.
+
+    Args:
+        path: the folder, or the tokenizer.json.
+    """
+    place = Path(path or "").expanduser()
+    file = place / TOKENIZER if place.is_dir() else place
+    return _digest(file, file.stat().st_mtime_ns)
+
+
+def weights_content(folder: Path) -> str:
+    """Name the weights of a saved model: another name means that it was trained anew under its path.
+
+    Args:
+        folder: of the model.
+    """
+    from wordorder.training.weights import weight_files
+
+    return " ".join(_digest(file, file.stat().st_mtime_ns) for file in weight_files(folder))
+
+
+@cache
+def _digest(file: Path, changed: int) -> str:
+    """Hash a file; `changed`, its time, makes the cache see that it was written anew."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "blake2b").hexdigest()[:32]

@@ -1,0 +1,117 @@
+"""Weights from the safetensors files that `save_pretrained` wrote: all of a model, or the body of a pre-trained one."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]  # its PathLike is bare
+from torch import Tensor
+
+from wordorder.errors import BadInput, RunFailed
+
+INDEX = "model.safetensors.index.json"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold a model's weights, in order: one, or the shards that an index names.
+
+    Args:
+        folder: where `save_pretrained` wrote.
+
+    Raises:
+        BadInput: a file is missing, or the index cannot be read.
+    """
+    index = folder / INDEX
+    try:
+        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values() if index.exists() else ()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(_unreadable(folder, f"{INDEX} is no index: {error}")) from None
+    files = [folder / name for name in sorted(set(weights)) or ["model.safetensors"]]
+    missing = [path.name for path in files if not path.exists()]
+    if missing:
+        raise BadInput(_unreadable(folder, f"there is no {', '.join(missing)}"))
+    return files
+
+
+def _unreadable(folder: Path, reason: object) -> str:
+    words = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+    return f"model.pretrained: {folder}: no weights can be read from safetensors, the only format taken: {words}"
+
+
+def load_weights(model: Any, folder: Path) -> None:
+    """Put all weights of a folder into a model of the same configuration.
+
+    Args:
+        model: a transformers model.
+        folder: holds model.safetensors, or its shards and their index.
+
+    Raises:
+        RunFailed: weights are missing or do not belong to the model.
+    """
+    missing, unexpected = model.load_state_dict(_read(folder), strict=False)
+    # A tied weight is saved once, under one of its names.
+    lost = set(missing) - _tied(model)
+    if lost or unexpected:
+        raise RunFailed(
+            f"{folder}: the weights are not this model's (missing {sorted(lost)}, unknown {sorted(unexpected)})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What came from a pre-trained folder, by the names of weights."""
+
+    loaded: tuple[str, ...]
+    new: tuple[str, ...]
+    """Weights of the model that keep the values drawn from the seed: the head of a new task."""
+    unused: tuple[str, ...]
+    """Weights of the folder that the model has no place for: the head of the former task."""
+
+
+def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
+    """Put the body of a pre-trained model into a model with another head.
+
+    Args:
+        model: a transformers model, whose weights are drawn already.
+        folder: holds a model with the same body, in safetensors; nothing is unpickled.
+        with_head: also take what fits of the head, to go on with the same task.
+
+    Raises:
+        BadInput: no weights can be read, or one of the body is missing or has another shape; all are named.
+    """
+    try:
+        weights = _read(folder)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(_unreadable(folder, error)) from None
+    own: dict[str, Tensor] = model.state_dict()
+    body = {name for name in own if name.startswith(f"{model.base_model_prefix}.")}
+    missing = sorted(body - weights.keys() - _tied(model))
+    other = sorted(name for name in body & weights.keys() if own[name].shape != weights[name].shape)
+    faults = [f"model.pretrained: {folder} has no {name}, which the model needs" for name in missing]
+    faults += [
+        f"model.pretrained: {folder}: {name} has the shape {tuple(weights[name].shape)}, not {tuple(own[name].shape)}"
+        for name in other
+    ]
+    if faults:
+        raise BadInput(faults)
+    fitting = {name for name in own.keys() & weights.keys() if own[name].shape == weights[name].shape}
+    taken = fitting if with_head else fitting & body
+    model.load_state_dict({name: weights[name] for name in taken}, strict=False)
+    return Loaded(
+        loaded=tuple(name for name in own if name in taken),
+        new=tuple(name for name in own if name not in taken | _tied(model)),
+        unused=tuple(sorted(weights.keys() - taken)),
+    )
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        weights |= load_file(path)
+    return weights
+
+
+def _tied(model: Any) -> set[str]:
+    return set(getattr(model, "all_tied_weights_keys", {}))

@@ -1,0 +1,129 @@
+"""`wordorder convert` through the real command line: a folder, a report, and one line per fault."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tupe_reference as ref
+from transformers import AutoModelForMaskedLM
+from typer.testing import CliRunner
+
+import wordorder.models  # noqa: F401  registers the model types
+from wordorder.cli.app import app
+
+
+class Trap:
+    """Asks whoever unpickles it to leave a mark."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with a good checkpoint that has a trap in it."""
+    monkeypatch.chdir(tmp_path)
+    ref.save(tmp_path / "model.pt", ref.weights(), stream=True, trap=Trap(tmp_path / "mark"))
+    return tmp_path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["convert", "tupe", *arguments])
+
+
+def test_convert_makes_a_folder_and_says_what_it_did(folder: Path):
+    result = run("model.pt", "new/out")
+    assert result.exit_code == 0, result.stderr
+    for word in ("torch stream", "tupe-r", "reference-code", "WordOrderEncoderForMaskedLM", "No tokeniser was written"):
+        assert word in result.stdout
+    assert result.stderr.splitlines() == [
+        "wordorder: names in the checkpoint that were neither imported nor called: posix.system"
+    ]
+    assert not (folder / "mark").exists()
+    assert AutoModelForMaskedLM.from_pretrained(folder / "new" / "out").config.encoding == "tupe-r"
+
+
+def test_json_is_all_of_stdout(folder: Path):
+    lines = "".join(f"piece{n} 1\n" for n in range(ref.V - 5))
+    (folder / "dict.txt").write_text(lines)
+    (folder / "args.json").write_text(json.dumps({"dropout": 0.4}))
+    command = [sys.executable, "-m", "wordorder", "convert", "tupe", "model.pt", "out", "--json"]
+    command += ["--dictionary", "dict.txt", "--config", "args.json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    assert report["out_dir"] == "out"
+    assert report["placeholders"] == {"posix.system": 1}
+    assert report["config"]["hidden_dropout_prob"] == 0.4
+    assert report["tokenizer"] is True
+    assert report["mapped"]["sentence_encoder.pos.weight"] == ["model.encoder.encoding.parts.tupe.table.weight"]
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_chosen_head_and_overwriting(folder: Path):
+    ref.save(folder / "tuned.pt", ref.weights(heads=[("mnli", 3), ("rte", 2)]))
+    assert run("tuned.pt", "out", "--head", "rte").exit_code == 0
+    assert json.loads((folder / "out" / "config.json").read_text())["architectures"][0].endswith("Classification")
+    assert run("tuned.pt", "out", "--head", "mnli").exit_code == 2
+    assert run("tuned.pt", "out", "--head", "mnli", "--overwrite").exit_code == 0
+    assert len(json.loads((folder / "out" / "config.json").read_text())["id2label"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.pt", "out"], "checkpoint missing.pt does not exist"),
+        (["empty.pt", "out"], "checkpoint empty.pt: it is empty"),
+        (["cut.pt", "out"], "cut short"),
+        (["text.pt", "out"], "it is no torch file"),
+        (["other.pt", "out"], 'has no state dict under "model"'),
+        (["trap.pt", "out"], "no plain tensors: decoder.sentence_encoder.pos_ln.bias = <posix.system>"),
+        (["model.pt", "full"], "OUT_DIR full is not empty"),
+        (["model.pt", "full", "--overwrite"], "holds more than an earlier conversion (thesis.tex)"),
+        (["model.pt", "text.pt"], "OUT_DIR text.pt is not a folder"),
+        (["model.pt", "out", "--head", "rte"], "head 'rte' is not in the checkpoint; it has: none"),
+        (["model.pt", "out", "--dictionary", "text.pt"], "dictionary text.pt: line 1"),
+        (["model.pt", "out", "--config", "text.pt"], "config text.pt: is no JSON"),
+        (["model.pt", "out", "--config", "list.json"], "config list.json: must be a JSON object"),
+        (["model.pt", "out", "--config", "missing.json"], "config missing.json: cannot be read"),
+        (["model.pt", "out", "--config", "wrong.json"], "args.encoder_layers is 12, but the weights have 2 layers"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2_and_leaves_nothing(folder: Path, arguments: list[str], said: str):
+    (folder / "empty.pt").write_bytes(b"")
+    (folder / "cut.pt").write_bytes((folder / "model.pt").read_bytes()[:-100])
+    (folder / "text.pt").write_text("hello\n")
+    ref.torch.save({"state_dict": {}}, folder / "other.pt")
+    name = "sentence_encoder.pos_ln.bias"
+    w = ref.weights()
+    ref.save(folder / "trap.pt", {**w, name: Trap(folder / "mark")}, ref.arguments(w))
+    (folder / "full").mkdir()
+    (folder / "full" / "thesis.tex").write_text("years")
+    (folder / "list.json").write_text("[1]")
+    (folder / "wrong.json").write_text('{"encoder_layers": 12}')
+    before = sorted(folder.rglob("*"))
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("wordorder: ")
+    assert said in line
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_unknown_code_is_one_line(folder: Path):
+    result = CliRunner().invoke(app, ["convert", "bert", "model.pt", "out"])
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "tupe" in result.stderr
+
+
+def test_help_has_an_example():
+    result = CliRunner().invoke(app, ["convert", "--help"])
+    assert result.exit_code == 0
+    assert "Example: wordorder convert tupe" in result.stdout
+    assert "without unpickling" in result.stdout

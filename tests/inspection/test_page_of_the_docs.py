@@ -1,0 +1,62 @@
+"""docs/inspect.md: its code runs, and what it names is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from wordorder import inspection
+from wordorder.encodings import CATALOG
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]):
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    with torch.random.fork_rng():
+        exec(compile(code, "inspect.md", "exec"), {})
+    assert "map-absolute.png" in capsys.readouterr().out
+
+
+def test_every_figure_option_and_function_that_is_named_is_there():
+    from typer.testing import CliRunner
+
+    from wordorder.cli.app import app
+
+    assert all((ROOT / "docs" / name).is_file() for name in re.findall(r"\]\((figures/[^)]+)\)", PAGE))
+    help_text = CliRunner().invoke(app, ["inspect", "--help"]).stdout
+    options = set(re.findall(r"`(--[a-z]+)", PAGE))
+    assert options == {"--length", "--out", "--text", "--data", "--json"}
+    assert all(option in help_text for option in options)
+    for name in ("inspect_model_dir", "keep_part", "word_position_correlations", "toeplitz_share"):
+        assert name in PAGE
+        assert name in inspection.__all__
+
+
+def test_the_table_of_encodings_is_what_the_functions_find():
+    rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|$", PAGE, flags=re.MULTILINE)
+    told = {name: (terms, maps) for names, terms, maps in rows for name in re.findall(r"`([a-z0-9-]+)`", names)}
+    told = {name: row for name, row in told.items() if name in CATALOG}
+    assert set(told) >= {
+        "learned",
+        "sinusoidal",
+        "untied-sum",
+        "tupe-a",
+        "tupe-r",
+        "t5",
+        "alibi",
+        "rope",
+        "shaw",
+        "none",
+    }
+    from wordorder import Encoder
+
+    for name, (terms, maps) in told.items():
+        model = Encoder(20, width=16, layers=1, heads=2, max_positions=8, encoding=name)
+        found = inspection.inspect_model(model, 8)
+        count = len(found.correlations.panels) if found.correlations else 0
+        assert count == {"all": 4, "wor": 2, "the": 2, "non": 0}[terms[:3]]
+        assert all(map_name in maps for map_name in found.maps)
+        assert bool(found.maps) == (not maps.startswith("none"))
