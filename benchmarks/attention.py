@@ -1,7 +1,7 @@
 """What a position term that learns costs: attention alone, whole encoders, and memory, against no positions at all.
 
     python benchmarks/attention.py --json benchmarks/results/attention.json          # or: make bench
-    python benchmarks/attention.py --only operation --wall --threads 2                # wall time on a quiet machine
+    python benchmarks/attention.py --only operation --wall --threads 2 --json benchmarks/results/wall.json   # if quiet
 
 Every section is one run: candidates in turn, ratios within a round, medians (see timing.py). The limit, 1.00, is
 torch's scaled_dot_product_attention without any position. Peers: the same with the bias as its mask (what a user of
@@ -185,8 +185,10 @@ def measure(only: Sequence[str], *, wall: bool, rounds: int | None) -> dict[str,
     found: dict[str, Any] = {}
     if "operation" in only:
         for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-            rows = interleave(operations(2, 12, 512, dtype), limit="SDPA, no position", rounds=rounds or 21, wall=wall)
-            found[f"operation, 2 x 12 heads x 512, {name}"] = rows
+            batch = 8 if wall else 2  # wall time is for batches that keep several threads busy
+            candidates = operations(batch, 12, 512, dtype)
+            rows = interleave(candidates, limit="SDPA, no position", rounds=rounds or 21, wall=wall)
+            found[f"operation, {batch} x 12 heads x 512, {name}"] = rows
     if "long" in only:
         rows = interleave(operations(1, 4, 4096), limit="SDPA, no position", rounds=rounds or 5, wall=wall)
         for name, row in rows.items():
