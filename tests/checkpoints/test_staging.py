@@ -104,7 +104,7 @@ def test_when_the_last_step_fails_the_earlier_folder_comes_back(tmp_path, monkey
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(staging, "_flush", full)
+    monkeypatch.setattr(staging, "sync_files", full)
     with pytest.raises(RunFailed, match="No space left"):
         fill(tmp_path / "out", overwrite=True)
     monkeypatch.undo()

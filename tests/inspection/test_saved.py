@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import wordorder
 from wordorder import BadInput
-from wordorder.inspection import default_folder, folder, inspect_model, inspect_model_dir, numbers, saved
+from wordorder.inspection import default_folder, inspect_model, inspect_model_dir, numbers, saved
 from wordorder.inspection.figures import Drawing
 from wordorder.models import WordOrderEncoderModel, build_config, build_model
 
@@ -259,26 +259,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     out = where if where.startswith("/") else str(tmp_path / where)
     with pytest.raises(BadInput, match=f"{out}' cannot be written: .*; choose another one"):
         inspect_model_dir(model_dir, out)
-
-
-def test_trying_a_folder_leaves_nothing_behind(tmp_path: Path):
-    folder.check_writable(tmp_path / "a" / "b")
-    assert names(tmp_path) == set()
-    (tmp_path / "c").mkdir()
-    folder.check_writable(tmp_path / "c")
-    assert names(tmp_path / "c") == set()
-
-
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folder.write_files(tmp_path / "out", {"a": b"old a", "b": b"old b"})
-
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(folder.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        folder.write_files(tmp_path / "out", {"a": b"new a", "b": b"new b"})
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"a": b"old a", "b": b"old b"}
 
 
 def test_json_has_one_line_per_row_of_numbers_and_strings_as_they_are():

@@ -312,9 +312,11 @@ def test_autocast():
     model, (x, mask) = stirred(graft(host())), padded()
     exact = model(x, attention_mask=mask).logits[mask.bool()]
     with torch.autocast("cpu", torch.bfloat16):
-        assert model.bert.position_bias((3, 11), mask).dtype == torch.bfloat16
+        bias = model.bert.position_bias((3, 11), mask)
         logits = model(x, attention_mask=mask).logits[mask.bool()]
     assert_close(logits.float(), exact, rtol=0, atol=0.1 * exact.abs().max().item())
+    # rounded once, at the end: products in 16 bits would be off by a few of its steps
+    assert_close(bias, model.bert.position_bias((3, 11), mask).bfloat16(), rtol=0, atol=0)
 
 
 def test_gradient_checkpointing_changes_nothing():

@@ -3,9 +3,9 @@ import json
 
 import pytest
 
+from wordorder.durable import is_whole, write_json
 from wordorder.errors import RunFailed
 from wordorder.training.checkpoint import check_writable, checkpoints, clean, newest_valid, rotate, write_checkpoint
-from wordorder.training.durable import is_whole, write_json
 
 
 def make(folder, step):

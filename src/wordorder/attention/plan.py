@@ -11,7 +11,6 @@ from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import Hidden
 from wordorder.encodings import Order
 from wordorder.ops import DenseBias, Packed, Visibility
-from wordorder.ops.precision import no_autocast
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,7 @@ def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, c
     if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
         # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
         wide = torch.promote_types(call.dtype, torch.float32)
-        with no_autocast(device):
-            matrix = order.bias.to(wide).dense()
-        order = replace(order, bias=DenseBias(matrix, may_hide=order.bias.may_hide))
+        order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
     visible = _dense(mask, device) if order.content else None
     return Plan(chosen, order, mask, visible, hidden=hidden)
 

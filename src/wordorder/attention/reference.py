@@ -18,8 +18,8 @@ def scores(
     wide = torch.promote_types(q_BHTD.dtype, torch.float32)
     with no_autocast(q_BHTD.device):
         logits = (order.scale * q_BHTD.to(wide)) @ k_BHSD.to(wide).transpose(-1, -2)
-        if order.bias is not None:
-            logits = logits + order.bias.to(wide).dense()
+    if order.bias is not None:
+        logits = logits + order.bias.written_out(wide)
     if content_BHTS is not None:
         logits = logits + content_BHTS.to(wide)
     return logits if visible_B1TS is None else logits.masked_fill(~visible_B1TS, -torch.inf)

@@ -15,9 +15,7 @@ def additive_mask(order: Order, visible_B1TS: Tensor | None, dtype: torch.dtype)
     """
     if order.bias is None:
         return visible_B1TS
-    wide = torch.promote_types(dtype, torch.float32)
-    with no_autocast(order.bias.tensors[0].device):
-        bias_BHTS = order.bias.to(wide).dense().to(dtype)
+    bias_BHTS = order.bias.written_out(dtype)
     if not torch.is_grad_enabled():
         bias_BHTS = bias_BHTS.detach()  # a mask that wants a gradient keeps torch off its fused kernels even so
     return bias_BHTS if visible_B1TS is None else bias_BHTS.masked_fill(~visible_B1TS, -torch.inf)

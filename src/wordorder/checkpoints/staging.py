@@ -1,12 +1,12 @@
 """A folder that appears whole or not at all: filled beside its place, flushed to the disk, renamed."""
 
-import os
 import secrets
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from wordorder.durable import sync_files, sync_folder
 from wordorder.errors import BadInput, RunFailed
 
 REPLACEABLE = frozenset(
@@ -73,8 +73,7 @@ def _check(out_dir: Path, shown: Path, overwrite: bool) -> None:
 
 
 def _publish(staging: Path, out_dir: Path) -> None:
-    for path in (*staging.iterdir(), staging):
-        _flush(path)
+    sync_files(staging)
     if out_dir.exists():
         doomed = staging.with_name(f"{staging.name}.old")
         out_dir.rename(doomed)
@@ -86,15 +85,4 @@ def _publish(staging: Path, out_dir: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
     else:
         staging.rename(out_dir)
-    _flush(out_dir.parent)
-
-
-def _flush(path: Path) -> None:
-    """Make a file or a folder's names survive a power cut, where the system can do that."""
-    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(out_dir.parent)

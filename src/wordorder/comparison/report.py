@@ -23,8 +23,8 @@ from wordorder.comparison.rates import rates_tried
 from wordorder.comparison.statistics import centre, spread, statistic_of
 from wordorder.comparison.table import caption, columns, encoding_parameters, lines, markdown_table
 from wordorder.comparison.verdict import verdict
+from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
-from wordorder.training.durable import write_text
 from wordorder.training.toml_text import to_toml
 
 COLOURS = 8

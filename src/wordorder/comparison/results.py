@@ -15,7 +15,7 @@ from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.quality import metric_of
 from wordorder.comparison.runs import Run
 from wordorder.comparison.statistics import summarise
-from wordorder.training.durable import write_json
+from wordorder.durable import write_json
 from wordorder.training.run import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.arms import RATE
+from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.training import curve
-from wordorder.training.durable import write_json
 from wordorder.training.pretrained import weights_content
 from wordorder.training.run import METRICS, differences
 

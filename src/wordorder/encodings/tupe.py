@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import OnScores
+from wordorder.encodings.projected_positions import ProjectedPositions
 from wordorder.encodings.t5 import T5
-from wordorder.ops import Bias, Contiguous, LowRankBias, Positions, as_positions
-from wordorder.ops.tables import check_within_table, rows
+from wordorder.ops import Bias, LowRankBias, Positions, as_positions
 
 CLS = Literal["position-0", "none"]
 Theta = Literal["table-rows", "free"]
 Reset = Literal["paper", "reference-code"]
 
 
-class TUPE(OnScores):
+class TUPE(ProjectedPositions, OnScores):
     """TUPE-A: add the correlation of absolute positions, with projections of its own, to that of the words.
 
     Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
@@ -57,7 +57,6 @@ class TUPE(OnScores):
     """
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
-    bounded = True
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": "TUPE correlates positions of one sequence with themselves; positions of a source and a"
         " target have no common axis (the paper defines it for self-attention only)"
@@ -74,21 +73,18 @@ class TUPE(OnScores):
         projection_bias: bool = True,
         norm_eps: float = 1e-5,
     ) -> None:
-        super().__init__()
-        if width <= 0 or heads <= 0 or width % heads:
-            raise ValueError(f"width must be a positive multiple of heads, got width={width}, heads={heads}")
-        if max_positions <= 0:
-            raise ValueError(f"max_positions must be positive, got {max_positions}")
         for name, value, known in (("cls", cls, get_args(CLS)), ("theta", theta, get_args(Theta))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        self.heads, self.head_dim, self.max_positions = heads, width // heads, max_positions
+        super().__init__(
+            width,
+            heads=heads,
+            max_positions=max_positions,
+            first_row=int(cls == "position-0" and theta == "table-rows"),
+            projection_bias=projection_bias,
+            norm_eps=norm_eps,
+        )
         self.cls, self.theta = cls, theta
-        self.first_row = int(cls == "position-0" and theta == "table-rows")
-        self.table = nn.Embedding(max_positions + self.first_row, width)
-        self.norm = nn.LayerNorm(width, eps=norm_eps)
-        self.query_projection = nn.Linear(width, width, bias=projection_bias)
-        self.key_projection = nn.Linear(width, width, bias=projection_bias)
         if cls == "position-0" and theta == "free":
             self.free_theta = nn.Parameter(torch.zeros(2, heads))
 
@@ -122,41 +118,16 @@ class TUPE(OnScores):
 
     def cost_parts(self) -> dict[str, int]:
         """Parameters of the two projections apart from those of table, norm and free thetas."""
-        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in self.named_children()}
-        parts = {
-            "projections": sizes["query_projection"] + sizes["key_projection"],
-            "position table": sizes["table"],
-            "norm": sizes["norm"],
-        }
-        if hasattr(self, "free_theta"):
-            parts["thetas"] = self.free_theta.numel()
-        return parts
+        free = {"thetas": self.free_theta.numel()} if hasattr(self, "free_theta") else {}
+        return super().cost_parts() | free
 
     def thetas(self) -> Tensor:
         """theta1 and theta2 per head, (2, H)."""
         if self.theta == "free":
             return self.free_theta
         row_2C = self.norm(self.table.weight[:2])
-        return (self._queries(row_2C) * self._keys(row_2C)).sum(-1).T
-
-    def _queries(self, normed: Tensor) -> Tensor:
-        """(..., P, C) -> scaled position queries (..., H, P, d)."""
-        projected = self.query_projection(normed).unflatten(-1, (self.heads, self.head_dim)).transpose(-2, -3)
-        return projected * self.content_scale(self.head_dim)
-
-    def _keys(self, normed: Tensor) -> Tensor:
-        """(..., P, C) -> position keys (..., H, P, d)."""
-        return self.key_projection(normed).unflatten(-1, (self.heads, self.head_dim)).transpose(-2, -3)
-
-    def _factor(self, positions: Positions, *, of_queries: bool) -> Tensor:
-        """Position queries or keys at these positions, (1 or B, H, T, d)."""
-        project = self._queries if of_queries else self._keys
-        if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
-            return project(self.norm(rows(self.table.weight, positions, self.max_positions, first_row=self.first_row)))
-        # every row is projected once, then read by each example: cheaper than projecting B * T rows
-        check_within_table(positions, self.max_positions)
-        row_BT = positions.index_BT(self.table.weight.device).clamp(min=0) + self.first_row
-        return project(self.norm(self.table.weight)).transpose(0, 1)[row_BT].transpose(1, 2)
+        product_2C = self.query_projection(row_2C) * self.key_projection(row_2C)
+        return product_2C.unflatten(-1, (self.heads, self.head_dim)).sum(-1) * self.content_scale(self.head_dim)
 
     def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
         """What the [CLS] row holds for each key (1 or B, H, S), and the [CLS] column for each query (1 or B, H, T)."""
@@ -170,7 +141,8 @@ class TUPE(OnScores):
 
     def _correlation(self, query: Positions, key: Positions, row_BHS: Tensor, column_BHT: Tensor) -> Bias:
         """The low-rank term: V off the [CLS] row and column, ``row`` and ``column`` on them."""
-        a_BHTD, c_BHSD = self._factor(query, of_queries=True), self._factor(key, of_queries=False)
+        a_BHTD = self.position_queries(query) * self.content_scale(self.head_dim)
+        c_BHSD = self.position_keys(key)
         if self.cls == "none":
             return LowRankBias(a_BHTD, c_BHSD)
         cls_query_BHT1, cls_key_BHS1 = (self._is_cls(positions) for positions in (query, key))

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
-from wordorder.ops import Contiguous, Positions, as_positions
-from wordorder.ops.tables import check_within_table, rows
+from wordorder.encodings.projected_positions import ProjectedPositions
+from wordorder.ops import Positions, as_positions
 
 
-class UntiedSum(OnQueriesAndKeys):
+class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
     """Add position queries to the queries, and position keys to the keys, all four products kept.
 
     Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
@@ -45,31 +44,17 @@ class UntiedSum(OnQueriesAndKeys):
     """
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
-    bounded = True
     refused_in: ClassVar[Mapping[str, str]] = {
         "cross-attention": "it adds places of one sequence to queries and keys alike; positions of a source and a"
         " target have no common axis (the paper defines it for self-attention only)"
     }
 
     def __init__(
-        self,
-        width: int,
-        *,
-        heads: int,
-        max_positions: int,
-        projection_bias: bool = True,
-        norm_eps: float = 1e-5,
+        self, width: int, *, heads: int, max_positions: int, projection_bias: bool = True, norm_eps: float = 1e-5
     ) -> None:
-        super().__init__()
-        if width <= 0 or heads <= 0 or width % heads:
-            raise ValueError(f"width must be a positive multiple of heads, got width={width}, heads={heads}")
-        if max_positions <= 0:
-            raise ValueError(f"max_positions must be positive, got {max_positions}")
-        self.heads, self.head_dim, self.max_positions = heads, width // heads, max_positions
-        self.table = nn.Embedding(max_positions, width)
-        self.norm = nn.LayerNorm(width, eps=norm_eps)
-        self.query_projection = nn.Linear(width, width, bias=projection_bias)
-        self.key_projection = nn.Linear(width, width, bias=projection_bias)
+        super().__init__(
+            width, heads=heads, max_positions=max_positions, projection_bias=projection_bias, norm_eps=norm_eps
+        )
 
     def content_scale(self, head_dim: int) -> float:
         """1/sqrt(4 d): four terms of equal variance share the softmax."""
@@ -86,23 +71,4 @@ class UntiedSum(OnQueriesAndKeys):
         """Position queries and position keys; dtype and device are those of the parameters."""
         del dtype, device
         query, key = as_positions(query_positions), as_positions(key_positions)
-        return self._shift(self.query_projection, query), self._shift(self.key_projection, key)
-
-    def cost_parts(self) -> dict[str, int]:
-        """Parameters of the two projections apart from those of table and norm."""
-        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in self.named_children()}
-        return {
-            "projections": sizes["query_projection"] + sizes["key_projection"],
-            "position table": sizes["table"],
-            "norm": sizes["norm"],
-        }
-
-    def _shift(self, projection: nn.Linear, positions: Positions) -> Shift:
-        vector_BTC: Tensor
-        if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
-            vector_BTC = projection(self.norm(rows(self.table.weight, positions, self.max_positions)))
-        else:  # every row is projected once, then read by each example: cheaper than projecting B * T rows
-            check_within_table(positions, self.max_positions)
-            row_BT = positions.index_BT(self.table.weight.device).clamp(min=0)
-            vector_BTC = F.embedding(row_BT, projection(self.norm(self.table.weight)))
-        return Shift(vector_BTC.view(*vector_BTC.shape[:2], self.heads, self.head_dim).transpose(1, 2))
+        return Shift(self.position_queries(query)), Shift(self.position_keys(key))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from wordorder.durable import check_writable, write_files
 from wordorder.errors import BadInput
 from wordorder.inspection.correlation import score_maps
 from wordorder.inspection.figures import draw
 from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers, without_nan
-from wordorder.inspection.folder import check_writable, files_listed, write_files
 from wordorder.inspection.page import page, tables, worth_table
 from wordorder.inspection.parts import worth_of_parts
 from wordorder.inspection.words import WORDS
@@ -74,7 +74,9 @@ def inspect_model_dir(
     source = Path(model_dir)
     kind = _class_of(source)
     folder = default_folder(source) if out is None else Path(out)
-    check_writable(folder)
+    fault = check_writable(folder)
+    if fault:
+        raise BadInput(f"the folder {str(folder)!r} cannot be written: {fault}; choose another one")
     length = _length(_config(source, kind), length)
     words = _words(source, text)
     model = _load(source, kind)
@@ -106,7 +108,8 @@ def inspect_model_dir(
         "files": [*contents, NUMBERS],
     }
     contents[NUMBERS] = _json(found).encode()
-    old = files_listed(folder / NUMBERS) - set(contents)
+    old = _files_listed(folder / NUMBERS) - set(contents)
+    folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, contents)
     for name in old:
         if (folder / name).is_file():
@@ -119,6 +122,15 @@ def default_folder(model_dir: Path) -> Path:
     place = Path(os.path.abspath(model_dir))  # so that "." has a name and a folder around it
     inside = "inspect" if place.name == "model" else f"inspect-{place.name}"
     return (place if model_dir.name in ("", "..") else model_dir).parent / inside
+
+
+def _files_listed(path: Path) -> set[str]:
+    """The names under "files" in a JSON file that an earlier inspection left; none where there is no such list."""
+    try:
+        listed: Any = json.loads(path.read_text(encoding="utf-8"))["files"]
+        return {str(name) for name in listed if Path(str(name)).name == str(name)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _class_of(folder: Path) -> Any:

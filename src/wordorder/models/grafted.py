@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from wordorder.encodings import CATALOG, Composition, OnScores, build_encoding, names_of
 from wordorder.errors import BadInput
 from wordorder.ops import Arbitrary, Contiguous, Positions
+from wordorder.ops.precision import working_dtype
 
 ATTENTIONS = ("sdpa", "flex_attention")
 """transformers' attention functions that read ``position_bias``; all others drop it without a word."""
@@ -134,10 +135,7 @@ class GraftedBody(GraftedPart):
         positions = self._positions(shape[1], attention_mask, position_ids)
         term = self.encoding.prepare(positions, dtype=like.dtype, device=like.device).bias
         assert term is not None  # every part acts on scores
-        dtype, kind = like.dtype, like.device.type
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-        bias_BHTT = term.dense().to(dtype)
+        bias_BHTT = term.written_out(working_dtype(like))
         # flex_attention indexes the bias by example, and reads past the end of a bias that is one for all
         return bias_BHTT.expand(shape[0], -1, -1, -1) if attention_of(self.config) == "flex_attention" else bias_BHTT
 

@@ -13,6 +13,7 @@ from wordorder.encodings import build_encoding
 from wordorder.networks.blocks import Activation, FeedForward, Norm, NormPlacement, SelfAttention, norm_layer
 from wordorder.networks.initialisation import initialise
 from wordorder.ops import Contiguous, Positions, Visibility, as_positions
+from wordorder.ops.precision import working_dtype
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,6 @@ class Encoder(nn.Module):
         padding_idx: int | None = None,
     ) -> None:
         super().__init__()
-        self.heads, self.head_dim, self.attention_dropout = heads, width // max(heads, 1), attention_dropout
         for name, value in (("vocabulary", vocabulary), ("width", width), ("layers", layers), ("heads", heads)):
             if value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")
@@ -151,6 +151,7 @@ class Encoder(nn.Module):
             raise ValueError(
                 f"norm_placement must be one of {', '.join(get_args(NormPlacement))}, got {norm_placement!r}"
             )
+        self.heads, self.head_dim, self.attention_dropout = heads, width // heads, attention_dropout
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=padding_idx)
         self.encoding = build_encoding(
             encoding,
@@ -244,9 +245,6 @@ class Encoder(nn.Module):
         """Word order and mask, prepared once for all layers."""
         order = self.encoding.prepare(positions, dtype=like_BTC.dtype, device=like_BTC.device)
         mask = Visibility(positions, positions, valid_BS=None if valid_BT is None else valid_BT.bool())
-        dtype, kind = like_BTC.dtype, like_BTC.device.type
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)  # what queries, keys and values will be in
         call = describe(
             order,
             mask,
@@ -255,7 +253,7 @@ class Encoder(nn.Module):
             queries=positions.length,
             keys=positions.length,
             head_dim=self.head_dim,
-            dtype=dtype,
+            dtype=working_dtype(like_BTC),  # of queries, keys and values
             device=like_BTC.device,
             dropout=self.attention_dropout if self.training else 0.0,
             return_weights=return_attentions,

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from wordorder.ops.precision import no_autocast
+
 
 class Bias(ABC):
     """A term of the attention scores, (B or 1, H, T, S) when written out."""
@@ -27,6 +29,11 @@ class Bias(ABC):
     @abstractmethod
     def to(self, dtype: torch.dtype) -> "Bias":
         """The same term of tensors in another dtype: products of factors are then taken in it."""
+
+    def written_out(self, dtype: torch.dtype) -> Tensor:
+        """`dense` with its products taken in at least float32, and brought to ``dtype`` at the end."""
+        with no_autocast(self.tensors[0].device):
+            return self.to(torch.promote_types(dtype, torch.float32)).dense().to(dtype)
 
     @property
     def requires_grad(self) -> bool:

@@ -10,3 +10,10 @@ def no_autocast(device: torch.device) -> AbstractContextManager[object]:
     kind = device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()
+
+
+def working_dtype(like: torch.Tensor) -> torch.dtype:
+    """The dtype that linear layers give for such an input: autocast's where it is on, else the input's own."""
+    kind = like.device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else like.dtype

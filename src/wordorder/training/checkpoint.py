@@ -1,7 +1,6 @@
 """The checkpoints of a run folder: whole or absent, the newest valid one, and which are kept."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection
@@ -10,8 +9,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from wordorder import durable
+from wordorder.durable import is_whole, remove_folder, replace_folder, seal
 from wordorder.errors import RunFailed
-from wordorder.training.durable import is_whole, remove_folder, replace_folder, seal
 
 STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -123,14 +123,7 @@ def check_writable(run_folder: Path) -> str | None:
     Args:
         run_folder: may be missing, with its parents.
     """
-    missing = [path for path in (run_folder, *run_folder.parents) if not path.exists()]
-    try:
-        run_folder.mkdir(parents=True, exist_ok=True)
-        probe = run_folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
-        for path in missing:
-            path.rmdir()
-    except OSError as error:
-        return f"training.output_dir: the run folder {str(run_folder)!r} cannot be written: {error.strerror}"
-    return None
+    reason = durable.check_writable(run_folder)
+    if reason is None:
+        return None
+    return f"training.output_dir: the run folder {str(run_folder)!r} cannot be written: {reason}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from wordorder.training.durable import write_text
+from wordorder.durable import write_text
 from wordorder.training.metrics import NAMES
 
 FILE = "curve.jsonl"

@@ -9,12 +9,12 @@ import torch
 
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData
 from wordorder.data.examples import LabelledExamples
+from wordorder.durable import replace_folder, sync_files, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models import build_config, build_model
 from wordorder.training import curve
 from wordorder.training.arguments import build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import clean, read_state
-from wordorder.training.durable import replace_folder, sync_files, write_json, write_text
 from wordorder.training.environment import describe_environment
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter

@@ -10,9 +10,9 @@ from typing import Any, cast
 import torch
 from transformers import Trainer, TrainerState
 
+from wordorder.durable import is_whole
 from wordorder.errors import RunFailed
 from wordorder.training.checkpoint import STATE, last_good, rotate, write_checkpoint
-from wordorder.training.durable import is_whole
 from wordorder.training.meter import Meter
 from wordorder.training.state_files import load_state, random_state, restore_random_state, save_state
 from wordorder.training.weights import load_weights

@@ -4,10 +4,30 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
+
+
+def check_writable(folder: Path) -> str | None:
+    """Try to make a folder and to write in it, and leave nothing behind: None, or why not, in the system's words.
+
+    Args:
+        folder: may be missing, with its parents.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+        for path in missing:
+            path.rmdir()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -20,17 +40,35 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write_files(path.parent, {path.name: text.encode()})
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write every file under a temporary name, flush all to the disk, then rename them in order.
+
+    Until the first rename nothing that was there has changed; a crash between two renames leaves whole files only.
+
+    Args:
+        folder: must exist.
+        contents: what goes into each file, by its name.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    temporary = {name: folder / f".{name}.{os.getpid()}" for name in contents}
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for name, content in contents.items():
+            with temporary[name].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for name, path in temporary.items():
+            path.replace(folder / name)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync_folder(folder)
 
 
 def write_json(path: Path, value: Any) -> None:

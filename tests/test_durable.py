@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from wordorder import durable
+
+
+def test_trying_a_folder_leaves_nothing_behind(tmp_path: Path):
+    assert durable.check_writable(tmp_path / "a" / "b") is None
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "c").mkdir()
+    assert durable.check_writable(tmp_path / "c") is None
+    assert not list((tmp_path / "c").iterdir())
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "out").mkdir()
+    durable.write_files(tmp_path / "out", {"a": b"old a", "b": b"old b"})
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        durable.write_files(tmp_path / "out", {"a": b"new a", "b": b"new b"})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"a": b"old a", "b": b"old b"}
+
+
+def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"")
+    assert durable.check_writable(tmp_path / "file" / "below") == "Not a directory"
