@@ -1,0 +1,70 @@
+"""Put what `wordorder inspect` found in the demo's models into docs/inspect.md: nothing in that table is typed by hand.
+
+    for arm in tupe-a tupe-r; do for seed in 0 1 2; do
+        wordorder inspect runs/demo/$arm/seed-$seed/model --data sotu
+    done; done
+    python benchmarks/publish_inspect.py runs/demo/tupe-[ar]/seed-*
+
+writes `benchmarks/results/inspect.json` (the shares and losses without the profiles, which make it large) and the
+table between its markers. A test holds the page to the committed JSON.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from publish_demo import RESULTS, ROOT, put
+
+PAGE = ROOT / "docs" / "inspect.md"
+
+
+def found_in(run: Path) -> dict[str, Any]:
+    """What the table shows of one run, and what it was found with."""
+    numbers = json.loads((run / "inspect" / "numbers.json").read_text(encoding="utf-8"))
+    shares = {
+        name: {"share": part["toeplitz_share"], "by_head": part["toeplitz_share_by_head"]}
+        for name, part in numbers["maps"].items()
+    }
+    return {
+        "arm": run.parent.name,
+        "seed": int(run.name.removeprefix("seed-")),
+        "length": numbers["length"],
+        "toeplitz_share": shares,
+        "loss": {part: scores["loss"] for part, scores in numbers["worth"].items()},
+        "versions": numbers["versions"],
+    }
+
+
+def table_of(results: dict[str, Any]) -> str:
+    """One row a model."""
+    lines = [
+        "| arm, seed | Toeplitz share of the absolute term (heads) | of the sum | test loss, whole | distance alone |"
+        " the rest | neither |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for row in results["inspections"]:
+        absolute, loss = row["toeplitz_share"]["absolute"], row["loss"]
+        heads = f"({min(absolute['by_head']):.2f} to {max(absolute['by_head']):.2f})"
+        both = row["toeplitz_share"].get("sum")
+        cells = [
+            f"{row['arm']}, {row['seed']}",
+            f"{absolute['share']:.3f} {heads}",
+            f"{both['share']:.3f}" if both else "",
+            *(f"{loss[part]:.3f}" for part in ("whole", "toeplitz", "rest", "nothing")),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Read the runs' inspections, write the JSON and the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs that were inspected with --data")
+    results = {"inspections": [found_in(run) for run in parser.parse_args().runs]}
+    (RESULTS / "inspect.json").write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), "inspect", table_of(results)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
