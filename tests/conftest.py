@@ -27,6 +27,14 @@ def seeded() -> None:
         sys.modules["torch"].manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def compiled_for_this_test_alone() -> Iterator[None]:
+    """Forget what a test compiled: all tests of a process share one limit on how often a function is compiled anew."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch"].compiler.reset()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests marked `gpu` where torch sees no CUDA device."""
     marked = [item for item in items if item.get_closest_marker("gpu")]

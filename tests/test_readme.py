@@ -57,6 +57,7 @@ def test_every_folder_and_file_that_is_named_exists():
         ("README.md", "publish_demo"),
         ("docs/results.md", "publish_demo"),
         ("docs/inspect.md", "publish_inspect"),
+        ("docs/cost.md", "publish_cost"),
     ],
 )
 def test_tables_are_those_of_the_committed_results(page: str, script: str, monkeypatch: pytest.MonkeyPatch):
@@ -67,7 +68,7 @@ def test_tables_are_those_of_the_committed_results(page: str, script: str, monke
     publish = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(publish)
     text = (ROOT / page).read_text(encoding="utf-8")
-    names = [name for name in re.findall(r"<!-- ([a-z]+)-table -->", text)]
+    names = [name for name in re.findall(r"<!-- ([a-z-]+)-table -->", text)]
     assert names
     for name in names:
         results = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))

@@ -11,21 +11,35 @@ if TYPE_CHECKING:
     from wordorder.attention import attention as attention
     from wordorder.encodings import CATALOG as CATALOG
     from wordorder.encodings import TUPE as TUPE
+    from wordorder.encodings import ComplexOrderEmbedding as ComplexOrderEmbedding
+    from wordorder.encodings import ComplexVanillaEmbedding as ComplexVanillaEmbedding
     from wordorder.errors import BadInput as BadInput
     from wordorder.errors import MissingExtra as MissingExtra
     from wordorder.errors import RunFailed as RunFailed
     from wordorder.errors import Stopped as Stopped
     from wordorder.errors import WordOrderError as WordOrderError
+    from wordorder.networks import ComplexDecoder as ComplexDecoder
+    from wordorder.networks import ComplexEncoder as ComplexEncoder
+    from wordorder.networks import Decoder as Decoder
     from wordorder.networks import Encoder as Encoder
+    from wordorder.networks import Seq2Seq as Seq2Seq
+    from wordorder.ops import RowWiseAdam as RowWiseAdam
 
 __version__ = "0.1.0"
 
 EXPORTS: dict[str, str] = {
     "BadInput": "wordorder.errors",
     "CATALOG": "wordorder.encodings",
+    "ComplexDecoder": "wordorder.networks",
+    "ComplexEncoder": "wordorder.networks",
+    "ComplexOrderEmbedding": "wordorder.encodings",
+    "ComplexVanillaEmbedding": "wordorder.encodings",
+    "Decoder": "wordorder.networks",
     "Encoder": "wordorder.networks",
     "MissingExtra": "wordorder.errors",
+    "RowWiseAdam": "wordorder.ops",
     "RunFailed": "wordorder.errors",
+    "Seq2Seq": "wordorder.networks",
     "Stopped": "wordorder.errors",
     "TUPE": "wordorder.encodings",
     "WordOrderError": "wordorder.errors",

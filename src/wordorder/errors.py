@@ -1,6 +1,8 @@
 """The errors that users meet, each with one meaning for the command line's exit code."""
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 
 class WordOrderError(Exception):
@@ -36,4 +38,45 @@ class MissingExtra(WordOrderError, ImportError):
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'wordorder[{extra}]'")
+        super().__init__(f"{package} is not installed; run: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """What installs an extra of wordorder from where wordorder itself was installed: a folder, a repository, an index.
+
+    Args:
+        extra: such as "train".
+    """
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    source = Path(__file__).resolve().parents[2]
+    if (source / "pyproject.toml").is_file():  # the package lies in its source folder
+        return f"pip install -e '{source}[{extra}]'"
+    address = _installed_from()
+    if not address:
+        return f"pip install 'wordorder[{extra}]'"
+    if not address.startswith("file:"):
+        return f"pip install 'wordorder[{extra}] @ {address}'"
+    folder = url2pathname(urlsplit(address).path)
+    here = Path(folder).is_dir()
+    return f"pip install '{folder}[{extra}]'" if here else f"pip install '.[{extra}]' in the source folder of wordorder"
+
+
+def _installed_from() -> str:
+    """The address that pip installed from, where it was not an index.
+
+    PyPA, "Recording the Direct URL Origin", https://packaging.python.org/en/latest/specifications/direct-url/
+    """
+    import importlib.metadata
+    import json
+
+    try:
+        written = importlib.metadata.distribution("wordorder").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    if not written:
+        return ""
+    found: dict[str, Any] = json.loads(written)
+    repository = found.get("vcs_info")
+    return f"{repository['vcs']}+{found['url']}" if repository else str(found["url"])

@@ -68,10 +68,11 @@ def test_a_wrong_value_is_one_line_that_names_the_remedy(folder: Path, override:
 
 
 def test_every_fault_is_reported_at_once(folder: Path):
-    faults = ["model.encoding=tupe-x", "data.task=summarise", "training.max_stepps=3", "tokenizer.vocab_size=-1"]
+    faults = ["model.intermediate_size=-1", "data.task=summarise", "training.max_stepps=3", "tokenizer.vocab_size=-1"]
+    faults += ["data.length=17"]  # the table's length stands, whatever else is wrong
     code, lines = run("train", "good.toml", *(word for fault in faults for word in ("--set", fault)))
     assert code == 2
-    for word in ("tupe-x", "summarise", "max_stepps", "vocab_size"):
+    for word in ("intermediate_size", "summarise", "max_stepps", "vocab_size", "data.length"):
         assert len([line for line in lines if word in line]) == 1, lines
     assert len(lines) == len(faults)
 

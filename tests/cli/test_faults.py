@@ -12,6 +12,8 @@ from wordorder.cli.app import app
 from wordorder.cli.faults import FaultReporter
 from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped
 
+SOURCE = Path(__file__).parents[2]
+
 
 def app_that_raises(error: BaseException) -> typer.Typer:
     """Build a command line with the real reporter, whose only command raises."""
@@ -36,7 +38,7 @@ def app_that_raises(error: BaseException) -> typer.Typer:
         (
             MissingExtra("transformers", "models"),
             2,
-            ["transformers is not installed; run: pip install 'wordorder[models]'"],
+            [f"transformers is not installed; run: pip install -e '{SOURCE}[models]'"],
         ),
         (
             RunFailed("the loss is NaN at step 7\nlast checkpoint: 5"),
@@ -115,5 +117,5 @@ def test_without_typer_the_console_script_says_what_to_install(tmp_path: Path):
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from wordorder.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["wordorder: typer is not installed; run: pip install 'wordorder[train]'"]
+    assert done.stderr.splitlines() == [f"wordorder: typer is not installed; run: pip install -e '{SOURCE}[train]'"]
     assert done.stdout == ""

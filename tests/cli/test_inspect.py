@@ -76,10 +76,11 @@ def test_where_there_is_nothing_on_scores_one_line_says_so(models: dict[str, Pat
     [
         (("nowhere",), "nowhere: holds no model"),
         (("MODEL", "--length", "13"), "max_position_embeddings=12"),
+        (("MODEL", "--length", "99999"), "max_position_embeddings=12"),
         (("MODEL", "--length", "2"), "4 .. 1024"),
         (("MODEL", "--length", "some"), "Invalid value for '--length'"),
         (("MODEL", "--out", "/proc/x"), "'/proc/x' cannot be written"),
-        (("MODEL", "--text", "nowhere.txt"), "nowhere.txt: cannot be read"),
+        (("MODEL", "--text", "nowhere.txt"), "nowhere.txt: cannot be read: no such file or directory"),
         (("LEARNED", "--data", "sotu"), "adds nothing content-free"),
         ((), "Missing argument 'MODEL_DIR'"),
     ],

@@ -17,3 +17,13 @@ def test_a_table_shows_brackets_and_separates_thousands(capsys: pytest.CaptureFi
     text = capsys.readouterr().out
     for word in ("the [mask] of [bold]", "token [x]", "[red]", "1,234,567"):
         assert word in text
+
+
+def test_a_pipe_may_be_given_a_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    row = ("many words " * 9, "more words " * 9)
+    for columns, widest in ((None, 200), ("60", 60)):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns:
+            monkeypatch.setenv("COLUMNS", columns)
+        print_table("wide", ("one", "other"), [row])
+        assert widest / 2 < max(map(len, capsys.readouterr().out.splitlines())) <= widest

@@ -76,8 +76,9 @@ def test_a_folder_of_another_recipe_is_refused_and_names_the_difference(make_rec
     before = len(starts(log))
     with pytest.raises(BadInput) as caught:
         run(make_recipe("training.max_steps=7", seeds=[0]))
-    assert len(caught.value.faults) == 3
-    assert "training.max_steps was 6, now 7" in caught.value.faults[0]
+    (fault,) = caught.value.faults
+    assert "seed-0 (and 2 more run folders) was made by a different recipe" in fault
+    assert "training.max_steps was 6, now 7" in fault
     assert len(starts(log)) == before
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from wordorder.comparison import compare, markdown_table
 from wordorder.comparison.arms import resolve_arms
-from wordorder.comparison.compare import _runs
+from wordorder.comparison.runs import runs_of
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
@@ -111,7 +111,7 @@ def test_every_arm_and_seed_starts_from_its_own_folder(fine, tmp_path):
 def test_the_recipes_of_the_runs_name_their_folders(fine, tmp_path):
     recipe = read_recipe(fine)
     arms = resolve_arms(recipe)
-    runs = _runs(arms, recipe.compare, tmp_path / "fine", {})
+    runs = runs_of(arms, recipe.compare, tmp_path / "fine")
     assert [run.recipe.pretrained for run in runs] == [
         f"{tmp_path}/pre/{arm}/seed-{seed}/model" for seed in (3, 5) for arm in ("rope", "tupe-r")
     ]

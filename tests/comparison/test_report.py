@@ -11,8 +11,9 @@ from comparison_example import FINAL, example_results
 from rich.console import Console
 
 from wordorder.comparison import markdown_table, render_table, write_report
-from wordorder.comparison.figures import write_figures
+from wordorder.comparison.figures import COSTS, draw_costs, write_figures
 from wordorder.comparison.report import json_in_html, report_page, rows_as_csv
+from wordorder.comparison.statistics import summarise
 from wordorder.comparison.table import caption
 
 EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
@@ -119,6 +120,28 @@ def test_the_caption_says_what_speed_and_memory_do_not_show():
     assert shared not in caption(results)
 
 
+def test_speed_that_something_disturbed_is_a_median_with_its_range():
+    results = example_results()
+    assert "are a median" not in caption(results)
+    for row, speed in zip([row for row in results["rows"] if row["arm"] == "rope"], (2e4, 2.1e4, 1e3), strict=True):
+        row["tokens_per_second"] = speed
+    results["summary"] = summarise(results["rows"])
+    table = markdown_table(results)
+    assert "20,000 (1,000 to 21,000)" in table
+    assert "±" in next(line for line in table.splitlines() if "tupe-r" in line).split("|")[6]
+    assert "are a median (lowest to highest)" in caption(results)
+    for entry in results["summary"]:  # as versions wrote it that had no median
+        entry["tokens_per_second"] = {name: entry["tokens_per_second"][name] for name in ("mean", "std", "n")}
+    assert "20,000 (" not in markdown_table(results)
+
+
+def test_the_caption_says_with_how_many_threads_each_run_was_timed():
+    results = example_results()
+    assert "2 trainings side by side, one thread each" in caption(results)
+    results["recipe"]["training"]["threads"] = 4
+    assert "2 trainings side by side, 4 threads each" in caption(results)
+
+
 def test_the_caption_says_where_the_arms_started():
     results = example_results()
     assert "start from the same weights where they share them." in caption(results)
@@ -173,8 +196,30 @@ def test_figures_are_files(tmp_path, task):
     results = example_results(finals, task=task, size=8, heads=2)
     names = {path.name for path in write_figures(results, tmp_path)}
     arm = "tupe-r" if task == "classification" else "tupe-r__x_"
-    assert names == {"learning_curves.png", "learning_curves.svg", f"position_correlation_{arm}.png"}
+    both = {f"{name}.{ending}" for name in ("learning_curves", "quality_against_cost") for ending in ("png", "svg")}
+    assert names == both | {f"position_correlation_{arm}.png"}
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+
+
+def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):
+    from matplotlib.figure import Figure
+
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    axes = dict(zip(COSTS, Figure().subplots(1, 2), strict=True))
+    draw_costs(results, axes, lambda name: {"label": name})
+    for cost, area in axes.items():
+        assert area.get_ylabel() == "Test accuracy"
+        for bars in area.containers:
+            (entry,) = [entry for entry in results["summary"] if entry["arm"] == bars.get_label()]
+            (arm,) = [arm for arm in results["arms"] if arm["name"] == bars.get_label()]
+            price = arm["parameters"]["total"] if cost == "parameters" else arm["flops_per_token"]
+            assert bars[0].get_xydata().tolist() == [[price, pytest.approx(entry["accuracy"]["mean"])]]
+            (segment,) = bars[2][0].get_segments()
+            half = (segment[1][1] - segment[0][1]) / 2
+            assert half == pytest.approx(entry["accuracy"]["std"])
+        assert len(area.containers) == 2
+    alone = example_results({"rope": 0.7}, task="classification", size=8)
+    assert not any("quality" in path.name for path in write_figures(alone, tmp_path))
 
 
 def test_medians_are_drawn_with_the_range_of_their_seeds():

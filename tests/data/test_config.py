@@ -11,7 +11,11 @@ from wordorder.errors import BadInput
     [
         ("source", " ", "data.source must be a text"),
         ("source", 3, "data.source must be a text"),
-        ("task", "translation", "data.task must be one of masked-lm, classification, regression, got 'translation'"),
+        (
+            "task",
+            "summary",
+            "data.task must be one of masked-lm, causal-lm, classification, regression, translation, got 'summary'",
+        ),
         ("length", 7, "data.length must be a whole number of at least 8, got 7"),
         ("length", "64", "data.length must be a whole number"),
         ("length", True, "data.length must be a whole number"),
@@ -41,7 +45,7 @@ from wordorder.errors import BadInput
         ("label_scale", 0, "data.label_scale must be a number above 0, got 0"),
         ("label_scale", "5", "data.label_scale must be a number above 0"),
         ("truncate", "yes", "data.truncate must be true or false"),
-        ("truncate", True, "data.truncate is only for tasks classification and regression"),
+        ("truncate", True, "data.truncate is only for tasks classification, regression and translation"),
         ("limit_documents", 2, "data.limit_documents must be a whole number of at least 3"),
     ],
 )
@@ -73,7 +77,10 @@ def test_all_faults_are_reported_at_once():
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"kind": "sentencepiece"}, "tokenizer.kind must be one of wordpiece, bpe, byte, character, word, existing"),
+        (
+            {"kind": "sentencepiece"},
+            "tokenizer.kind must be one of wordpiece, bpe, byte, character, word, whitespace, existing",
+        ),
         ({"vocab_size": 15}, "tokenizer.vocab_size must be a whole number of at least 16"),
         ({"kind": "bpe", "vocab_size": 260}, "tokenizer.vocab_size must be at least 261 for kind bpe"),
         ({"lowercase": "yes"}, "tokenizer.lowercase must be true or false"),

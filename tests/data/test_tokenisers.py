@@ -48,8 +48,8 @@ def test_specials_template_and_size(tmp_path, kind, lowercase):
 @pytest.mark.parametrize("kind", TRAINED)
 def test_text_comes_back_readable(tmp_path, kind):
     tokenizer, text = train(kind, tmp_path, vocab_size=2000), "The house of the state stands. So they wait, naïve!"
-    if kind == "word":
-        text = "So they speaks, the house of the state stands!"  # words of the training text only
+    if kind in ("word", "whitespace"):
+        text = "So they speaks! The house of the state stands"  # words of the training text only
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
     if kind in ("bpe", "byte"):
         odd = "  two  spaces,\ttab \U0001f600 , .\n"
@@ -184,6 +184,6 @@ def test_fill_mask_pipeline_accepts_the_tokeniser(tmp_path, kind):
     tokenizer.model_max_length = 32
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **sizes)).eval()
-    answers = pipeline("fill-mask", model=model, tokenizer=tokenizer, device="cpu")("The [MASK] stands.", top_k=2)
+    answers = pipeline("fill-mask", model=model, tokenizer=tokenizer, device="cpu")("The [MASK] stands now.", top_k=2)
     assert len(answers) == 2
     assert all(answer["token"] < len(tokenizer) and "stands" in answer["sequence"] for answer in answers)

@@ -6,7 +6,7 @@ from wordorder.encodings import CATALOG, Encoding, build_encoding, options_of, s
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous
 
-SIZES = {"width": 24, "heads": 4, "layers": 2, "max_positions": 64}
+SIZES = {"width": 24, "heads": 4, "layers": 2, "max_positions": 64, "vocabulary": 40}
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -22,7 +22,22 @@ def test_every_entry_says_what_it_is(name):
 @pytest.mark.parametrize("name", CATALOG)
 def test_parts_of_the_cost_add_up(name):
     encoding = build_encoding(name, **SIZES)
-    assert sum(encoding.cost_parts().values()) == sum(parameter.numel() for parameter in encoding.parameters())
+    held = sum(parameter.numel() for parameter in encoding.parameters())
+    if encoding.replacement is not None:  # held by the network; the words' own table is no cost of word order
+        held += sum(p.numel() for p in encoding.replacement.parameters()) - encoding.replacement.weight.numel()
+    assert sum(encoding.cost_parts().values()) == held
+
+
+@pytest.mark.parametrize("name", ["complex-order", "complex-vanilla", "complex-order+t5", "rope+complex-order"])
+def test_what_replaces_the_embeddings_is_left_to_the_network(name):
+    encoding = build_encoding(name, **SIZES, padding_idx=3)
+    assert encoding.replacement.padding_idx == 3
+    assert encoding.replacement.weight.shape == (40, 24)
+    assert not any("amplitude" in key for key in encoding.state_dict())
+    assert build_encoding("rope", **SIZES).replacement is None
+    pair = build_encoding(name, **SIZES, complex_valued=True).replacement
+    assert pair(torch.zeros(1, 2).long(), Contiguous(2)).shape == (1, 2, 24)
+    assert pair.weight.shape == (40, 12)
 
 
 def test_terms_of_a_composition_add_up():
@@ -47,8 +62,12 @@ def test_options_are_flat_for_one_and_nested_for_several():
     ("name", "options", "words"),
     [
         ("rpoe", None, ["unknown encoding 'rpoe'", "did you mean 'rope'", "tupe-a"]),
+        ("", None, ["unknown encoding ''; known: none, "]),
         ("t5+t5", None, ["twice"]),
         ("tupe-a+tupe-r", None, ["two variants of tupe"]),
+        ("complex-order", {"frequency": "none"}, ["complex-order.frequency must be one of 'full'"]),
+        ("complex-order", {"phase": 2}, ["complex-order.phase must be true or false or one of 'full'"]),
+        ("complex-order", {"vocabulary": 3}, ["no option 'vocabulary'"]),
         ("t5", {"size": 3, "depth": 2}, ["no option 'size'", "no option 'depth'", "buckets"]),
         ("learned+t5", {"buckets": 8}, ["not a part", "learned, t5"]),
         ("learned+t5", {"t5": 8}, ["must be a table"]),
@@ -61,3 +80,13 @@ def test_wrong_names_and_options_are_listed(name, options, words):
         build_encoding(name, **SIZES, options=options)
     for word in words:
         assert word in str(error.value)
+
+
+def test_what_replaces_the_embeddings_needs_a_vocabulary_and_a_place():
+    sizes = {key: value for key, value in SIZES.items() if key != "vocabulary"}
+    with pytest.raises(BadInput, match="pass vocabulary"):
+        build_encoding("complex-order", **sizes)
+    with pytest.raises(BadInput, match=r"not defined for cross-attention.*token embeddings"):
+        build_encoding("complex-order", **SIZES, use="cross-attention")
+    with pytest.raises(ValueError, match="only one encoding can replace"):
+        build_encoding("complex-order+complex-vanilla", **SIZES)

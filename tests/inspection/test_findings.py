@@ -70,7 +70,13 @@ def test_every_model_is_told_what_it_does_not_have(found):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "reason"), [("none", "no word order"), ("rope", "turns queries"), ("shaw", "words meet distances")]
+    ("encoding", "reason"),
+    [
+        ("none", "no word order"),
+        ("rope", "turns queries"),
+        ("shaw", "words meet distances"),
+        ("complex-order", "meet in the products"),
+    ],
 )
 def test_where_nothing_is_on_scores_one_note_says_so_and_nothing_is_drawn(encoding, reason):
     inspection = inspect_model(encoder(encoding), N)

@@ -226,7 +226,7 @@ def test_missing_weights_are_not_drawn_at_random(model_dir: Path):
 
 @pytest.mark.parametrize(
     ("length", "said"),
-    [(N + 1, f"max_position_embeddings={N}"), (3, r"4 \.\. 1024, .* got 3"), (5000, r"4 \.\. 1024, .* got 5000")],
+    [(N + 1, f"max_position_embeddings={N}"), (3, r"4 \.\. 1024, .* got 3"), (5000, f"max_position_embeddings={N}")],
 )
 def test_a_length_that_does_not_fit_is_refused(model_dir: Path, length: int, said: str):
     with pytest.raises(BadInput, match=said):
@@ -236,10 +236,10 @@ def test_a_length_that_does_not_fit_is_refused(model_dir: Path, length: int, sai
 
 def test_texts_that_cannot_be_read_are_refused(model_dir: Path, tmp_path: Path):
     text = tmp_path / "text.txt"
-    with pytest.raises(BadInput, match=r"text.txt: cannot be read as UTF-8: .*No such file"):
+    with pytest.raises(BadInput, match=r"text.txt: cannot be read: no such file"):
         inspect_model_dir(model_dir, text=text)
     text.write_bytes(b"caf\xe9")
-    with pytest.raises(BadInput, match=r"text.txt: cannot be read as UTF-8"):
+    with pytest.raises(BadInput, match=r"text.txt: is not UTF-8 text"):
         inspect_model_dir(model_dir, text=text)
     text.write_text("the state", encoding="utf-8")
     with pytest.raises(BadInput, match="holds no tokenizer, which a text needs"):

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from wordorder.training import progress
-from wordorder.training.progress import Bar, Lines, Rate, Silent, choose_progress
+from wordorder.training.progress import AdviceOnce, Bar, Lines, Rate, Silent, choose_progress
 
 
 class Terminal(io.StringIO):
@@ -65,3 +65,21 @@ def test_the_bar_shows_step_loss_rate_and_time_left_on_stderr(clock, monkeypatch
     for words in ("tiny", "49/100", "loss 3.2500", "8.0 steps/s", "80 tokens/s", "0:00:06 left", "validation loss 3"):
         assert words in shown, words
     assert capsys.readouterr().out == ""
+
+
+def test_the_loss_is_the_mean_of_the_last_steps_and_the_last_step_is_shown_once(clock, capsys):
+    lines = Lines("tiny")
+    lines.start(0, 60)
+    for step in range(1, 61):
+        lines.update(step, 100.0 if step <= 10 else float(step % 2), step)
+    lines.update(60, 0.0, 60)  # transformers ends an epoch with its last step once more
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tiny: step 60/60  loss 0.5000  ")
+
+
+def test_of_many_runs_the_first_advice_alone_is_shown(capsys):
+    told = AdviceOnce()
+    for words in ("first", "second"):
+        told.say(words)
+        told.advise(words)
+    assert capsys.readouterr().err == "wordorder: first\n"

@@ -1,6 +1,7 @@
 import pytest
 
 from wordorder.errors import BadInput
+from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
 from wordorder.training.run import differences
 
@@ -57,17 +58,17 @@ def test_every_fault_of_every_section_is_reported_at_once(recipe_file):
         "training.optim=adamw_trch",
         "training.seed=1.5",
         "training.push_to_hub=true",
-        "nonsense",
+        "data.length=64",
     )
     expected = [
-        ("nonsense", "section.key=value"),
+        ("data.length", "max_position_embeddings=32"),
         ("'comparee'", "did you mean 'compare'?"),
         ("[data]", "'tsk'", "did you mean 'task'?", "valid names", "text_column"),
         ("data.seed", "'x'"),
         ("tokenizer.kind", "wordpiece", "'wordpeice'"),
         ("[model]", "'encodng'", "did you mean 'encoding'?"),
         ("hidden_size", "multiple of num_attention_heads", "15"),
-        ("[training]", "'max_step'", "did you mean 'max_steps'?", "valid names", "num_train_epochs"),
+        ("[training]", "'max_step'", "did you mean 'max_steps'?"),
         ("training.learning_rate", "greater than 0", "-1"),
         ("training.optim", "did you mean 'adamw_torch'?"),
         ("training.seed", "an integer", "1.5"),
@@ -77,6 +78,20 @@ def test_every_fault_of_every_section_is_reported_at_once(recipe_file):
         assert any(all(word in fault for word in words) for fault in found), words
     assert len(found) == len(expected)
     assert not any("\n" in fault for fault in found)
+
+
+def test_what_is_no_override_is_said_before_anything_is_loaded(recipe_file, monkeypatch):
+    monkeypatch.setattr("wordorder.training.recipe.check_run", None)
+    assert faults(recipe_file, "nonsense", "=3", "training.seed=2") == (
+        "--set nonsense: write section.key=value",
+        "--set =3: '' is not a dotted name such as training.learning_rate",
+    )
+
+
+def test_of_very_many_names_only_the_nearest_is_listed(recipe_file):
+    (fault,) = faults(recipe_file, "training.lerning_rate=1")
+    assert fault == "[training]: unknown name 'lerning_rate'; did you mean 'learning_rate'?"
+    assert "adam_beta1" in faults(recipe_file, "training.zzz=1")[0]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +184,62 @@ def test_what_an_earlier_version_wrote_differs_by_no_option_that_it_did_not_know
     assert differences(before, {**now, "data": {**now["data"], "truncate": True}}) == [
         "data.truncate was False, now True"
     ]
+
+
+def test_every_default_that_decides_the_result_is_written_out(recipe_file, tmp_path, monkeypatch):
+    recipe = read_recipe(recipe_file, ["model.norm_placement=post"])
+    model, training = (recipe.to_dict()[name] for name in ("model", "training"))
+    assert {name: model[name] for name in ("intermediate_size", "num_key_value_heads", "embedding_norm")} == {
+        "intermediate_size": 64,
+        "num_key_value_heads": 2,
+        "embedding_norm": True,
+    }
+    assert (model["norm"], model["hidden_dropout_prob"], model["initializer_range"]) == ("layer", 0.2, 0.02)
+    assert not {"vocab_size", "pad_token_id"} & model.keys()  # the data decides them
+    assert training["weight_decay"] == 0.0
+    assert (training["adam_beta1"], training["adam_beta2"], training["max_grad_norm"]) == (0.9, 0.999, 1.0)
+    assert (training["lr_scheduler_type"], training["learning_rate"]) == ("linear", 3e-3)
+    assert "num_train_epochs" not in training  # max_steps is there
+    assert read_recipe(recipe_file, ["training.max_steps=-1"]).training["num_train_epochs"] == 3
+
+    written = tmp_path / "written.toml"
+    written.write_text(recipe.to_toml())
+    monkeypatch.setattr(factory, "config_fields", lambda network: {**config_fields(network), "norm": "rms"})
+    assert read_recipe(recipe_file).model["norm"] == "rms"  # a later version, with another default
+    assert read_recipe(written).to_dict() == recipe.to_dict()
+
+
+def test_defaults_that_follow_others_stay_open_where_arms_may_change_those(recipe_file):
+    recipe_file.write_text(recipe_file.read_text() + COMPARE)
+    assert read_recipe(recipe_file).to_dict()["model"]["intermediate_size"] == 64
+    recipe_file.write_text(recipe_file.read_text() + "model.hidden_size = 8\n")
+    recipe = read_recipe(recipe_file)
+    assert "intermediate_size" not in recipe.to_dict()["model"]
+    assert recipe.to_dict()["model"]["norm"] == "layer"
+    assert recipe.compare is not None
+    (first, *_) = recipe.compare.arms
+    arm = recipe.with_overrides({"model.hidden_size": 32}).for_arm(first)
+    assert (arm.model["intermediate_size"], arm.to_dict()["model"]["norm"]) == (128, "layer")
+
+
+def test_a_recipe_that_said_less_is_the_same_recipe(recipe_file):
+    now = read_recipe(recipe_file).to_dict()
+    kept = {"model": {"network", "hidden_size", "encoding"}, "training": {"max_steps", "learning_rate"}}
+    before = {
+        name: {key: value for key, value in table.items() if key in kept.get(name, table)}
+        for name, table in now.items()
+    }
+    read = {"num_hidden_layers", "num_attention_heads", "max_position_embeddings", "hidden_dropout_prob"}
+    before["model"] |= {name: now["model"][name] for name in read}
+    before["training"] |= {name: now["training"][name] for name in ("per_device_train_batch_size", "use_cpu")}
+    before["training"] |= {name: now["training"][name] for name in ("eval_steps", "save_steps")}
+    assert differences(before, now) == []
+    changed = {**now, "model": {**now["model"], "norm": "rms"}, "training": {**now["training"], "weight_decay": 0.1}}
+    assert differences(before, changed) == [
+        "model.norm was 'layer', now 'rms'",
+        "training.weight_decay was 0.0, now 0.1",
+    ]
+    assert differences(now, {**now, "training": {**now["training"], "threads": 2}}) == []
 
 
 def test_arms_are_dotted_names_quoted_or_nested(recipe_file):

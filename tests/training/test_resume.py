@@ -111,8 +111,9 @@ def interrupt(recipe_file, folder, monkeypatch, *overrides, at):
         ("training.eval_strategy=epoch", "training.logging_strategy=epoch"),
         ("training.dataloader_num_workers=2",),
         ("data.task=classification", "data.validation_fraction=0.3", "data.test_fraction=0.3"),
+        ("training.optim=row_wise_adam", "model.tie_word_embeddings=false", "model.encoding=complex-order"),
     ],
-    ids=["averages", "epochs", "workers", "classification"],
+    ids=["averages", "epochs", "workers", "classification", "rows"],
 )
 def test_other_rhythms_and_tasks_go_on_bit_for_bit(recipe_file, tmp_path, monkeypatch, overrides):
     expected = go(recipe_file, *overrides, output_dir=tmp_path / "whole")
@@ -128,6 +129,26 @@ def test_a_torn_checkpoint_is_passed_over(recipe_file, tmp_path, monkeypatch, wh
     torn = folder / "checkpoint-12" / "optimizer.safetensors"
     torn.write_bytes(torn.read_bytes()[:-100])
     assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+def test_a_resumed_run_says_where_it_starts_and_what_it_passes_over(recipe_file, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "said"
+
+    def resume():
+        run(read_recipe(recipe_file, ["training.max_steps=4"]), output_dir=folder, resume=True)
+        return capsys.readouterr().err.splitlines()
+
+    assert resume()[0] == f"said: starts anew: {folder} holds no whole checkpoint"
+    assert resume() == [
+        f"said: was finished before; nothing is trained, this is its result ({folder / 'metrics.json'})"
+    ]
+    (folder / "metrics.json").unlink()
+    assert resume()[0] == f"said: goes on from {folder / 'checkpoint-4'}"
+    (folder / "metrics.json").unlink()
+    shutil.copytree(folder / "checkpoint-4", folder / "checkpoint-5")
+    (folder / "checkpoint-5" / "optimizer.safetensors").write_bytes(b"")
+    first = resume()[0]
+    assert first.startswith(f"said: goes on from {folder / 'checkpoint-4'}; checkpoint-5 cannot be used: files are")
 
 
 def test_a_moved_run_folder_goes_on(recipe_file, tmp_path, monkeypatch, whole):

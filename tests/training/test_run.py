@@ -108,6 +108,12 @@ def test_the_best_model_is_kept_also_between_two_saves(recipe_file, tmp_path, mo
     assert not all(torch.equal(final[name], last[name]) for name in last)
 
 
+def test_a_run_that_is_shorter_than_the_rhythm_of_logs_has_a_curve(recipe_file):
+    recipe = read_recipe(recipe_file, ["training.logging_steps=50"])
+    losses = {row["step"]: row["loss"] for row in run(recipe, progress=False).curve if "loss" in row}
+    assert sorted(losses) == list(range(1, 13))
+
+
 def test_without_saving_the_last_model_is_kept(recipe_file, tmp_path):
     result = go(recipe_file, "training.save_strategy=no", "training.max_steps=3")
     assert result.metrics["best_step"] == 3

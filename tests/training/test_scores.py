@@ -7,7 +7,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from wordorder.training.metrics import HEADLINE, METRICS
-from wordorder.training.scores import ClassTally, NumberTally, TokenTally, score, tally_for
+from wordorder.training.scores import CausalTally, ClassTally, NumberTally, TokenTally, score, tally_for
 
 CPU = torch.device("cpu")
 
@@ -50,6 +50,28 @@ def test_logits_of_labelled_tokens_alone_give_the_same_scores():
         dense.add(logits, labels)
         sparse.add(logits[labels != -100], labels)
     assert sparse.scores() == dense.scores()
+
+
+@pytest.mark.parametrize("split", [1, 2, 3])
+def test_running_text_is_divided_by_its_characters_and_words(split):
+    logits, labels = torch.randn(3, 6, 11), torch.randint(0, 11, (3, 6))
+    labels[2, 4:] = -100
+    labels[:, 0] = -100  # nothing stands before the first token
+    tally = CausalTally(CPU, characters=40, words=9)
+    tally.add(logits[:split], labels[:split])
+    if split < 3:
+        tally.add(logits[split:, :], labels[split:])
+    losses = [
+        -float(logits[row, place - 1].double().log_softmax(-1)[labels[row, place]])
+        for row in range(3)
+        for place in range(1, 6)
+        if labels[row, place] != -100
+    ]
+    found = tally.scores()
+    assert found["tokens"] == len(losses) == 13
+    assert found["loss"] == pytest.approx(sum(losses) / 13, rel=1e-6)
+    assert found["bits_per_character"] == pytest.approx(sum(losses) / math.log(2) / 40, rel=1e-6)
+    assert found["word_perplexity"] == pytest.approx(math.exp(sum(losses) / 9), rel=1e-5)
 
 
 def in_batches(tally, predictions, labels, size=33):
@@ -134,14 +156,20 @@ def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
 @pytest.mark.parametrize(("task", "names"), METRICS.items())
 def test_every_metric_that_a_recipe_may_name_is_a_score(task, names):
     classes = 2 if task == "classification" else None
-    tally = tally_for(task, CPU, classes=classes)
+    text = SimpleNamespace(characters=9, words=2)
+    tally = tally_for(task, CPU, classes=classes, examples=[text, text])
     labels = torch.tensor([0, 1, 1]) if task != "regression" else torch.tensor([0.0, 1.0, 2.0])
-    tally.add(torch.randn(3, 1 if task == "regression" else 2), labels)
+    logits = torch.randn(3, 1 if task == "regression" else 2)
+    tally.add(*(logits[None], labels[None]) if task == "causal-lm" else (logits, labels))
+    if task == "translation":
+        tally.add_translations(["a b"], ["a c"])
     assert set(names) <= tally.scores().keys()
     assert HEADLINE[task] in names
 
 
-@pytest.mark.parametrize("tally", [TokenTally(CPU), ClassTally(CPU, 2), NumberTally(CPU)])
+@pytest.mark.parametrize(
+    "tally", [TokenTally(CPU), CausalTally(CPU, characters=0, words=0), ClassTally(CPU, 2), NumberTally(CPU)]
+)
 def test_nothing_to_predict_is_not_a_number(tally):
     if isinstance(tally, TokenTally):
         tally.add(torch.zeros(1, 2, 3), torch.full((1, 2), -100))

@@ -6,11 +6,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional
-from transformers import AutoModelForMaskedLM
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from wordorder.data import DataConfig, TokenizerConfig, prepare
 from wordorder.errors import BadInput
+from wordorder.models import graft
 from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, regress, run
+from wordorder.training.predict import answer
 
 
 @pytest.fixture(scope="session")
@@ -134,3 +143,41 @@ def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):
     ]:
         with pytest.raises(BadInput, match=words):
             call()
+
+
+@pytest.fixture(scope="module")
+def berts(language_model, tmp_path_factory):
+    """A BERT and a RoBERTa for 32 tokens, plain and grafted, with the tokeniser of a run."""
+    folder = tmp_path_factory.mktemp("berts")
+    tokenizer = AutoTokenizer.from_pretrained(language_model.model_dir)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "pad_token_id": tokenizer.pad_token_id}
+    unused = tokenizer.pad_token_id + 1
+    for name, model in (
+        ("bert", BertForMaskedLM(BertConfig(max_position_embeddings=32, **sizes))),
+        ("roberta", RobertaForMaskedLM(RobertaConfig(max_position_embeddings=32 + unused, **sizes))),
+    ):
+        model.save_pretrained(folder / name)
+        graft(model, "tupe-r").save_pretrained(folder / f"grafted-{name}")
+        for kind in (name, f"grafted-{name}"):
+            tokenizer.save_pretrained(folder / kind)
+    return folder
+
+
+def test_a_model_of_another_package_is_bad_input(berts, corpus):
+    for call in (
+        lambda: answer(berts / "bert", ["[MASK]"]),
+        lambda: evaluate_model_dir(berts / "bert", f"{corpus}/*/*.txt"),
+    ):
+        with pytest.raises(BadInput, match="holds a model of type 'bert', not one of this package") as caught:
+            call()
+        assert len(caught.value.faults) == 1
+
+
+@pytest.mark.parametrize("host", ["bert", "roberta"])
+def test_a_grafted_model_is_used_as_any_other(berts, corpus, host):
+    folder = berts / f"grafted-{host}"
+    assert len(answer(folder, ["abc [MASK] def"], top_k=3)[0]) == 3
+    assert evaluate_model_dir(folder, f"{corpus}/*/*.txt")["tokens"] > 10
+    with pytest.raises(BadInput, match="text has 43 tokens, the model takes at most 32"):
+        answer(folder, [f"[MASK] {'a ' * 40}"])

@@ -1,7 +1,6 @@
 """What attention needs besides queries, keys and values, worked out once per forward and read by every layer."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import Hidden
 from wordorder.encodings import Order
 from wordorder.ops import DenseBias, Packed, Visibility
+from wordorder.ops.tracing import transformed
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def describe(
         return_lse=return_lse,
         return_weights=return_weights,
         masked=_differs(mask),
-        traced=torch.compiler.is_compiling() or _transformed(),
+        traced=torch.compiler.is_compiling() or transformed(),
     )
 
 
@@ -125,7 +125,7 @@ def make_plan(
         return _plan_of_tiles(order, mask, call, chosen, layers)
     if chosen == "reference":
         return Plan(chosen, order, mask, _dense(mask, device))
-    causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and not order.content
+    causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
     visible = None if causal else _dense(mask, device)
     return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, call.dtype), causal)
 
@@ -150,15 +150,6 @@ def _differs(mask: Visibility | Tensor | None) -> bool:
     if isinstance(mask, Tensor):
         return mask.dim() == 4 and mask.shape[0] > 1
     return mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
-
-
-def _transformed() -> bool:
-    """Whether torch.func or forward-mode derivatives are at work: neither knows functions with their own backward."""
-    # torch says so nowhere in public; without these names the function itself refuses, less clearly
-    core: Any = getattr(torch, "_C")  # noqa: B009
-    functorch = getattr(core, "_are_functorch_transforms_active", None)
-    level = getattr(torch.autograd.forward_ad, "_current_level", -1)
-    return bool(functorch is not None and functorch()) or level >= 0
 
 
 def _check_mask(mask: Visibility, call: Call) -> None:

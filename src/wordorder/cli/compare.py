@@ -18,7 +18,9 @@ def compare(
         ),
     ],
     overrides: Overrides = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; no data is read.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
 ) -> None:
     """Train every arm with every seed on the same batches; a killed comparison goes on where it stopped.

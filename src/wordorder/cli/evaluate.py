@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import print_json, print_table
+from wordorder.cli.output import counted, print_json, print_table
 from wordorder.cli.train import metric_rows
 
 
@@ -31,15 +31,37 @@ def evaluate(
     ],
     split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = Split.test,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time; does not change the scores.")] = 32,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.", show_default=False),
+    ] = None,
+    beams: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.", show_default=False
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Score a saved model on data that is cut and split as that of its own run: loss by token, and what the task adds.
 
     Example: **wordorder evaluate runs/demo/tupe-r/seed-0/model sotu**
+
+    A translation model is scored by loss and by BLEU: **wordorder evaluate MODEL_DIR test.en --target test.de --split
+    all**
     """
     from wordorder.training import evaluate_model_dir
 
-    scores = evaluate_model_dir(model_dir, data, split=split.value, batch_size=batch_size)
+    with counted("Translating") as progress:
+        scores = evaluate_model_dir(
+            model_dir,
+            data,
+            split=split.value,
+            batch_size=batch_size,
+            target=target,
+            num_beams=beams,
+            progress=progress,
+        )
     if json:
         print_json({"model": str(model_dir), "data": data, "split": split.value, **scores})
         return

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from wordorder.errors import BadInput, MissingExtra, Stopped
+from wordorder.errors import BadInput, MissingExtra, Stopped, install_command
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -60,7 +60,7 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if is_usage_error(error):
         return (" ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
     if is_missing_package(error):
-        return (f"{error.name} is not installed; run: pip install 'wordorder[train]'",)  # type: ignore[attr-defined]
+        return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
     message = " ".join(str(error).split()) or "no message"
     if exit_code(error) == FAILED and type(error).__module__.split(".")[0] != "wordorder":
         return (f"{type(error).__name__}: {message} (--debug shows where)",)
@@ -75,7 +75,7 @@ def exit_code(error: Exception) -> int:
 
 
 def is_missing_package(error: Exception) -> bool:
-    """Tell whether a package that is not ours could not be found: with `wordorder[train]` installed, all are there."""
+    """Tell whether a package that is not ours could not be found: with the extra `train` installed, all are there."""
     return isinstance(error, ModuleNotFoundError) and bool(error.name) and not str(error.name).startswith("wordorder")
 
 

@@ -45,7 +45,7 @@ def catalogue() -> dict[str, Any]:
     encodings: list[dict[str, object]] = []
     for name, encoding in CATALOG.items():
         with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
-            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512)
+            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522)
         encodings.append(
             {
                 "name": name,

@@ -3,6 +3,8 @@
 import sys
 from importlib import import_module
 
+from wordorder.errors import install_command
+
 
 def main() -> None:
     """Run the command line; the process ends with the exit code that `faults.py` lists."""
@@ -11,7 +13,7 @@ def main() -> None:
             import_module(package)
         except ImportError:
             # typer is what parses and reports, so this one fault is reported by hand.
-            print(f"wordorder: {package} is not installed; run: pip install 'wordorder[train]'", file=sys.stderr)
+            print(f"wordorder: {package} is not installed; run: {install_command('train')}", file=sys.stderr)
             sys.exit(2)
     from wordorder.cli.app import app
 

@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -22,6 +24,29 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [without_nan(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
+
+
+@contextmanager
+def counted(title: str) -> Generator[Callable[[int, int], None]]:
+    """Show on a terminal how much of something is done, on stderr, from the first time that it is told; elsewhere
+    nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(title, total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:
@@ -44,7 +69,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_column(Text(column), justify="right" if numbers and index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
-    # A pipe or a file has no width of its own; rich would fold the cells into 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    # A pipe or a file has no width of its own, unless COLUMNS gives it one; rich would fold the cells into 80 columns.
+    console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 200)
     console.print(Text(title, style="bold"))
     console.print(table)

@@ -1,4 +1,4 @@
-"""`wordorder predict MODEL_DIR`: fill a mask, classify, or give a number."""
+"""`wordorder predict MODEL_DIR`: fill a mask, classify, give a number, or translate."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import print_json, print_table
+from wordorder.cli.output import counted, print_json, print_table
 from wordorder.errors import BadInput
 
 
@@ -23,16 +23,35 @@ def predict(
         typer.Option("--pair", metavar="TEXT", help="The second text of each, in the same order, for models of pairs."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many answers for each mask or text.")] = 5,
+    beams: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.", show_default=False
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Translation: sentences at a time.")] = 32,
+    max_length: Annotated[
+        int | None, typer.Option(min=2, help="Translation: most tokens of one, with start and end.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Fill the masks in each text, classify it, or give its number, by what the model was trained for.
+    """Fill the masks in each text, classify it, give its number, or translate it, by what the model was trained for.
 
     Example: **wordorder predict runs/demo/tupe-r/seed-0/model "the state of the uni[MASK]n"**
 
-    On stdin a tab separates the two texts of a pair.
+    On stdin a tab separates the two texts of a pair. A translation model writes one line for each line of stdin:
+    **wordorder predict MODEL_DIR < news.en > news.de**
     """
-    from wordorder.training import answer
+    from wordorder.training.predict import answer, task_of
 
+    if task_of(model_dir) == "translation":
+        if pairs:
+            raise BadInput(f"{model_dir}: the model translates single texts; give no second ones")
+        print_translations(model_dir, texts, beams=beams, batch_size=batch_size, max_length=max_length, json=json)
+        return
+    for option, value in (("--beams", beams), ("--max-length", max_length)):
+        if value is not None:
+            raise BadInput(f"{option} is for translation; {model_dir} holds a model for {task_of(model_dir)}")
     given, seconds = (texts, pairs) if texts else texts_from_stdin()
     if not given:
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
@@ -47,6 +66,32 @@ def predict(
         columns = ["probability" if name == "score" else name for name in found[0]]
         rows = [[f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in guess.values()] for guess in found]
         print_table(" | ".join(text.values()), columns, rows)
+
+
+def print_translations(
+    model_dir: Path,
+    texts: list[str] | None,
+    *,
+    beams: int | None,
+    batch_size: int,
+    max_length: int | None,
+    json: bool,
+) -> None:
+    """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
+    from wordorder.training import translate
+
+    given = texts or [line.rstrip("\n") for line in sys.stdin]
+    if not any(text.strip() for text in given):
+        raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
+    with counted("Translating") as progress:
+        found = translate(
+            model_dir, given, num_beams=beams, batch_size=batch_size, max_length=max_length, progress=progress
+        )
+    if json:
+        pairs = zip(given, found, strict=True)
+        print_json([{"text": text, "answers": [{"translation": other}]} for text, other in pairs])
+        return
+    print("\n".join(text.replace("\n", " ") for text in found))  # a model of bytes may write one
 
 
 def texts_from_stdin() -> tuple[list[str], list[str] | None]:

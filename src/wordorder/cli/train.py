@@ -22,7 +22,9 @@ def train(
         typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; no data is read.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON; no progress.")] = False,
 ) -> None:
     """Train one model and leave it, with its metrics, in the run folder.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wordorder.comparison.quality import metric_of
 from wordorder.errors import BadInput
 from wordorder.training.pretrained import tokenizer_content
 from wordorder.training.toml_text import split_key
@@ -59,7 +60,7 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
     if recipe.compare is None:
         raise BadInput("the recipe has no [compare] section; add compare.seeds and one [[compare.arms]] per encoding")
     compare = recipe.compare
-    faults = _name_faults(compare)
+    faults = _name_faults(compare) + _grid_faults(recipe)
     arms: list[Arm] = []
     for arm in compare.arms:
         unfair = _unfair(arm)
@@ -94,6 +95,17 @@ def _unfair(arm: ArmConfig) -> list[str]:
             reason = REASONS.get(name, f"it must be the same for all arms, so set it in [training]; there {allowed}")
             faults.append(f"compare.arms {arm.name!r} overrides {key}: {reason}")
     return faults
+
+
+def _grid_faults(recipe: Recipe) -> list[str]:
+    grid = recipe.compare.grid if recipe.compare else ()
+    metric = metric_of(recipe.data.task, recipe.training)
+    if not grid or metric != "bleu" or recipe.training.get("predict_with_generate"):
+        return []
+    return [
+        "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose by "
+        "training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
+    ]
 
 
 def _name_faults(compare: CompareConfig) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,8 +18,10 @@ from wordorder.comparison.progress import Display
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report import write_report
 from wordorder.comparison.results import Record, write_results
-from wordorder.comparison.runs import Run, check_folders, run_recipe
+from wordorder.comparison.runs import Run, check_folders, run_recipe, runs_of
+from wordorder.comparison.table import place_of
 from wordorder.comparison.workers import InThisProcess, InWorkers
+from wordorder.data.config import BEST_ON_TEST
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training.checkpoint import check_writable
 
@@ -35,8 +37,9 @@ def compare(
     Every arm sees the same data in the same order with the same masks (a pure function of the seed), and differs from
     the others by its overrides only. With ``compare.tune`` every arm first tries the same learning rates with one seed,
     and takes the one with the best validation score. With ``compare.grid`` every arm is trained with every rate on
-    every seed, and the rate with the best median counts. Finished runs are not trained again; an unfinished one goes on
-    from its newest checkpoint. The results file is rewritten after every run.
+    every seed, and the rate with the best median counts. With ``compare.folds`` every arm is trained on every fold of
+    the data, and all arms of one fold see the same texts. Finished runs are not trained again; an unfinished one goes
+    on from its newest checkpoint. The results file is rewritten after every run.
 
     Args:
         recipe: a recipe with a [compare] section.
@@ -61,11 +64,11 @@ def compare(
     if fault:
         raise BadInput(fault)
     with stopped_by_signals():
-        statistics = tools.prepare(recipe, config.seeds[0]).statistics
+        statistics = _statistics(recipe, config, tools)
         trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
         # the rate of a run that counts may still be chosen, so it is compared after the tuning only
         skip = frozenset({"learning_rate"}) if config.tune else frozenset[str]()
-        planned = grid_runs(arms, config, folder) or _runs(arms, config, folder, {})
+        planned = grid_runs(arms, config, folder) or runs_of(arms, config, folder)
         check_folders(trials, statistics)
         check_folders(planned, statistics, skip=skip)
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +81,7 @@ def compare(
                 _work(trials, record, team, display)
                 if not config.grid:
                     rates = _best_rates(record)
-                    record.runs = _runs(arms, config, folder, rates)
+                    record.runs = runs_of(arms, config, folder, chosen=rates)
                     _give_up_untrainable(record, rates)
                     check_folders(record.runs, statistics)
                 _work(record.grid or record.runs, record, team, display)
@@ -87,30 +90,26 @@ def compare(
         return _conclude(record)
 
 
+def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> dict[int | None, Mapping[str, Any]]:
+    """Prepare the data of every fold, so that its faults show before anything is trained."""
+    if not config.folds:
+        return {None: tools.prepare(recipe, config.seeds[0]).statistics}
+    recipes = {fold: recipe.with_overrides({"data.fold": fold}) for fold in config.folds}
+    return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
+
+
 def _trials(arm: Arm, config: CompareConfig, folder: Path) -> list[Run]:
+    fold = config.folds[0] if config.folds else None
     return [
         Run(
             arm=arm.name,
             seed=config.tune_seed,
-            recipe=run_recipe(arm, config.tune_seed, rate),
+            recipe=run_recipe(arm, config.tune_seed, rate, fold),
             folder=folder / arm.name / f"tune-{rate:g}",
             trial=rate,
+            fold=fold,
         )
         for rate in config.tune
-    ]
-
-
-def _runs(arms: Sequence[Arm], config: CompareConfig, folder: Path, rates: dict[str, float]) -> list[Run]:
-    # seeds outside, arms inside: a comparison that is stopped early has compared all arms on the first seeds
-    return [
-        Run(
-            arm=arm.name,
-            seed=seed,
-            recipe=run_recipe(arm, seed, rates.get(arm.name)),
-            folder=folder / arm.name / f"seed-{seed}",
-        )
-        for seed in config.seeds
-        for arm in arms
     ]
 
 
@@ -127,7 +126,8 @@ def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, 
 def _headline(run: Run, record: Record) -> str:
     if run.trial is not None:
         return f"validation {record.selection} {run.metrics()['validation'].get(record.selection, math.nan):.4f}"
-    return f"{record.split} {record.metric} {run.scores().get(record.metric, math.nan):.4g}"
+    optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
+    return f"{optimistic}{record.split} {record.metric} {run.scores().get(record.metric, math.nan):.4g}"
 
 
 def _best_rates(record: Record) -> dict[str, float]:
@@ -158,7 +158,7 @@ def _conclude(record: Record) -> Path:
     write_figures(results, record.folder / "figures")
     lost = [failure for failure in results["failed"] if failure["stage"] == "seeds"]
     if lost:
-        lines = [f"{failure['arm']}, seed {failure['seed']}: {failure['reason']}" for failure in lost]
+        lines = [f"{failure['arm']}, {place_of(failure)}: {failure['reason']}" for failure in lost]
         raise RunFailed(
             "\n".join([f"{len(lost)} of {len(record.runs)} runs failed; the others are in {record.folder}", *lines])
         )

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.quality import lower_is_better
-from wordorder.comparison.runs import Run, run_recipe
+from wordorder.comparison.runs import Run, runs_of
 from wordorder.comparison.statistics import median_and_range
 
 if TYPE_CHECKING:
@@ -22,19 +22,8 @@ if TYPE_CHECKING:
 
 
 def grid_runs(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[Run]:
-    """Return every arm with every rate and seed; arms inside, so that one stopped early has compared all of them."""
-    return [
-        Run(
-            arm=arm.name,
-            seed=seed,
-            recipe=run_recipe(arm, seed, rate),
-            folder=folder / arm.name / f"rate-{rate:g}" / f"seed-{seed}",
-            rate=rate,
-        )
-        for seed in config.seeds
-        for rate in config.grid
-        for arm in arms
-    ]
+    """Return every arm with every rate, seed and fold."""
+    return runs_of(arms, config, folder, rates=config.grid)
 
 
 def best_rates(runs: Sequence[Run], metric: str) -> dict[str, float]:
@@ -72,7 +61,7 @@ def grid_entries(runs: Sequence[Run], metric: str, failed: Mapping[Path, str]) -
             "learning_rate": rate,
             "chosen": chosen[arm] == rate,
             "failed": sum(run.folder in failed for run in own),
-            "seeds": {str(seed): value for seed, value in _values(own, metric).items()},
+            "seeds": _values(own, metric),
             **median_and_range(_values(own, metric).values()),
         }
         for arm in chosen
@@ -88,7 +77,11 @@ def _by_rate(runs: Sequence[Run], arm: str) -> dict[float, list[Run]]:
     return rates
 
 
-def _values(runs: Sequence[Run], metric: str) -> dict[int, float]:
-    """Return the metric by seed, of the finished runs where it is a number."""
-    measured = {run.seed: run.validation(metric) for run in runs if run.finished()}
+def _values(runs: Sequence[Run], metric: str) -> dict[str, float]:
+    """Return the metric by seed (and fold), of the finished runs where it is a number."""
+    measured = {_name(run): run.validation(metric) for run in runs if run.finished()}
     return {seed: value for seed, value in measured.items() if value is not None}
+
+
+def _name(run: Run) -> str:
+    return str(run.seed) if run.fold is None else f"{run.seed}, fold {run.fold}"

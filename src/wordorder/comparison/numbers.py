@@ -7,6 +7,7 @@ from typing import Any
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, spread
 
 MISSING = "–"
+_WILD = 0.2
 
 
 def significant(value: float | None, digits: int = 4) -> str:
@@ -21,6 +22,11 @@ def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str
     """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary entry; below three seeds the centre alone.
 
     A mean has at most as many digits as the second one of its std.
+
+    Args:
+        entry: one column of a summary.
+        digits: significant digits of the centre.
+        statistic: "mean" or "median".
     """
     if entry is None or entry["mean"] is None:
         return MISSING
@@ -35,6 +41,18 @@ def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str
     most = max(0, digits - 1 - math.floor(math.log10(abs(mean)))) if mean else digits
     places = most if std == 0 else min(most, max(0, 1 - math.floor(math.log10(std))))
     return f"{mean:,.{places}f} ± {std:,.{places}f}"
+
+
+def steady(entry: Mapping[str, Any] | None, digits: int = 4) -> str:
+    """Return ``mean ± std`` where the spread is small beside the mean, else ``median (lowest to highest)``.
+
+    For what a busy machine disturbs, such as speed: one run that had to wait moves a mean far, and a mean smaller than
+    its spread says nothing. Summaries of earlier versions hold no median; there the mean stays.
+    """
+    if entry is None or not entry["mean"] or not entry["std"] or entry.get("median") is None:
+        return with_spread(entry, digits)
+    wild = float(entry["std"]) > _WILD * abs(float(entry["mean"]))
+    return with_spread(entry, digits, "median" if wild else "mean")
 
 
 def grouped(value: float | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.training.pretrained import tokenizer_content
+from wordorder.training.progress import AdviceOnce
 
 if TYPE_CHECKING:
     from wordorder.data import DataConfig, TokenizerConfig
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 LARGEST_MAP = 64
 """Positions shown of a position-correlation map; more would make a report of many megabytes that shows no more."""
+
+_ADVICE = AdviceOnce()  # one for all trainings of a process, which would all say the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
     """Train one run, going on from its newest checkpoint if there is one; its files in the folder are the result."""
     from wordorder.training import run
 
-    run(recipe, output_dir=folder, resume=True, progress=False, prepared=prepare(recipe, seed), seed=seed)
+    run(recipe, output_dir=folder, resume=True, progress=_ADVICE, prepared=prepare(recipe, seed), seed=seed)
 
 
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:

@@ -30,6 +30,11 @@ MASKED = Quality(
     name="masked-token perplexity",
     meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
 )
+BITS = Quality(
+    metric="bits_per_character",
+    name="bits per character",
+    meaning="mean loss in bits over all characters of the {split} split, whatever the tokens (lower is better)",
+)
 METRICS: dict[str, Quality] = {
     quality.metric: quality
     for quality in (
@@ -72,7 +77,7 @@ METRICS: dict[str, Quality] = {
         Quality(
             metric="bleu",
             name="BLEU",
-            meaning="corpus BLEU on the {split} split (higher is better)",
+            meaning="corpus BLEU of the translations of the {split} split, 0 to 100 (higher is better)",
             higher_is_better=True,
         ),
         LANGUAGE,
@@ -86,6 +91,15 @@ OF_TASK: dict[str, Quality] = {
     "translation": METRICS["bleu"],
 }
 """Task -> its headline metric, where the recipe names no other by `training.metric_for_best_model`."""
+
+BESIDE: dict[str, tuple[Quality, ...]] = {"causal-lm": (BITS,), "translation": (LANGUAGE, METRICS["bleu"])}
+"""Task -> what the table shows too, where it is not the headline."""
+
+
+def beside(results: Mapping[str, Any]) -> tuple[Quality, ...]:
+    """Return the metrics that the table of a results file shows after its headline."""
+    headline = quality_of(results).metric
+    return tuple(quality for quality in BESIDE.get(str(results.get("task")), ()) if quality.metric != headline)
 
 
 def quality_of(results: Mapping[str, Any]) -> Quality:
@@ -110,6 +124,11 @@ def metric_of(task: str, training: Mapping[str, Any]) -> str:
 def split_of(results: Mapping[str, Any]) -> str:
     """Return the split on which a results file reports: test, or validation where there is no test split."""
     return str(results.get("split", "test"))
+
+
+def is_marked_optimistic(results: Mapping[str, Any]) -> bool:
+    """Whether a number that is called a test score was also what chose the checkpoint; a validation score says it."""
+    return bool(results.get("optimistic")) and split_of(results) == "test"
 
 
 def lower_is_better(metric: str) -> bool:

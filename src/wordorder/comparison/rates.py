@@ -8,6 +8,7 @@ from typing import Any
 
 from wordorder.comparison.numbers import MISSING, significant
 from wordorder.comparison.quality import METRICS, lower_is_better, quality_of
+from wordorder.comparison.statistics import repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,8 @@ def rates_tried(results: Mapping[str, Any]) -> RatesTried | None:
     if results.get("grid"):
         name = quality_of(results).name
         meaning = (
-            f"Validation {name} at each learning rate, median over the seeds; an arm's result is that at its best rate "
-            "(bold)."
+            f"Validation {name} at each learning rate, median over the {repeats(results)[0]}s; an arm's result is that "
+            "at its best rate (bold)."
         )
         return _table(results["grid"], "median", quality_of(results).higher_is_better, meaning)
     if not results["tuning"]:

@@ -20,8 +20,8 @@ from wordorder.comparison.curves import curve_label, learning_curves
 from wordorder.comparison.numbers import MISSING, grouped
 from wordorder.comparison.quality import quality_of, split_of
 from wordorder.comparison.rates import rates_tried
-from wordorder.comparison.statistics import centre, spread, statistic_of
-from wordorder.comparison.table import caption, columns, encoding_parameters, lines, markdown_table
+from wordorder.comparison.statistics import centre, repeats, spread, statistic_of
+from wordorder.comparison.table import COSTS, caption, columns, encoding_parameters, lines, markdown_table, place_of
 from wordorder.comparison.verdict import verdict
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
@@ -103,7 +103,7 @@ def _view(results: Mapping[str, Any]) -> dict[str, Any]:
                 "arm": entry["arm"],
                 "quality": centre(entry[quality.metric], statistic),
                 "range": spread(entry[quality.metric], statistic),
-                **{column.key: column.value(entry, arm) for column in columns(results)[1:6]},
+                **{column.key: column.value(entry, arm) for column in columns(results) if column.key in COSTS},
             }
             for entry, arm in lines(results)
             if quality.metric in entry
@@ -141,10 +141,12 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
             for (entry, arm), interval in zip(lines(results), intervals, strict=True)
         ],
         "failed": results["failed"],
+        "place_of": place_of,
+        "over": f"{repeats(results)[0]}s",
         "facts": _facts(results),
         "rates": rates_tried(results),
         "split": split_of(results),
-        "bars": "from the lowest to the highest seed"
+        "bars": f"from the lowest to the highest {repeats(results)[0]}"
         if statistic_of(results) == "median"
         else "one sample standard deviation",
         "statistics": _statistics(results["data"]),
@@ -191,7 +193,10 @@ def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     steps = next((row["steps"] for row in results["rows"] if row["steps"]), None)
     seconds = sum(row["train_seconds"] or 0 for row in results["rows"])
     facts = [
-        ("Arms × seeds", f"{planned['arms']} × {len(planned['seeds'])}"),
+        (
+            f"Arms × {'folds × ' if planned.get('folds') else ''}seeds",
+            " × ".join(str(n) for n in (planned["arms"], len(planned.get("folds", ())), len(planned["seeds"])) if n),
+        ),
         ("Data", str(recipe["data"].get("source"))),
         *([("Learning rates", str(len(planned["rates"])))] if results.get("grid") else []),
         ("Steps", grouped(steps)),

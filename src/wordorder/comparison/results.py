@@ -13,8 +13,10 @@ from wordorder.comparison.arms import Arm
 from wordorder.comparison.grid import best_rates, grid_entries
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.quality import metric_of
-from wordorder.comparison.runs import Run
+from wordorder.comparison.runs import Run, Statistics
 from wordorder.comparison.statistics import summarise
+from wordorder.data.config import TEST_ONCE
+from wordorder.data.split import SPLITS
 from wordorder.durable import write_json
 from wordorder.training.run import ENVIRONMENT, MODEL
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 SCHEMA = 1
+
+VALIDATION_ONLY = "validation-only"
+"""In the place of data.protocol where there is no test split: validation chooses the checkpoint and is the score."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,7 +36,7 @@ class Record:
     recipe: Recipe
     arms: Sequence[Arm]
     folder: Path
-    statistics: Mapping[str, Any]
+    statistics: Statistics
     pipeline: Pipeline
     trials: list[Run]
     runs: list[Run] = field(default_factory=list[Run])
@@ -40,7 +45,10 @@ class Record:
     """All runs of a grid of learning rates; those that count are among them."""
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
     """Reason by run folder."""
-    costs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    costs: dict[tuple[str, int | None], Mapping[str, Any]] = field(
+        default_factory=dict[tuple[str, int | None], Mapping[str, Any]]
+    )
+    """By arm and fold: the words of the training texts, so the size of the vocabulary, differ between folds."""
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def as_results(self) -> dict[str, Any]:
@@ -54,7 +62,8 @@ class Record:
         rows = [self._row(run) for run in finished]
         compare = self.recipe.compare
         seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
-        planned = len(self.arms) * len(seeds)
+        folds = compare.folds if compare else ()
+        planned = len(self.arms) * len(seeds) * max(1, len(folds))
         return finite(
             {
                 "schema": SCHEMA,
@@ -62,12 +71,21 @@ class Record:
                 "task": self.recipe.data.task,
                 "metric": self.metric,
                 "split": self.split,
+                "protocol": self.protocol,
+                "optimistic": self.protocol != TEST_ONCE,
                 "statistic": "median" if self.grid else "mean",
                 "complete": len(rows) == planned,
-                "planned": {"arms": len(self.arms), "seeds": list(seeds), "runs": planned, "rates": list(tune)},
+                "planned": {
+                    "arms": len(self.arms),
+                    "seeds": list(seeds),
+                    "folds": list(folds),
+                    "runs": planned,
+                    "rates": list(tune),
+                },
                 "recipe": self.recipe.to_dict(),
                 "environment": self._environment(finished),
-                "data": dict(self.statistics),
+                "data": dict(next(iter(self.statistics.values()))),
+                "folds": self._folds(),
                 "arms": [self._arm(arm) for arm in self.arms],
                 "rows": rows,
                 "failed": [
@@ -78,8 +96,14 @@ class Record:
                 "grid": grid_entries(self.grid, self.metric, self.failed),
                 "summary": summarise(rows),
                 "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
+                **self._signature(finished),
             }
         )
+
+    def _signature(self, finished: list[Run]) -> dict[str, str]:
+        """How bleu was computed, where it was."""
+        found = [run.metrics().get("bleu_signature") for run in finished[:1]]
+        return {"bleu_signature": found[0]} if found and found[0] is not None else {}
 
     @property
     def metric(self) -> str:
@@ -94,21 +118,40 @@ class Record:
     @property
     def split(self) -> str:
         """The split on which scores are reported."""
-        return "test" if "test" in self.statistics else "validation"
+        return "test" if "test" in next(iter(self.statistics.values())) else "validation"
+
+    @property
+    def protocol(self) -> str:
+        """How the scores came about: one of data.protocol, or "validation-only" where there is no test split."""
+        return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
+
+    def _folds(self) -> list[dict[str, Any]]:
+        """Return each fold's fingerprint and documents; what "data" says is that of the first one."""
+        return [
+            {
+                "fold": fold,
+                "fingerprint": own["fingerprint"],
+                "documents": {split: own[split]["documents"] for split in SPLITS if split in own},
+            }
+            for fold, own in self.statistics.items()
+            if fold is not None
+        ]
 
     def _look_into(self, run: Run) -> None:
-        # Cost and maps come from the first finished seed of each arm; the sizes are the same for all its seeds.
-        if run.arm not in self.costs:
-            self.costs[run.arm] = self.pipeline.cost(run.recipe, run.folder / MODEL)
+        # Cost comes from the first finished seed of each arm and fold, the maps from that of each arm.
+        if (run.arm, run.fold) not in self.costs:
+            self.costs[run.arm, run.fold] = self.pipeline.cost(run.recipe, run.folder / MODEL)
+        if run.arm not in self.maps:
             self.maps[run.arm] = self.pipeline.correlation(run.recipe, run.folder / MODEL)
 
     def _row(self, run: Run) -> dict[str, Any]:
-        metrics, cost = run.metrics(), self.costs[run.arm]
+        metrics, cost = run.metrics(), self.costs[run.arm, run.fold]
         scores = {name: value for name, value in run.scores().items() if isinstance(value, int | float)}
         points = [(point["step"], point.get("validation_loss")) for point in run.curve()]
         return {
             "arm": run.arm,
             "seed": run.seed,
+            **_fold(run),
             "status": "finished",
             "parameters": cost["parameters"]["total"],
             "flops_per_token": cost["flops_per_token"],
@@ -127,7 +170,8 @@ class Record:
         }
 
     def _arm(self, arm: Arm) -> dict[str, Any]:
-        cost = self.costs.get(arm.name, {})
+        none: Mapping[str, Any] = {}
+        cost = next((found for (name, _), found in self.costs.items() if name == arm.name), none)
         rates = [run.recipe.training.get("learning_rate") for run in self.runs if run.arm == arm.name]
         configured = {own.name: own.overrides for own in self.recipe.compare.arms} if self.recipe.compare else {}
         return {
@@ -144,12 +188,13 @@ class Record:
         reason = self.failed.get(run.folder)
         status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
         measured = {name: run.validation(name) if reason is None else None for name in ("loss", self.selection)}
-        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **measured, **status}
+        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **_fold(run), **measured, **status}
 
     def _failure(self, run: Run) -> dict[str, Any]:
         return {
             "arm": run.arm,
             "seed": run.seed,
+            **_fold(run),
             "status": "failed",
             "stage": self._stage(run),
             "learning_rate": run.recipe.training.get("learning_rate"),
@@ -167,6 +212,10 @@ class Record:
             if path.is_file():
                 return json.loads(path.read_text("utf-8"))
         return {}
+
+
+def _fold(run: Run) -> dict[str, int]:
+    return {} if run.fold is None else {"fold": run.fold}
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from wordorder.training.run import METRICS, differences
 
 if TYPE_CHECKING:
     from wordorder.comparison.arms import Arm
-    from wordorder.training import Recipe
+    from wordorder.training import CompareConfig, Recipe
 
 IDENTITY = "arm.json"
 """Written into a run's folder before its training starts: what the folder was made by."""
@@ -26,7 +27,7 @@ IDENTITY = "arm.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One training: an arm with a seed, or with a learning rate that is being tried."""
+    """One training: an arm with a seed, on a fold where there are folds, or with a learning rate that is tried."""
 
     arm: str
     seed: int
@@ -36,14 +37,17 @@ class Run:
     """The learning rate that is being tried; None for a run that counts."""
     rate: float | None = None
     """The learning rate of a grid that the run belongs to; None outside a grid."""
+    fold: int | None = None
+    """The fold of a cross-validation that is its test part; None where the comparison names no folds."""
 
     @property
     def label(self) -> str:
         """What a progress line calls the run."""
+        fold = "" if self.fold is None else f", fold {self.fold}"
         if self.trial is not None:
-            return f"{self.arm}, rate {self.trial:g}"
+            return f"{self.arm}, rate {self.trial:g}{fold}"
         rate = "" if self.rate is None else f", rate {self.rate:g}"
-        return f"{self.arm}{rate}, seed {self.seed}"
+        return f"{self.arm}{rate}{fold}, seed {self.seed}"
 
     def finished(self) -> bool:
         """Whether the training is done; metrics.json is the last file that it writes."""
@@ -68,10 +72,46 @@ class Run:
         return metrics.get("test") or metrics["validation"]
 
 
-def run_recipe(arm: Arm, seed: int, rate: float | None) -> Recipe:
-    """Return an arm's recipe for one seed, which may decide the folder that it starts from, and one learning rate."""
+Statistics = Mapping[int | None, Mapping[str, Any]]
+"""Fold -> statistics of its prepared data; the key None where there are no folds."""
+
+
+def run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None = None) -> Recipe:
+    """Return an arm's recipe for one seed, which may decide the folder that it starts from, learning rate and fold."""
     changes: dict[str, Any] = {"training.seed": seed}
-    return arm.recipe.with_overrides(changes if rate is None else {**changes, RATE: rate})
+    if rate is not None:
+        changes[RATE] = rate
+    if fold is not None:
+        changes["data.fold"] = fold
+    return arm.recipe.with_overrides(changes)
+
+
+def runs_of(
+    arms: Iterable[Arm],
+    config: CompareConfig,
+    folder: Path,
+    *,
+    rates: Sequence[float | None] = (None,),
+    chosen: Mapping[str, float] | None = None,
+) -> list[Run]:
+    """Return every arm with every seed, fold and rate.
+
+    Seeds outside, then folds, arms inside: a comparison that is stopped early has compared all arms on the first ones.
+
+    Args:
+        arms: resolved.
+        config: gives seeds and folds.
+        folder: of the comparison; a run's is `<arm>[/rate-<r>][/fold-<k>]/seed-<n>` in it.
+        rates: of a grid; None keeps the arm's rate.
+        chosen: each arm's rate, by tuning.
+    """
+    found: list[Run] = []
+    for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, tuple(arms)):
+        parts = [arm.name, *([] if rate is None else [f"rate-{rate:g}"]), *([] if fold is None else [f"fold-{fold}"])]
+        recipe = run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
+        place = folder.joinpath(*parts, f"seed-{seed}")
+        found.append(Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold))
+    return found
 
 
 def claim(run: Run, statistics: Mapping[str, Any]) -> None:
@@ -90,39 +130,51 @@ def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(found, default=str))  # as it will be read back: tuples are lists
 
 
-def check_folders(runs: Iterable[Run], statistics: Mapping[str, Any], *, skip: frozenset[str] = frozenset()) -> None:
+def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozenset[str] = frozenset()) -> None:
     """Refuse folders that hold something other than the run that is meant to lie there.
 
     Args:
         runs: the trainings that are planned.
-        statistics: of the prepared data; another fingerprint means that the corpus was changed under its name.
+        statistics: of the prepared data of each fold; another fingerprint means that the corpus was changed under its
+            name.
         skip: names of [training] whose difference does not count, because they are chosen later.
 
     Raises:
         BadInput: a folder was made by a different recipe (every differing name is listed), or by something else.
     """
-    faults = [fault for run in runs for fault in _folder_faults(run, statistics, skip)]
+    folders: dict[str, list[Path]] = {}
+    for run in runs:
+        reason = _folder_fault(run, statistics[run.fold], skip)
+        if reason:
+            folders.setdefault(reason, []).append(run.folder)
+    faults = [f"{_all_of(paths)} {reason}" for reason, paths in folders.items()]
     if faults:
         raise BadInput(faults)
 
 
-def _folder_faults(run: Run, statistics: Mapping[str, Any], skip: frozenset[str]) -> list[str]:
+def _all_of(folders: Sequence[Path]) -> str:
+    # one changed setting is a fault of every run, and one line
+    first, count = folders[0], len(folders)
+    return f"{first}" if count == 1 else f"{first} (and {count - 1} more run folder{'s' * (count > 2)})"
+
+
+def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str]) -> str | None:
     path = run.folder / IDENTITY
     if not path.is_file():
         if run.folder.is_dir() and any(not child.name.startswith(".") for child in run.folder.iterdir()):
-            return [f"{run.folder} holds files of something else than a comparison; remove it or choose another folder"]
-        return []
+            return "holds files of something else than a comparison; remove it or choose another folder"
+        return None
     try:
         there: dict[str, Any] = json.loads(path.read_text("utf-8"))
         found = _differences(there, identity(run, statistics), skip)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return [f"{path} cannot be read; remove the folder {run.folder}"]
+        return f"has an {IDENTITY} that cannot be read; remove the folder"
     if not found:
-        return []
-    return [
-        f"{run.folder} was made by a different recipe: {'; '.join(found)}; "
+        return None
+    return (
+        f"was made by a different recipe: {'; '.join(found)}; "
         "remove it or choose another folder with --set training.output_dir=FOLDER"
-    ]
+    )
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozenset[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Mean, median and spread over seeds."""
+"""Mean, median and spread over seeds, or over folds."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 SEEDS_FOR_A_SPREAD = 3
 """Two numbers have a standard deviation, but nobody should believe it; below three none is shown."""
 
-NOT_A_METRIC = frozenset({"seed", "learning_rate", "steps", "best_step"})
+NOT_A_METRIC = frozenset({"seed", "fold", "learning_rate", "steps", "best_step"})
 
 
 def mean_and_spread(values: Iterable[float]) -> dict[str, float | int | None]:
@@ -30,11 +30,20 @@ def median_and_range(values: Iterable[float]) -> dict[str, float | None]:
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry per arm, in order of appearance, with mean, median and spreads of every numeric column."""
+    """Return one entry per arm, in order of appearance, with mean, median and spreads of every numeric column.
+
+    Over folds where the rows have them: the seeds of one fold are averaged first, because they share its test texts.
+    """
     by_arm: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_arm.setdefault(str(row["arm"]), []).append(row)
     return [{"arm": arm, **_columns(own)} for arm, own in by_arm.items()]
+
+
+def repeats(results: Mapping[str, Any]) -> tuple[str, int]:
+    """Return what the spread of a results file is over, "seed" or "fold", and how many of them are planned."""
+    folds = results["planned"].get("folds")
+    return ("fold", len(folds)) if folds else ("seed", len(results["planned"]["seeds"]))
 
 
 def centre(entry: Mapping[str, Any] | None, statistic: str) -> float | None:
@@ -65,10 +74,19 @@ def _columns(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_number(value))
     columns: dict[str, Any] = {}
     for name in names:
-        values = [float(row[name]) for row in rows if _is_number(row.get(name))]
+        values = [fmean(own) for own in _by_fold(rows, name)]
         if name not in NOT_A_METRIC:
             columns[name] = {**mean_and_spread(values), **median_and_range(values)}
     return columns
+
+
+def _by_fold(rows: list[Mapping[str, Any]], name: str) -> list[list[float]]:
+    """Return a column's values, those of one fold together; without folds each row stands alone."""
+    found: dict[Any, list[float]] = {}
+    for number, row in enumerate(rows):
+        if _is_number(row.get(name)):
+            found.setdefault(row.get("fold", ("row", number)), []).append(float(row[name]))
+    return list(found.values())
 
 
 def _is_number(value: object) -> bool:

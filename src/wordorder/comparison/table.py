@@ -10,14 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wordorder.comparison.numbers import MISSING, grouped, significant, with_spread
-from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.numbers import MISSING, grouped, significant, steady, with_spread
+from wordorder.comparison.quality import Quality, beside, is_marked_optimistic, quality_of, split_of
 from wordorder.comparison.rates import RatesTried, rates_tried
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, statistic_of
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, repeats, statistic_of
 from wordorder.comparison.verdict import ranked, verdict
 from wordorder.training.pretrained import ARM
 
 MEBIBYTE = 2**20
+COSTS = ("parameters", "encoding_parameters", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
+"""Keys of the columns that say what an arm costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +38,10 @@ class Column:
 def columns(results: Mapping[str, Any]) -> list[Column]:
     """Return the columns for a results file, the headline metric first."""
     quality, statistic = quality_of(results), statistic_of(results)
-    title = f"{split_of(results)} {quality.name}"
+    title = f"{split_of(results)} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
     return [
-        Column(
-            key="quality",
-            title=title if quality.name.isupper() else title[:1].upper() + title[1:],
-            value=lambda summary, _: centre(summary.get(quality.metric), statistic),
-            text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits, statistic),
-            descending_is_better=quality.higher_is_better,
-        ),
+        _score(quality, title, statistic, key="quality"),
+        *(_score(other, f"{split_of(results)} {other.name}", statistic) for other in beside(results)),
         Column(
             key="parameters",
             title="Parameters",
@@ -67,7 +64,7 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
             key="tokens_per_second",
             title="Tokens per second",
             value=lambda summary, _: _mean(summary, "tokens_per_second"),
-            text=lambda summary, _: with_spread(summary.get("tokens_per_second")),
+            text=lambda summary, _: steady(summary.get("tokens_per_second")),
             descending_is_better=True,
         ),
         Column(
@@ -83,6 +80,16 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
             text=lambda _, arm: MISSING if arm["learning_rate"] is None else f"{arm['learning_rate']:g}",
         ),
     ]
+
+
+def _score(quality: Quality, title: str, statistic: str, *, key: str | None = None) -> Column:
+    return Column(
+        key=key or quality.metric,
+        title=title if quality.name.isupper() else title[:1].upper() + title[1:],
+        value=lambda summary, _: centre(summary.get(quality.metric), statistic),
+        text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits, statistic),
+        descending_is_better=quality.higher_is_better,
+    )
 
 
 def _total(arm: Mapping[str, Any]) -> int | None:
@@ -105,26 +112,40 @@ def lines(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[s
 def caption(results: Mapping[str, Any]) -> str:
     """Say what the numbers are: metric, split, data, steps, seeds, and what they do not show."""
     quality, recipe, planned = quality_of(results), results["recipe"], results["planned"]
-    seeds = len(planned["seeds"])
     steps = sorted({row["steps"] for row in results["rows"] if row["steps"] is not None})
     budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
     statistic = statistic_of(results)
     shown = {"mean": "mean ± sample standard deviation", "median": "median (lowest to highest)"}[statistic]
+    of, count = repeats(results)
     spread = (
-        f"{shown} over {seeds} seeds"
-        if seeds >= SEEDS_FOR_A_SPREAD
-        else f"{statistic} over {seeds} seed{'s' * (seeds > 1)}; fewer than {SEEDS_FOR_A_SPREAD} seeds give no spread"
+        f"{shown} over {count} {of}s"
+        if count >= SEEDS_FOR_A_SPREAD
+        else f"{statistic} over {count} {of}{'s' * (count > 1)}; fewer than {SEEDS_FOR_A_SPREAD} {of}s give no spread"
     )
     name, meaning = quality.name[:1].upper() + quality.name[1:], quality.meaning.format(split=split_of(results))
+    others = "".join(
+        f" {other.name[:1].upper()}{other.name[1:]}: {other.meaning.format(split=split_of(results))}."
+        for other in beside(results)
+    )
+    if results.get("bleu_signature"):
+        others += f" BLEU is sacrebleu's, {results['bleu_signature']}."
     parts = [
-        f"{name}: {meaning}. Data {recipe['data'].get('source')}{budget}; {spread}.",
+        f"{name}: {meaning}.{others} Data {recipe['data'].get('source')}{budget}; {spread}.",
+        *([_folds(results)] if of == "fold" else []),
         f"All arms see the same batches in the same order and start from {_start(recipe)}.",
     ]
     workers = int(recipe["compare"]["workers"])
     if workers > 1:
+        threads = int(recipe.get("training", {}).get("threads", 1))
+        each = "one thread each" if threads == 1 else f"{threads} threads each"
         parts.append(
-            f"Tokens per second were measured with {workers} trainings side by side, one thread each, which slow each "
+            f"Tokens per second were measured with {workers} trainings side by side, {each}, which slow each "
             "other down: they compare only roughly."
+        )
+    if any(" to " in steady(entry.get("tokens_per_second")) for entry in results["summary"]):
+        parts.append(
+            "Tokens per second with a range are a median (lowest to highest): the runs of that arm differ by so much "
+            "that something else kept the machine busy; measure anew before comparing speed."
         )
     if not str(results["environment"].get("device", "")).startswith("cuda"):
         parts.append(
@@ -132,12 +153,30 @@ def caption(results: Mapping[str, Any]) -> str:
             "which leaves it larger."
         )
     if planned["rates"]:
-        by = f"by the median over the seeds of {quality.name} " if results.get("grid") else ""
-        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} {by}on the validation split.")
+        by = f"by the median over the {of}s of {quality.name} " if results.get("grid") else ""
+        where = "held-out texts themselves" if is_marked_optimistic(results) else "validation split"
+        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} {by}on the {where}.")
     if split_of(results) == "validation":
         chosen = "learning rates and checkpoints" if planned["rates"] else "the checkpoints"
         parts.append(f"There is no test split: {chosen} were chosen on the same data, so the numbers are optimistic.")
+    elif is_marked_optimistic(results):
+        parts.append(
+            f"Protocol {results['protocol']}: the checkpoint that is best on the held-out texts is scored on these "
+            "same texts, so the numbers are optimistic; they compare with others of this protocol only."
+        )
     return " ".join(parts)
+
+
+def _folds(results: Mapping[str, Any]) -> str:
+    data, planned = results["recipe"]["data"], results["planned"]
+    seeds = len(planned["seeds"])
+    mean = f"; the {seeds} seeds of a fold are averaged first" if seeds > 1 else ""
+    kind = (
+        f"Each fold is a draw of its own of 1/{data['folds']} of the texts"
+        if data.get("fold_kind") == "independent"
+        else f"Cross-validation with {len(planned['folds'])} of {data['folds']} folds: no text is tested in two of them"
+    )
+    return f"{kind}, and arms are paired by fold{mean}."
 
 
 def _start(recipe: Mapping[str, Any]) -> str:
@@ -149,6 +188,12 @@ def _start(recipe: Mapping[str, Any]) -> str:
     return "saved models of their own" if own or ARM in pattern else "the same saved model"
 
 
+def place_of(entry: Mapping[str, Any]) -> str:
+    """Name the seed, and the fold where there is one, of a row or a failure: "fold 2, seed 0"."""
+    fold = f"fold {entry['fold']}, " if entry.get("fold") is not None else ""
+    return f"{fold}seed {entry['seed']}"
+
+
 def markdown_table(results: Mapping[str, Any]) -> str:
     """Return table.md for the content of a results file."""
     shown = columns(results)
@@ -157,7 +202,7 @@ def markdown_table(results: Mapping[str, Any]) -> str:
     rule = [":---", *("---:" for _ in shown)]
     rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
     judged = verdict(results)
-    failures = [f"- failed: {_cell(f['arm'])}, seed {f['seed']}: {_cell(f['reason'])}" for f in results["failed"]]
+    failures = [f"- failed: {_cell(f['arm'])}, {place_of(f)}: {_cell(f['reason'])}" for f in results["failed"]]
     blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
     tried = rates_tried(results)
     if tried is not None and results.get("grid"):

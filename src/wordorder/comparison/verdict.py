@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from wordorder.comparison.numbers import with_spread
-from wordorder.comparison.quality import Quality, quality_of, split_of
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, spread, statistic_of
+from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_of, split_of
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, repeats, spread, statistic_of
 
 RULE = (
     "Two arms count as distinguishable when their ranges, mean plus and minus one sample standard deviation over the "
-    "seeds, do not overlap. This is a reading aid, not a test of significance."
+    "{of}s, do not overlap. This is a reading aid, not a test of significance."
 )
 RULE_FOR_MEDIANS = (
-    "Two arms count as distinguishable when their ranges, from the lowest to the highest seed, do not overlap. This is "
+    "Two arms count as distinguishable when their ranges, from the lowest to the highest {of}, do not overlap. This is "
     "a reading aid, not a test of significance."
 )
 
@@ -36,11 +36,12 @@ class _Measure:
     quality: Quality
     split: str
     statistic: str
+    optimistic: bool
 
     @property
     def name(self) -> str:
         median = "median " if self.statistic == "median" else ""
-        return f"{median}{self.split} {self.quality.name}"
+        return f"{median}{'optimistic ' if self.optimistic else ''}{self.split} {self.quality.name}"
 
     @property
     def extreme(self) -> str:
@@ -67,7 +68,12 @@ class _Measure:
 
 
 def _measure(results: Mapping[str, Any]) -> _Measure:
-    return _Measure(quality=quality_of(results), split=split_of(results), statistic=statistic_of(results))
+    return _Measure(
+        quality=quality_of(results),
+        split=split_of(results),
+        statistic=statistic_of(results),
+        optimistic=is_marked_optimistic(results),
+    )
 
 
 def ranked(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -91,9 +97,10 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
             sentence=f"{name} reached a {measure.name} of {measure.text(best)}.", evidence=unfinished, best=name
         )
     lead = f"{name} has the {measure.extreme} {measure.name}, {measure.text(best)}"
+    of, _ = repeats(results)
     fewest = min(int(entry[measure.quality.metric]["n"]) for entry in entries)
     if fewest < SEEDS_FOR_A_SPREAD:
-        seeds = "one seed" if fewest == 1 else f"{fewest} seeds"
+        seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
         caution = f"With {seeds} per arm there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."
         sentence = f"{lead}, {measure.gap(best, others[0])}."
         return Verdict(sentence=sentence, evidence=_join(caution, unfinished), best=name)
@@ -102,7 +109,7 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
     rule = RULE_FOR_MEDIANS if measure.statistic == "median" else RULE
     return Verdict(
         sentence=_sentence(lead, best, ties, apart, measure),
-        evidence=_join(rule, unfinished),
+        evidence=_join(rule.format(of=of), unfinished),
         best=name,
         ties=tuple(str(entry["arm"]) for entry in ties),
     )

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.runs import Run, claim
+from wordorder.comparison.runs import Run, Statistics, claim
 from wordorder.errors import BadInput, Stopped
 
 GRACE_SECONDS = 120.0
@@ -65,9 +65,9 @@ def release_memory() -> None:
 
 
 class InThisProcess:
-    """Train one run after the other here, with as many threads as torch takes."""
+    """Train one run after the other here, with as many threads as training.threads says or torch takes."""
 
-    def __init__(self, pipeline: Pipeline, statistics: Mapping[str, Any]) -> None:
+    def __init__(self, pipeline: Pipeline, statistics: Statistics) -> None:
         self.pipeline, self.statistics = pipeline, statistics
 
     def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
@@ -78,7 +78,7 @@ class InThisProcess:
         """
         for run in runs:
             on_start(run)
-            outcome = execute(self.pipeline, run, self.statistics)
+            outcome = execute(self.pipeline, run, self.statistics[run.fold])
             if outcome.status == "stopped":
                 raise Stopped("stopped by a signal; run the same command again to go on")
             yield run, outcome
@@ -88,18 +88,18 @@ class InThisProcess:
 
 
 class InWorkers:
-    """Train several runs at once, each in a process of its own with one thread.
+    """Train several runs at once, each in a process of its own with one thread, or as many as training.threads says.
 
     One executor per worker rather than one for all: when the system kills a process, the run that it worked on is known
     and is the only one that is lost.
 
     Args:
         pipeline: the functions to call; they are pickled by name.
-        statistics: of the prepared data; its fingerprint is written into each run's folder.
+        statistics: of the prepared data of each fold; its fingerprint is written into each run's folder.
         count: processes at the same time.
     """
 
-    def __init__(self, pipeline: Pipeline, statistics: Mapping[str, Any], *, count: int) -> None:
+    def __init__(self, pipeline: Pipeline, statistics: Statistics, *, count: int) -> None:
         self.pipeline, self.statistics = pipeline, statistics
         self.idle: deque[Worker] = deque(Worker() for _ in range(count))
         self.busy: dict[Future[Outcome], tuple[Run, Worker]] = {}
@@ -115,7 +115,8 @@ class InWorkers:
             while waiting and self.idle:
                 run, worker = waiting.popleft(), self.idle.popleft()
                 on_start(run)
-                self.busy[worker.pool.submit(execute, self.pipeline, run, self.statistics)] = run, worker
+                task = worker.pool.submit(execute, self.pipeline, run, self.statistics[run.fold])
+                self.busy[task] = run, worker
             done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
             for future in done:
                 run, worker = self.busy.pop(future)

@@ -26,12 +26,15 @@ def cut_in_pieces(
     cls_id: int,
     sep_id: int,
     separators: int = 1,
+    add_special_tokens: bool = True,
+    unknown_id: int | None = None,
 ) -> tuple[Segments, npt.NDArray[np.int64]]:
     """Make `[CLS] piece [SEP]` of each document, or `[CLS] text [SEP] second [SEP]` of each pair.
 
-    A document of more than length - 2 tokens is cut into pieces of that size. A last piece of less than a quarter of it
-    is left out, because it rarely tells the class. A pair is one example; the longer text loses what does not fit.
-    No token says which text is which: TUPE's encoder has no segment embeddings, [SEP] does it.
+    A document of more than length - 2 tokens (length, without special tokens) is cut into pieces of that size. A last
+    piece of less than a quarter of it is left out, because it rarely tells the class. A pair is one example; the longer
+    text loses what does not fit. No token says which text is which: TUPE's encoder has no segment embeddings,
+    [SEP] does it.
 
     Args:
         documents: the tokens of one split.
@@ -43,18 +46,26 @@ def cut_in_pieces(
         sep_id: id of [SEP].
         separators: how many [SEP] stand between the texts of a pair: one as in BERT, or two as in RoBERTa and TUPE's
             fairseq models, `<s> A </s> </s> B </s>`.
+        add_special_tokens: False makes pieces of words alone, without [CLS] and [SEP]; for documents, not for pairs.
+        unknown_id: id of [UNK], the whole example of a text that has no token at all where no special ones are added;
+            None: [CLS] in its place.
 
     Returns:
         The examples, and for each the index of its document.
     """
     cls, sep = np.array([cls_id], np.int32), np.array([sep_id], np.int32)
+    before, after = ([cls], [sep]) if add_special_tokens else ([], [])
+    nothing = np.array([cls_id if unknown_id is None else unknown_id], np.int32)
+    room = length - len(before) - len(after)
     examples: list[npt.NDArray[np.int32]] = []
     owners: list[int] = []
     for number in range(len(documents)):
         text = documents.tokens(number)
         if pairs is None:
-            text = text[: length - 2] if truncate else text
-            texts = [[cls, piece, sep] for piece in _pieces(text, length - 2, max_pieces)]
+            # a batch, and a network, take no example of no token
+            text = text if len(text) or add_special_tokens else nothing
+            text = text[:room] if truncate else text
+            texts = [[*before, piece, *after] for piece in _pieces(text, room, max_pieces)]
         else:
             first, second = _shorten(text, pairs.tokens(number), length - 2 - separators)
             texts = [[cls, first, *([sep] * separators), second, sep]]

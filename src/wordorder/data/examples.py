@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from wordorder.data.masking import IGNORED, Masking
 from wordorder.data.segments import Segments
+from wordorder.data.translation import SentencePairs
 
 Example = dict[str, Tensor]
 Key = int | tuple[int, int]
@@ -92,6 +93,78 @@ class LabelledExamples(Dataset[Example]):
         return [{"input_ids": ids[:count], "labels": label} for ids, label, count in rows]
 
 
+class CausalLanguageExamples(Dataset[Example]):
+    """Running text in segments, each token predicted from those before it; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids and labels, both (tokens,): labels are input_ids, but for -100 at [CLS],
+    which nothing stands before. The model compares its output at one place with the label at the next.
+
+    Args:
+        segments: from `pack_running_text`.
+        characters: of the split's text, and
+        words: by white space; what losses are divided by so that they do not depend on the tokeniser.
+    """
+
+    def __init__(self, segments: Segments, *, characters: int, words: int) -> None:
+        self.segments, self.characters, self.words = segments, characters, words
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = _epochs_and_indices(keys, len(self))
+        ids_BN, present_BN = self.segments.rows(index_B, padding=0)
+        examples: list[Example] = []
+        for ids, count in zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True):
+            labels = ids[:count].clone()
+            labels[0] = IGNORED
+            examples.append({"input_ids": ids[:count], "labels": labels})
+        return examples
+
+
+class TranslationExamples(Dataset[Example]):
+    """Sentences and their translations; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids (source tokens,) and labels (target tokens,).
+
+    Args:
+        pairs: the tokens.
+        texts: the target sentences as people wrote them, one for each pair, whole also where its tokens are cut: what
+            translations are compared with.
+    """
+
+    def __init__(self, pairs: SentencePairs, texts: Sequence[str]) -> None:
+        self.pairs, self.texts = pairs, texts
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each example, source and target together."""
+        return self.pairs.lengths
+
+    @property
+    def source_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each source."""
+        return self.pairs.sources.lengths
+
+    def __len__(self) -> int:
+        return len(self.pairs.kept)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = _epochs_and_indices(keys, len(self))
+        sides: list[list[Tensor]] = []
+        for side in (self.pairs.sources, self.pairs.targets):
+            ids_BN, present_BN = side.rows(index_B, padding=0)
+            rows = zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True)
+            sides.append([ids[:count] for ids, count in rows])
+        return [{"input_ids": source, "labels": target} for source, target in zip(*sides, strict=True)]
+
+
 def _epochs_and_indices(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
     epoch_B, index_B = pairs[:, 0], pairs[:, 1]
@@ -128,6 +201,37 @@ class Collate:
             "labels": _pad(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
             "attention_mask": present.long(),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollatePairs:
+    """Stack sentence pairs into a batch; each side is padded on the right to its own width.
+
+    Args:
+        padding: id of [PAD].
+        longest: no side is padded beyond this, so that a learned position table is long enough.
+        multiple: widths are padded up to a multiple of this.
+    """
+
+    padding: int
+    longest: int
+    multiple: int = 8
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Return input_ids (B, N), labels (B, M) with -100 at padding, and attention_mask (B, N) where N is padded."""
+        sources, targets = ([example[side] for example in examples] for side in ("input_ids", "labels"))
+        there, predicted = self._present(sources), self._present(targets)
+        batch = {
+            "input_ids": _pad(sources, there, self.padding),
+            "labels": _pad(targets, predicted, IGNORED),
+        }
+        return batch if there.all() else {**batch, "attention_mask": there.long()}
+
+    def _present(self, rows: list[Tensor]) -> Tensor:
+        lengths = [len(row) for row in rows]
+        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
+        width = lengths[0] if len(set(lengths)) == 1 else width
+        return torch.arange(width) < torch.tensor(lengths)[:, None]
 
 
 def _pad(rows: list[Tensor], present: Tensor, value: int) -> Tensor:

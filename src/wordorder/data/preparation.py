@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +11,29 @@ import numpy as np
 
 from wordorder.data.cache import content_hash, default_cache_dir
 from wordorder.data.classification import cut_in_pieces, label_names
-from wordorder.data.config import DataConfig, TokenizerConfig
-from wordorder.data.corpora import Document, read_documents
+from wordorder.data.config import DataConfig, TokenizerConfig, token_faults
+from wordorder.data.corpora import Document
+from wordorder.data.corpora.read import read_and_count
 from wordorder.data.encode import EncodedDocuments, encode_documents
-from wordorder.data.examples import Collate, LabelledExamples, MaskedLanguageExamples
+from wordorder.data.examples import (
+    CausalLanguageExamples,
+    Collate,
+    CollatePairs,
+    LabelledExamples,
+    MaskedLanguageExamples,
+    TranslationExamples,
+)
 from wordorder.data.masking import Masking
-from wordorder.data.segments import PACKINGS, Segments, keep
+from wordorder.data.segments import PACKINGS, Segments, keep, pack_running_text
 from wordorder.data.split import Split, split_documents
-from wordorder.data.tokenisers import load_tokenizer, pair_separators
+from wordorder.data.tokenisers import adds_special_tokens, load_tokenizer, pair_separators
+from wordorder.data.translation import SentencePairs, join_pairs
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Examples = MaskedLanguageExamples | LabelledExamples
+Examples = MaskedLanguageExamples | LabelledExamples | CausalLanguageExamples | TranslationExamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +45,18 @@ class PreparedData:
     validation: Examples
     test: Examples | None
     """None where data.test_source is "none"."""
-    collate: Collate
+    collate: Collate | CollatePairs
     label_names: tuple[str, ...] = ()
     """Classes in the order of their ids; empty for the other tasks."""
     statistics: dict[str, Any] = field(default_factory=dict[str, Any])
     """For each of train, validation and test that there is: documents, characters, words (by white space), tokens
-    (without special ones), segments (examples), unknown_fraction (share of tokens that are [UNK]); and
-    dropped_duplicates, vocab_size, and fingerprint, a hash that differs when any text, class or token of any split does
-    (the run's seed has no part)."""
+    (without special ones), segments (examples), unknown_fraction (share of tokens that are [UNK]),
+    without_tokens (documents of which the tokeniser leaves nothing); and dropped_duplicates, dropped_empty (rows
+    without text), vocab_size, and fingerprint, a hash that differs when any text, class or token of any split does (the
+    run's seed has no part). For translation these count the sources, dropped_empty the pairs with an empty side,
+    segments the pairs that are used; and beside them there are target_characters, target_words, target_tokens,
+    target_unknown_fraction, dropped_long (pairs left out because a side is too long) and cut (pairs that lost an
+    end)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +70,7 @@ class _Work:
     encoded: dict[str, EncodedDocuments]
     encoded_pairs: dict[str, EncodedDocuments]
     special: "np.ndarray[Any, np.dtype[np.bool_]]"
+    dropped_empty: int
 
     @property
     def ends(self) -> dict[str, int]:
@@ -78,8 +92,12 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     """
     if data.length is None:
         raise BadInput("data.length is not set: give the tokens per example")
+    faults = token_faults(data, tokenizer)
+    if faults:
+        raise BadInput(faults)
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-    split = split_documents(read_documents(data), data)
+    documents, dropped_empty = read_and_count(data)
+    split = split_documents(documents, data)
     parts = {name: part for name, part in split.parts().items() if part}
     texts = [text for d in split.train for text in (d.text, d.pair) if text]
     trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
@@ -91,7 +109,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         }
         encoded_pairs = {
             name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
-            for name, part in (parts.items() if data.pair_column else ())
+            for name, part in (parts.items() if data.pair_column or data.task == "translation" else ())
         }
     work = _Work(
         data=data,
@@ -101,8 +119,11 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         encoded=encoded,
         encoded_pairs=encoded_pairs,
         special=_special(trained),
+        dropped_empty=dropped_empty,
     )
-    return _TASKS[data.task](work, split, seed)
+    prepared = _TASKS[data.task](work, split, seed)
+    # one object, so that whoever scores all parts does not score this one twice
+    return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 
 
 def _prepare_masked_lm(work: _Work, split: Split, seed: int) -> PreparedData:
@@ -141,6 +162,76 @@ def _segments(work: _Work, name: str) -> Segments:
     return segments
 
 
+def _prepare_causal_lm(work: _Work, split: Split, seed: int) -> PreparedData:
+    segments = {name: pack_running_text(work.encoded[name], length=work.length, **work.ends) for name in work.parts}
+    statistics = _statistics(work, split, segments)
+    if len(work.encoded["train"].ids) < work.length - 1:
+        raise BadInput(
+            f"data.source {work.data.source}: train has {len(work.encoded['train'].ids)} tokens, less than one segment "
+            f"of data.length {work.length}; give more text or a smaller length"
+        )
+    examples = {
+        name: CausalLanguageExamples(
+            segments[name], characters=statistics[name]["characters"], words=statistics[name]["words"]
+        )
+        for name in work.parts
+    }
+    return PreparedData(
+        tokenizer=work.tokenizer,
+        train=examples["train"],
+        validation=examples["validation"],
+        test=examples.get("test"),
+        collate=Collate(padding=_id(work.tokenizer.pad_token_id), longest=work.length),
+        statistics=statistics,
+    )
+
+
+def _prepare_translation(work: _Work, split: Split, seed: int) -> PreparedData:
+    pairs = {
+        name: join_pairs(
+            work.encoded[name],
+            work.encoded_pairs[name],
+            length=work.length,
+            # What is scored is the same whatever the length; training gains nothing from halves of sentences.
+            drop_long=name == "train" and not work.data.truncate,
+            **work.ends,
+        )
+        for name in work.parts
+    }
+    if not len(pairs["train"].kept):
+        raise BadInput(
+            f"data.source {work.data.source}: all {len(work.parts['train'])} training pairs are longer than data.length"
+            f" {work.length}; raise it, or set data.truncate=true"
+        )
+    examples = {
+        name: TranslationExamples(pairs[name], [part[int(number)].pair or "" for number in pairs[name].kept])
+        for name, part in work.parts.items()
+    }
+    statistics = _statistics(work, split, {name: found.sources for name, found in pairs.items()})
+    for name, found in pairs.items():
+        statistics[name] |= _target_statistics(work, name, found)
+    return PreparedData(
+        tokenizer=work.tokenizer,
+        train=examples["train"],
+        validation=examples["validation"],
+        test=examples.get("test"),
+        collate=CollatePairs(padding=_id(work.tokenizer.pad_token_id), longest=work.length),
+        statistics=statistics,
+    )
+
+
+def _target_statistics(work: _Work, name: str, pairs: SentencePairs) -> dict[str, float | int]:
+    texts, ids = [str(document.pair) for document in work.parts[name]], work.encoded_pairs[name].ids
+    return {
+        "target_characters": sum(map(len, texts)),
+        "target_words": sum(len(text.split()) for text in texts),
+        "target_tokens": len(ids),
+        "target_unknown_fraction": float((ids == work.tokenizer.unk_token_id).sum()) / max(1, len(ids)),
+        "dropped_long": len(texts) - len(pairs.kept),
+        "cut": pairs.cut,
+    }
+
+
 def _prepare_classification(work: _Work, split: Split, seed: int) -> PreparedData:
     names = label_names({str(document.label) for part in work.parts.values() for document in part})
     return _prepare_labelled(work, split, lambda label: names.index(label), np.int64, names)
@@ -164,6 +255,8 @@ def _prepare_labelled(
             max_pieces=work.data.max_pieces,
             truncate=work.data.truncate,
             separators=pair_separators(work.tokenizer),
+            add_special_tokens=adds_special_tokens(work.tokenizer),
+            unknown_id=None if work.tokenizer.unk_token_id is None else _id(work.tokenizer.unk_token_id),
             **work.ends,
         )
         labels: Any = np.array([value_of(str(document.label)) for document in part], dtype)
@@ -181,8 +274,10 @@ def _prepare_labelled(
 
 _TASKS: dict[str, Callable[[_Work, Split, int], PreparedData]] = {
     "masked-lm": _prepare_masked_lm,
+    "causal-lm": _prepare_causal_lm,
     "classification": _prepare_classification,
     "regression": _prepare_regression,
+    "translation": _prepare_translation,
 }
 
 
@@ -195,13 +290,15 @@ def _statistics(work: _Work, split: Split, segments: dict[str, Segments]) -> dic
             "words": sum(len(document.text.split()) for document in part),
             "tokens": len(work.encoded[name].ids),
             "segments": len(segments[name]),
-            "unknown_fraction": float((work.encoded[name].ids == unknown).mean()),
+            "unknown_fraction": float((work.encoded[name].ids == unknown).sum()) / max(1, len(work.encoded[name].ids)),
+            "without_tokens": sum(not len(work.encoded[name].tokens(number)) for number in range(len(part))),
         }
         for name, part in work.parts.items()
     }
     return {
         **counts,
         "dropped_duplicates": split.dropped_duplicates,
+        "dropped_empty": work.dropped_empty,
         "vocab_size": len(work.special),
         "fingerprint": _fingerprint(work),
     }

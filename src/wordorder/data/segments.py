@@ -118,6 +118,22 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
     return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * length)
 
 
+def pack_running_text(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
+    """Pack `[CLS]` and up to length - 1 tokens of running text, cut anywhere, for causal language models.
+
+    As `pack_contiguous`, but nothing is lost: the last segment may be short. Each token of the text, and the [SEP]
+    after each document, is predicted exactly once, from what stands before it in its segment; so the sum of the losses
+    is that of the whole text, and can be divided by its characters or words.
+
+    Args: as `pack_full_sentences`.
+    """
+    ends = documents.sentence_starts[documents.document_starts[1:]]
+    running = np.insert(documents.ids, ends, np.int32(sep_id))
+    cuts = np.arange(0, len(running), length - 1)
+    ids = np.insert(running, cuts, np.int32(cls_id))
+    return Segments(ids=ids, starts=np.append(cuts + np.arange(len(cuts)), len(ids)).astype(np.int64))
+
+
 PACKINGS: dict[str, Packing] = {
     "full-sentences": pack_full_sentences,
     "full-sentences-across-documents": pack_across_documents,

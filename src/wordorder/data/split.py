@@ -1,11 +1,13 @@
 """Documents go to train, validation or test before anything else is done with them, tokeniser training included."""
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 
-from wordorder.data.config import NONE, DataConfig
+from wordorder.data.config import BEST_ON_TEST, NONE, DataConfig
 from wordorder.data.corpora import Document
+from wordorder.data.corpora.document import same_text
 from wordorder.errors import BadInput
 
 SPLITS = ("train", "validation", "test")
@@ -13,14 +15,15 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The documents of each part. No text of validation or test occurs in an earlier part; no pair, where they are
-    pairs."""
+    """The documents of each part. No text of validation or test occurs in an earlier part, not with other white space
+    either; no pair, where they are pairs; of translations no side. Under the protocol best-checkpoint-on-test,
+    validation is the same list as test."""
 
     train: list[Document]
     validation: list[Document]
     test: list[Document]
     dropped_duplicates: int = 0
-    """Documents of official splits that were dropped because a later part holds the same text."""
+    """Documents of official splits that were dropped because a later part holds the same text (see `Split`)."""
 
     def parts(self) -> dict[str, list[Document]]:
         """Return the three lists by name, in the order of `SPLITS`."""
@@ -30,35 +33,55 @@ class Split:
 def split_documents(documents: list[Document], data: DataConfig) -> Split:
     """Split documents, each part at least one, by a hash of (data.seed, text).
 
-    Documents of the same text count as one and stay together. Classes are spread evenly: in the list sorted by label
-    and then by hash, every n-th goes to test, so each label's share is right to within one document; one document of
-    every label stays in train. Splits that the source itself has, or that have a source of their own, are kept, but for
-    documents whose text (and pair) a later part holds too; only what is missing is taken from train. With
-    data.test_source "none" there is no test.
+    Documents of the same text, but for white space, count as one and stay together. Classes are spread evenly: in the
+    list sorted by label and then by hash, every n-th goes to test, so each label's share is right to within one
+    document; one document of every label stays in train. Splits that the source itself has, or that have a source of
+    their own, are kept, but for documents whose text (and pair) a later part holds too; only what is missing is taken
+    from train. With data.test_source "none" there is no test. With data.folds the test part is one of the folds.
 
     Raises:
-        BadInput: there are too few different documents.
+        BadInput: there are too few different documents, or folds or a protocol that the source's own splits forbid.
     """
     official: dict[str, list[Document]] = {name: [] for name in SPLITS}
     for document in _limited(documents, data):
         official[document.split or "train"].append(document)
-    seen = {_content(document) for document in official["test"]}
-    kept_validation = [document for document in official["validation"] if _content(document) not in seen]
-    seen |= {_content(document) for document in kept_validation}
-    kept_train = [document for document in official["train"] if _content(document) not in seen]
-    dropped = sum(map(len, official.values())) - len(kept_train) - len(kept_validation) - len(official["test"])
+    _refuse_own_splits(official, data)
+    seen = {content for document in official["test"] for content in _contents(document)}
+    kept_validation = [document for document in official["validation"] if seen.isdisjoint(_contents(document))]
+    seen |= {content for document in kept_validation for content in _contents(document)}
+    train = [document for document in official["train"] if seen.isdisjoint(_contents(document))]
+    dropped = sum(map(len, official.values())) - len(train) - len(kept_validation) - len(official["test"])
 
-    parts = {"train": kept_train, "validation": kept_validation, "test": official["test"]}
-    for name, fraction in (("test", data.test_fraction), ("validation", data.validation_fraction)):
-        if not parts[name] and not (name == "test" and data.test_source == NONE):
-            untouched = name == "test" or official["test"] or data.test_source == NONE
-            share = fraction if untouched else fraction / (1 - data.test_fraction)
-            parts["train"], parts[name] = _take(parts["train"], share, data)
-    return Split(**parts, dropped_duplicates=dropped)
+    test, test_share = official["test"], 0.0
+    if not test and data.test_source != NONE:
+        test_share = data.test_fraction if data.folds is None else 1 / data.folds
+        train, test = _take(train, test_share, data) if data.folds is None else _take_fold(train, data.folds, data)
+    validation = test if data.protocol == BEST_ON_TEST else kept_validation
+    if not validation:
+        # validation_fraction is a share of all texts, and the test part has been taken from them already
+        train, validation = _take(train, data.validation_fraction / (1 - test_share), data)
+    return Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
 
 
-def _content(document: Document) -> tuple[str, str | None]:
-    return document.text, document.pair  # many pairs share their first text
+def _refuse_own_splits(official: dict[str, list[Document]], data: DataConfig) -> None:
+    own = [name for name in ("validation", "test") if official[name]]
+    if own and data.folds is not None:
+        raise BadInput(
+            f"data.folds divides all texts of a source, but data.source {data.source} has its own {' and '.join(own)} "
+            "split; leave data.folds out, or name the one file that holds all texts"
+        )
+    if official["validation"] and data.protocol == BEST_ON_TEST:
+        raise BadInput(
+            f"data.protocol {BEST_ON_TEST} is for a source without a validation split, but data.source {data.source} "
+            "has one; leave data.protocol out"
+        )
+
+
+def _contents(document: Document) -> set[tuple[str | None, str | None]]:
+    """What no later part of the official splits may hold too."""
+    text, pair = same_text(document.text), None if document.pair is None else same_text(document.pair)
+    # many labelled pairs share their first text; of a translation either side gives the other one away
+    return {(text, pair)} if document.group is None else {(text, None), (None, pair)}
 
 
 def _hash(document: Document, seed: int, purpose: str) -> bytes:
@@ -73,22 +96,56 @@ def _limited(documents: list[Document], data: DataConfig) -> list[Document]:
     return [documents[i] for i in sorted(order[: data.limit_documents])]
 
 
-def _take(documents: list[Document], fraction: float, data: DataConfig) -> tuple[list[Document], list[Document]]:
+def _take_fold(documents: list[Document], folds: int, data: DataConfig) -> tuple[list[Document], list[Document]]:
+    """Return what stays and the fold that is held out, both in the order given."""
+    if data.fold_kind == "independent":
+        return _take(documents, 1 / folds, data, purpose=f"fold {data.fold}")
+    ranked = _ranked(documents, data, "folds")
+    sizes = Counter(_class_of(document, data) for document in ranked)
+    if len(ranked) < 2 * folds:  # fewer would leave no validation beside the held-out part
+        raise BadInput(f"data.source {data.source} has {len(ranked)} different texts, too few for data.folds = {folds}")
+    single = sorted(name for name, size in sizes.items() if size < 2)
+    if single:
+        raise BadInput(
+            f"data.label_column {data.label_column!r}: {', '.join(single)} has one text only, so the fold that holds "
+            "it would be trained without it; drop it, or leave data.folds out"
+        )
+    held_out = {document.together for document in ranked[data.fold :: folds]}
+    return [d for d in documents if d.together not in held_out], [d for d in documents if d.together in held_out]
+
+
+def _class_of(document: Document, data: DataConfig) -> str:
+    return document.label or "" if data.task == "classification" else ""  # a number is no class
+
+
+def _ranked(documents: list[Document], data: DataConfig, purpose: str) -> list[Document]:
+    """Return one document of each different text, sorted by class and then at random."""
+    first_of = {document.together: document for document in reversed(documents)}
+    return sorted(first_of.values(), key=lambda d: (_class_of(d, data), _hash(d, data.seed, purpose)))
+
+
+def _too_few(left: int, classes: int, wanted: int, data: DataConfig) -> str:
+    """The line for a source that cannot be split: what stays behind is one document, or one of every class."""
+    of = f" of {classes} classes" if data.task == "classification" and classes > 1 else ""
+    needed = wanted + classes
+    text = (
+        f"data.source {data.source} has too few different documents to split into train, validation and test: "
+        f"{left}{of} {'is' if left == 1 else 'are'} left where {needed} are needed"
+    )
+    if data.source.endswith((".txt", ".tokens")):
+        text += "; one text file is cut into documents of 500 to 10,000 characters at blank lines or line ends"
+    return f"{text}; give more text, or more files"
+
+
+def _take(
+    documents: list[Document], fraction: float, data: DataConfig, *, purpose: str = "split"
+) -> tuple[list[Document], list[Document]]:
     """Return what stays and what is taken, both in the order given."""
-    first_of = {document.text: document for document in reversed(documents)}
-
-    def class_of(document: Document) -> str:
-        return document.label or "" if data.task == "classification" else ""  # a number is no class
-
-    ranked = sorted(first_of.values(), key=lambda d: (class_of(d), _hash(d, data.seed, "split")))
-    free = [d for _, same in groupby(ranked, key=class_of) for d in list(same)[1:]]
+    ranked = _ranked(documents, data, purpose)
+    free = [d for _, same in groupby(ranked, key=lambda d: _class_of(d, data)) for d in list(same)[1:]]
     count = max(1, round(fraction * len(ranked)))
     if count > len(free):
-        labels = len(ranked) - len(free)
-        raise BadInput(
-            f"data.source {data.source} has too few different documents to split: "
-            f"{len(ranked)} of {labels} label{'s' if labels > 1 else ''} are left where {count + labels} are needed"
-        )
+        raise BadInput(_too_few(len(ranked), len(ranked) - len(free), count, data))
     # Evenly spaced from the middle of the first step, so that neither the first nor the last label is favoured.
-    taken = {free[(2 * i + 1) * len(free) // (2 * count)].text for i in range(count)}
-    return [d for d in documents if d.text not in taken], [d for d in documents if d.text in taken]
+    taken = {free[(2 * i + 1) * len(free) // (2 * count)].together for i in range(count)}
+    return [d for d in documents if d.together not in taken], [d for d in documents if d.together in taken]

@@ -1,9 +1,11 @@
-"""Tokenisers: five kinds trained on the training split, and existing ones.
+"""Tokenisers: six kinds trained on the training split, and existing ones.
 
 Each has [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4 and writes a text as [CLS] text [SEP], a pair as
-[CLS] text [SEP] second [SEP]. The same texts and settings give the same tokeniser, bit for bit.
+[CLS] text [SEP] second [SEP]; or, with add_special_tokens = false, as the text alone. The same texts and settings give
+the same tokeniser, bit for bit.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -41,7 +43,10 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
         raise MissingExtra("tokenizers", "train") from error
     if config.kind == "existing":
         return _load_existing(Path(config.path or "").expanduser())
-    settings = (_FORMAT, version("tokenizers"), config.kind, str(config.vocab_size), str(config.lowercase))
+    settings = (
+        *(_FORMAT, version("tokenizers"), config.kind, str(config.vocab_size), str(config.lowercase)),
+        *(str(config.min_frequency), str(config.add_special_tokens)),
+    )
     path = cache_dir / "tokenizers" / f"{content_hash([*settings, *texts])}.json"
     try:
         trained = Tokenizer.from_file(str(path))
@@ -57,6 +62,11 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
 def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
     """Return how many [SEP] a tokeniser writes between the texts of a pair: 1, or 2 as RoBERTa's and fairseq's do."""
     return 2 if tokenizer.num_special_tokens_to_add(pair=True) == 4 else 1
+
+
+def adds_special_tokens(tokenizer: "PreTrainedTokenizerFast") -> bool:
+    """Say whether a tokeniser puts special tokens around a text."""
+    return tokenizer.num_special_tokens_to_add(pair=False) > 0
 
 
 def fixed_vocab_size(config: TokenizerConfig) -> int | None:
@@ -108,10 +118,28 @@ def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
 
     splitter = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
     _split_like_bert(splitter, config)
-    vocabulary = _most_frequent(_words(texts, splitter), config.vocab_size)
+    vocabulary = _most_frequent(_words(texts, splitter), config.vocab_size, at_least=config.min_frequency)
     trained = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     _split_like_bert(trained, config)
     trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)  # spaces between words, none before a full stop
+    return trained
+
+
+def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """What stands between white space, for texts whose words somebody has set apart already; the rest is [UNK].
+
+    The classification sets of Kim 2014 (https://arxiv.org/abs/1408.5882) are such texts: "it 's" is two words.
+    """
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    # a word that is written as a special token's name is no such token: it is cut after its bracket
+    names = "|".join(re.escape(token[1:]) for token in SPECIALS)
+    brackets = pre_tokenizers.Split(Regex(rf"\[(?={names})"), "isolated")
+    trained = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
+    trained.normalizer = _normalizer(config)
+    trained.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), brackets])
+    vocabulary = _most_frequent(_words(texts, trained), config.vocab_size, at_least=config.min_frequency)
+    trained.model = models.WordLevel(vocabulary, unk_token="[UNK]")
     return trained
 
 
@@ -167,6 +195,7 @@ _TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], "Tokenizer"]] = 
     "byte": _train_byte,
     "character": _train_character,
     "word": _train_word,
+    "whitespace": _train_whitespace,
 }
 
 
@@ -208,9 +237,10 @@ def _letters(words: Counter[str], *, most: int) -> list[str]:
     return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:most])
 
 
-def _most_frequent(counts: Counter[str], vocab_size: int) -> dict[str, int]:
+def _most_frequent(counts: Counter[str], vocab_size: int, *, at_least: int = 1) -> dict[str, int]:
     """Number the special tokens and the most frequent others; ties go by the alphabet."""
-    ranked = sorted((token for token in counts if token not in SPECIALS), key=lambda token: (-counts[token], token))
+    known = (token for token, count in counts.items() if token not in SPECIALS and count >= at_least)
+    ranked = sorted(known, key=lambda token: (-counts[token], token))
     return {token: number for number, token in enumerate([*SPECIALS, *ranked[: vocab_size - len(SPECIALS)]])}
 
 
@@ -221,8 +251,8 @@ def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
     tokens: list[Any] = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
     tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        single="[CLS] $A [SEP]" if config.add_special_tokens else "$A",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1" if config.add_special_tokens else "$A $B:1",
         special_tokens=[("[CLS]", SPECIALS.index("[CLS]")), ("[SEP]", SPECIALS.index("[SEP]"))],
     )
 

@@ -2,7 +2,9 @@
 
 from wordorder.encodings.alibi import ALiBi
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.composition import Composition, build_encoding, names_of, options_of, split_options
+from wordorder.encodings.complex_order import ComplexOrder, ComplexOrderEmbedding
+from wordorder.encodings.complex_vanilla import ComplexVanilla, ComplexVanillaEmbedding
+from wordorder.encodings.composition import Composition, Use, build_encoding, names_of, options_of, split_options
 from wordorder.encodings.learned import Learned
 from wordorder.encodings.none import NoEncoding
 from wordorder.encodings.order import Order
@@ -15,6 +17,7 @@ from wordorder.encodings.places import (
     OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
+    ReplacesEmbedding,
     Rotation,
     Shift,
 )
@@ -30,6 +33,10 @@ __all__ = [
     "T5",
     "TUPE",
     "ALiBi",
+    "ComplexOrder",
+    "ComplexOrderEmbedding",
+    "ComplexVanilla",
+    "ComplexVanillaEmbedding",
     "Composition",
     "ContentScores",
     "Encoding",
@@ -44,6 +51,7 @@ __all__ = [
     "OnScores",
     "OnScoresByContent",
     "Order",
+    "ReplacesEmbedding",
     "Rotary",
     "Rotation",
     "Shaw",
@@ -51,6 +59,7 @@ __all__ = [
     "Sinusoidal",
     "TUPERelative",
     "UntiedSum",
+    "Use",
     "YaRNRotary",
     "build_encoding",
     "names_of",

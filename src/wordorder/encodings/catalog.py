@@ -1,6 +1,8 @@
 """Every encoding by name. Adding one is one file, one test file and one line here."""
 
 from wordorder.encodings.alibi import ALiBi
+from wordorder.encodings.complex_order import ComplexOrder
+from wordorder.encodings.complex_vanilla import ComplexVanilla
 from wordorder.encodings.learned import Learned
 from wordorder.encodings.none import NoEncoding
 from wordorder.encodings.places import Encoding
@@ -25,4 +27,6 @@ CATALOG: dict[str, type[Encoding]] = {
     "tupe-a": TUPE,
     "tupe-r": TUPERelative,
     "untied-sum": UntiedSum,
+    "complex-order": ComplexOrder,
+    "complex-vanilla": ComplexVanilla,
 }

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.order import Order
-from wordorder.encodings.places import Encoding, OnEmbeddings, OnQueriesAndKeys, OnScores, OnScoresByContent
+from wordorder.encodings.places import (
+    Encoding,
+    OnEmbeddings,
+    OnQueriesAndKeys,
+    OnScores,
+    OnScoresByContent,
+    ReplacesEmbedding,
+)
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
 from wordorder.ops import Bias, Positions
@@ -19,28 +26,45 @@ from wordorder.ops.precision import no_autocast
 Use = Literal["encoder", "decoder", "cross-attention"]
 
 # What a network tells an encoding about itself; every other argument of an encoding's constructor is an option.
-_SIZES = ("width", "heads", "head_dim", "layers", "max_positions")
+_SIZES = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
 
 
 class Composition(nn.Module):
     """The encodings of one network, each acting at its own place; terms that act on scores add up.
 
     Args:
-        parts: encodings by name; the name is part of the parameters' names.
+        parts: encodings by name; the name is part of the parameters' names. One that replaces the token embeddings is
+            not registered here, but where the network puts it (`replacement`).
         head_dim: channels per head, D; sets the content scale where no part does.
 
     Raises:
-        ValueError: two parts ask for different content scales.
+        ValueError: two parts ask for different content scales, or both replace the token embeddings.
     """
 
     def __init__(self, parts: Mapping[str, Encoding], *, head_dim: int) -> None:
         super().__init__()
-        self.parts = nn.ModuleDict(dict(parts))
+        replacing = {name: part for name, part in parts.items() if isinstance(part, ReplacesEmbedding)}
+        if len(replacing) > 1:
+            raise ValueError(f"only one encoding can replace the token embeddings, got {', '.join(replacing)}")
+        self.parts = nn.ModuleDict({name: part for name, part in parts.items() if name not in replacing})
+        self._replacing = replacing  # a plain dict, in which torch registers nothing
         scales = {name: part.content_scale(head_dim) for name, part in parts.items()}
         wanted = {scale for scale in scales.values() if scale is not None}
         if len(wanted) > 1:
             raise ValueError(f"these encodings ask for different content scales and cannot act together: {scales}")
         self.scale: float = wanted.pop() if wanted else head_dim**-0.5
+
+    @property
+    def replacement(self) -> ReplacesEmbedding | None:
+        """What takes the place of the network's token embeddings; None = nothing does.
+
+        The network registers it as its own ``embedding``, under which name its weights are saved.
+        """
+        return next(iter(self._replacing.values()), None)
+
+    def drop_replacement(self) -> None:
+        """Let go of `replacement`, for a network that reads the token embeddings of another."""
+        self._replacing = {}
 
     def embed(self, x_BTC: Tensor, positions: Positions) -> Tensor:
         """Embeddings with the parts that act on embeddings applied, in the order of the name."""
@@ -80,10 +104,10 @@ class Composition(nn.Module):
         return Order(self.scale, bias, tuple(q for q, _ in turns), tuple(k for _, k in turns), content)
 
     def cost_parts(self) -> dict[str, int]:
-        """Parameters per part of each encoding."""
+        """Parameters per part of each encoding; of one that replaces the embeddings, those beyond the words' table."""
         return {
             f"{name} {part}": count
-            for name, encoding in self.parts.items()
+            for name, encoding in {**dict(self.parts.items()), **self._replacing}.items()
             if isinstance(encoding, Encoding)
             for part, count in encoding.cost_parts().items()
         }
@@ -99,8 +123,8 @@ def names_of(name: str) -> tuple[str, ...]:
     for part in names:
         if part not in CATALOG:
             close = difflib.get_close_matches(part, CATALOG, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise BadInput(f"unknown encoding {part!r}{hint} Known: {', '.join(CATALOG)}; join several with '+'")
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise BadInput(f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+'")
     if len(set(names)) < len(names):
         raise BadInput(f"encoding {name!r} names a part twice")
     return names
@@ -157,6 +181,9 @@ def build_encoding(
     max_positions: int,
     use: Use = "encoder",
     options: Mapping[str, Any] | None = None,
+    vocabulary: int | None = None,
+    padding_idx: int | None = None,
+    complex_valued: bool = False,
 ) -> Composition:
     """Build the encodings that ``name`` lists, sized for a network.
 
@@ -169,6 +196,10 @@ def build_encoding(
         use: where it is used; decides the defaults of ``bidirectional`` (False in decoders) and ``cls``
             ("position-0" in encoders, "none" elsewhere).
         options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
+        vocabulary: number of token ids, for encodings that replace the token embeddings.
+        padding_idx: token id that those keep at 0.
+        complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
+            instead of mapping them to real numbers.
 
     Raises:
         BadInput: unknown name or option, or an encoding that is not defined for this use (with the reason).
@@ -180,13 +211,21 @@ def build_encoding(
         "head_dim": width // heads,
         "layers": layers,
         "max_positions": max_positions,
+        "vocabulary": vocabulary,
+        "padding_idx": padding_idx,
     }
-    by_use = {"bidirectional": use != "decoder", "cls": "position-0" if use == "encoder" else "none"}
+    by_use = {
+        "bidirectional": use != "decoder",
+        "cls": "position-0" if use == "encoder" else "none",
+        "as_real": "pair" if complex_valued else "concat",
+    }
     parts: dict[str, Encoding] = {}
     for part, chosen in split_options(name, options).items():
         encoding = CATALOG[part]
         if use in encoding.refused_in:
             raise BadInput(f"encoding {part!r} is not defined for {use}: {encoding.refused_in[use]}")
+        if issubclass(encoding, ReplacesEmbedding) and vocabulary is None:
+            raise BadInput(f"encoding {part!r} replaces the token embeddings: pass vocabulary, the number of token ids")
         takes = inspect.signature(encoding).parameters
         arguments = {key: value for key, value in {**sizes, **by_use}.items() if key in takes}
         # Named after the file, not the variant: arms such as tupe-a and tupe-r then share what they have in common.

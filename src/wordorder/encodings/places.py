@@ -1,4 +1,4 @@
-"""The four places where an encoding can act, one class per place.
+"""The places where an encoding can act, one class per place.
 
 A network walks through them in this order: embeddings, queries and keys, scores. What an encoding computes from
 positions alone is computed once per forward (`Order`) and shared by all layers.
@@ -47,6 +47,45 @@ class OnEmbeddings(Encoding, ABC):
     @abstractmethod
     def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
         """Embeddings (B, T, C) with word order in them."""
+
+
+class ReplacesEmbedding(Encoding, ABC):
+    """Takes the place of the table of token embeddings: ids and positions become vectors at once."""
+
+    place = "embeddings, replacing the table"
+
+    @property
+    @abstractmethod
+    def weight(self) -> nn.Parameter:
+        """The words' own table, which an output layer may share where it is (V, C)."""
+
+    @property
+    @abstractmethod
+    def num_embeddings(self) -> int:
+        """Number of token ids, V."""
+
+    @property
+    @abstractmethod
+    def embedding_dim(self) -> int:
+        """Model channels, C."""
+
+    @abstractmethod
+    def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
+        """Vectors (B, T, C) of tokens (B, T) with word order in them.
+
+        Args:
+            token_ids_BT: integers.
+            positions: where the tokens stand; None = 0 .. T - 1, for callers that take it for a table of embeddings.
+        """
+
+    @abstractmethod
+    def resize(self, vocabulary: int, *, std: float | None = None) -> None:
+        """Give every table that has a row per word another number of rows.
+
+        Args:
+            vocabulary: the new number of token ids.
+            std: of what is drawn for new words; None = that of the present ones.
+        """
 
 
 class Move(ABC):

@@ -1,5 +1,6 @@
 """Parameters, arithmetic and memory of a model, known before anything is trained."""
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -7,7 +8,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from wordorder.encodings import Composition
+from wordorder.encodings import Composition, ReplacesEmbedding
+from wordorder.inspection.traffic import traffic
 from wordorder.models import model_class
 
 
@@ -19,7 +21,7 @@ def cost(
     Args:
         config: of the model.
         task: "masked-lm", "classification", ...
-        length: tokens per example.
+        length: tokens per example; for translation of each side, and a token is one of either side.
         batch_size: examples per step; for the activations.
         labelled_share: share of tokens that masked LM predicts; read where the configuration has sparse_prediction.
 
@@ -29,7 +31,7 @@ def cost(
         (forward + backward; 2 per multiply-add; matrix products only, as torch.utils.flop_counter counts them).
         ``parameter_bytes``, ``gradient_bytes`` and ``optimizer_bytes`` (Adam: two moments) in float32;
         ``activation_bytes``: what autograd keeps for the backward of one step, on the path that writes the attention
-        matrix out.
+        matrix out. ``moved_bytes`` and ``moved_row_wise_bytes``: what a step moves for the weights, see `Traffic`.
 
     Raises:
         BadInput: the network does not do the task.
@@ -39,10 +41,11 @@ def cost(
         model = model_class(config.model_type.removeprefix("wordorder-"), task)(config)
     model.train()
     token_ids = torch.zeros(batch_size, length, dtype=torch.long, device="meta")
+    sides = {"input_ids": token_ids, **({"decoder_input_ids": token_ids} if task == "translation" else {})}
     kept = _KeptBytes(model)
     # deterministic counting: dropout keeps masks, which belong to the activations
     with FlopCounterMode(display=False) as forward, kept:
-        logits = _logits(model(input_ids=token_ids))
+        logits = _logits(model(**sides))
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(logits.sum())
     forward_flops, backward_flops = forward.get_total_flops(), backward.get_total_flops()
@@ -50,8 +53,8 @@ def cost(
         head = _head_flops(model, batch_size, length)
         forward_flops -= round(head * (1 - labelled_share))
         backward_flops -= round(2 * head * (1 - labelled_share))
-    tokens = batch_size * length
-    parameters = _parameters(model)
+    tokens = len(sides) * batch_size * length
+    parameters, moved = _parameters(model), traffic(model, tokens=tokens)
     return {
         "parameters": parameters,
         "encoding_parameters": _encoding_parameters(model),
@@ -61,25 +64,29 @@ def cost(
         "gradient_bytes": 4 * parameters["total"],
         "optimizer_bytes": 8 * parameters["total"],
         "activation_bytes": kept.total,
+        "moved_bytes": moved.dense,
+        "moved_row_wise_bytes": moved.row_wise,
     }
 
 
 def _parameters(model: PreTrainedModel) -> dict[str, int]:
     total = sum(parameter.numel() for parameter in model.parameters())
-    embedding = sum(parameter.numel() for parameter in model.get_input_embeddings().parameters())
-    encoding = sum(p.numel() for m in model.modules() if isinstance(m, Composition) for p in m.parameters())
+    table = model.get_input_embeddings()
+    # what an encoding adds to a token table that it replaces belongs to word order
+    order = sum(table.cost_parts().values()) if isinstance(table, ReplacesEmbedding) else 0
+    embedding = sum(parameter.numel() for parameter in table.parameters()) - order
+    encoding = order + sum(p.numel() for m in model.modules() if isinstance(m, Composition) for p in m.parameters())
     base = sum(parameter.numel() for parameter in model.base_model.parameters())
     body = base - embedding - encoding
     return {"total": total, "embedding": embedding, "encoding": encoding, "body": body, "head": total - base}
 
 
 def _encoding_parameters(model: nn.Module) -> dict[str, int]:
-    return {
-        part: count
-        for module in model.modules()
-        if isinstance(module, Composition)
-        for part, count in module.cost_parts().items()
-    }
+    counts: Counter[str] = Counter()  # encoder and decoder have encodings of their own, whose parts have the same names
+    for module in model.modules():
+        if isinstance(module, Composition):
+            counts.update(module.cost_parts())
+    return dict(counts)
 
 
 def _head_flops(model: PreTrainedModel, batch_size: int, length: int) -> int:

@@ -227,8 +227,8 @@ def _length(config: Any, length: int | None) -> int:
 
     if length is None:
         return min(config.max_position_embeddings, LENGTH)
+    check_length(config, length)  # first: it says what this model takes
     check_range(length)
-    check_length(config, length)
     return length
 
 
@@ -240,8 +240,10 @@ def _words(folder: Path, text: str | Path | None) -> list[int] | None:
 
     try:
         content = Path(text).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--text {text}: cannot be read as UTF-8: {error}") from None
+    except OSError as error:
+        raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
     try:
         tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError) as error:

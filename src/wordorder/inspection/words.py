@@ -13,6 +13,7 @@ from wordorder.encodings import (
     OnEmbeddings,
     OnQueriesAndKeys,
     OnScoresByContent,
+    ReplacesEmbedding,
     Sinusoidal,
 )
 from wordorder.errors import BadInput
@@ -71,6 +72,8 @@ class WordPositionCorrelations:
 
 def no_correlations_because(encoder: Encoder) -> str | None:
     """Why an encoder's scores are no sum of terms of words and terms of positions; None where they are."""
+    if isinstance(encoder.embedding, ReplacesEmbedding):
+        return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
     parts = list(encoder.encoding.parts.values())
     for part in parts:
         name = f"encoding {name_of(part)!r}"
@@ -183,7 +186,7 @@ def _explained(layer: FirstLayer, real_HTT: Tensor) -> float:
 
 def _sample(encoder: Encoder, length: int) -> Tensor:
     """Ids drawn from the vocabulary, those of the panels in order of their ids: related words often stand together."""
-    table: nn.Embedding = encoder.embedding
+    table = encoder.embedding
     order = torch.randperm(table.num_embeddings, generator=torch.Generator().manual_seed(0))
     chosen_W = order[order != table.padding_idx][:WORDS] if table.padding_idx is not None else order[:WORDS]
     return torch.cat((chosen_W[:length].sort().values, chosen_W[length:])).to(table.weight.device)

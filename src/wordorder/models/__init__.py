@@ -1,8 +1,5 @@
 """Hugging Face models; importing this folder registers them with transformers' Auto classes."""
 
-# transformers' registration functions are typed in part only
-# pyright: reportUnknownMemberType=false
-
 from wordorder.errors import MissingExtra
 
 try:
@@ -10,38 +7,54 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
-
+from wordorder.models.causal_lm import WordOrderDecoderForCausalLM
 from wordorder.models.classification import (
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
 )
-from wordorder.models.configuration import WordOrderEncoderConfig, check_length
+from wordorder.models.classifier import (
+    WordOrderClassifierForSequenceClassification,
+    WordOrderClassifierModel,
+    WordOrderClassifierPreTrainedModel,
+)
+from wordorder.models.classifier_configuration import WordOrderClassifierConfig
+from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
+from wordorder.models.configuration import WordOrderConfig, check_length, longest_text
+from wordorder.models.decoder import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.factory import NETWORK_TASKS, build_config, build_model, config_fields, model_class
+from wordorder.models.encoder_configuration import WordOrderEncoderConfig
+from wordorder.models.factory import (
+    FOLLOWED,
+    NETWORK_TASKS,
+    build_config,
+    build_model,
+    config_fields,
+    filled_fields,
+    model_class,
+)
 from wordorder.models.grafting import graft, register_grafts
 from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
 from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
+from wordorder.models.registration import register_models
+from wordorder.models.seq2seq import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
+from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
 
-AutoConfig.register(WordOrderEncoderConfig.model_type, WordOrderEncoderConfig, exist_ok=True)
-AutoModel.register(WordOrderEncoderConfig, WordOrderEncoderModel, exist_ok=True)
-AutoModelForMaskedLM.register(WordOrderEncoderConfig, WordOrderEncoderForMaskedLM, exist_ok=True)
-AutoModelForQuestionAnswering.register(WordOrderEncoderConfig, WordOrderEncoderForQuestionAnswering, exist_ok=True)
-AutoModelForSequenceClassification.register(
-    WordOrderEncoderConfig, WordOrderEncoderForSequenceClassification, exist_ok=True
-)
-AutoModelForTokenClassification.register(WordOrderEncoderConfig, WordOrderEncoderForTokenClassification, exist_ok=True)
+register_models()
 register_grafts()
 
 __all__ = [
+    "FOLLOWED",
     "NETWORK_TASKS",
+    "WordOrderClassifierConfig",
+    "WordOrderClassifierForSequenceClassification",
+    "WordOrderClassifierModel",
+    "WordOrderClassifierPreTrainedModel",
+    "WordOrderConfig",
+    "WordOrderDecoderConfig",
+    "WordOrderDecoderForCausalLM",
+    "WordOrderDecoderModel",
+    "WordOrderDecoderPreTrainedModel",
     "WordOrderEncoderConfig",
     "WordOrderEncoderForMaskedLM",
     "WordOrderEncoderForQuestionAnswering",
@@ -49,10 +62,16 @@ __all__ = [
     "WordOrderEncoderForTokenClassification",
     "WordOrderEncoderModel",
     "WordOrderEncoderPreTrainedModel",
+    "WordOrderSeq2SeqConfig",
+    "WordOrderSeq2SeqForConditionalGeneration",
+    "WordOrderSeq2SeqModel",
+    "WordOrderSeq2SeqPreTrainedModel",
     "build_config",
     "build_model",
     "check_length",
     "config_fields",
+    "filled_fields",
     "graft",
+    "longest_text",
     "model_class",
 ]

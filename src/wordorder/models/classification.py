@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderSequenceClassifierOutput, WordOrderTokenClassifierOutput
 
 
@@ -61,9 +61,7 @@ class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel)
         logits = self.classifier(self.dropout(pooled_BC))
         loss = None
         if labels is not None:
-            loss = self.loss_of(
-                labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
-            )
+            loss = self.loss_of_texts(logits, labels, num_items_in_batch)
         return WordOrderSequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
         )

@@ -1,15 +1,19 @@
-"""The Hugging Face configuration of wordorder's networks: the ecosystem's field names, errors for all else."""
+"""What the Hugging Face configurations of wordorder's networks share: the ecosystem's field names, errors for else."""
 
 import dataclasses
 import difflib
-from typing import Any, Literal
+import inspect
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from wordorder.encodings import CATALOG, build_encoding, names_of, split_options
+from wordorder.encodings import CATALOG, Use, build_encoding, names_of, split_options
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
+from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder
+from wordorder.networks.complex_valued.encoder import complex_encoding_options
 
 # What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
 _FROM_TRANSFORMERS = {
@@ -19,11 +23,14 @@ _FROM_TRANSFORMERS = {
 
 
 @strict
-class WordOrderEncoderConfig(PreTrainedConfig):
-    """Configuration of a Transformer encoder with any encoding of the catalogue.
+class WordOrderConfig(PreTrainedConfig):
+    """What the configurations of all networks share: sizes, block style, encoding, special tokens.
 
     Field names are the ecosystem's. Unknown fields and unknown options of the encoding raise, with the known ones;
     all faults are reported at once.
+
+    A network's configuration adds its own fields, and says in ``uses`` where its encoding stands and in ``faults``
+    what else may be wrong.
 
     Args:
         vocab_size: number of token ids.
@@ -36,10 +43,6 @@ class WordOrderEncoderConfig(PreTrainedConfig):
         hidden_act: "gelu" (exact), "relu", "silu" or "swiglu".
         hidden_dropout_prob: on embeddings and each sublayer's output.
         attention_probs_dropout_prob: on attention weights.
-        classifier_dropout: before the output of classification heads; None = hidden_dropout_prob.
-        classifier_dense: the text classification head has a layer with tanh before its output (BERT's pooler); without
-            it the output layer reads the first token as it is (an early version of TUPE's code).
-        head_act: activation in the masked language modelling head, "gelu" (exact), "relu" or "silu".
         layer_norm_eps: added to the variance in every norm.
         initializer_range: standard deviation of initial weights.
         tie_word_embeddings: the output layer shares the token embeddings.
@@ -54,16 +57,19 @@ class WordOrderEncoderConfig(PreTrainedConfig):
         norm: "layer" or "rms".
         norm_placement: "pre" or "post".
         embedding_norm: normalise the embeddings; None = with post-norm only.
-        sparse_prediction: with labels, compute logits only where a label is (masked LM): the same loss, and about 1/7
-            of the output layer's work. The logits are then (labelled tokens, vocab_size).
-        memory: segment memory; encoders have "none" so far.
+        complex_valued: complex layers after complex embeddings, of hidden_size complex channels; the encoding must then
+            hold "complex-order" or "complex-vanilla", which otherwise become real vectors at once (their ``as_real``).
+        complex_options: of complex layers: shared_weights, scores, bias, shared_norms, nonlinearity, read_out; see
+            `wordorder.ComplexEncoder`.
+        memory: segment memory; "none" so far.
         wordorder_version: version that wrote the configuration.
 
     Raises:
         BadInput: one line per fault.
     """
 
-    model_type = "wordorder-encoder"
+    uses: ClassVar[tuple[Use, ...]] = ("encoder",)
+    """Where the network uses the encoding: each of them may refuse it."""
 
     vocab_size: int = 32768
     hidden_size: int = 256
@@ -75,9 +81,6 @@ class WordOrderEncoderConfig(PreTrainedConfig):
     hidden_act: Literal["gelu", "relu", "silu", "swiglu"] = "gelu"
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.1
-    classifier_dropout: float | int | None = None
-    classifier_dense: bool = True
-    head_act: Literal["gelu", "relu", "silu"] = "gelu"
     layer_norm_eps: float | int = 1e-5
     initializer_range: float | int = 0.02
     tie_word_embeddings: bool = True
@@ -92,7 +95,8 @@ class WordOrderEncoderConfig(PreTrainedConfig):
     norm: Literal["layer", "rms"] = "layer"
     norm_placement: Literal["pre", "post"] = "pre"
     embedding_norm: bool | None = None
-    sparse_prediction: bool = False
+    complex_valued: bool = False
+    complex_options: dict[str, Any] | None = None
     memory: Literal["none"] = "none"
     wordorder_version: str | None = None
 
@@ -119,20 +123,28 @@ class WordOrderEncoderConfig(PreTrainedConfig):
             "intermediate_size", "max_position_embeddings",
         )  # fmt: skip
         found = [f"{n} must be positive, got {v}" for n in sizes if (v := getattr(self, n)) is not None and v <= 0]
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                found.append(f"{name} must lie in [0, 1), got {value}")
+        found += self.rate_faults("hidden_dropout_prob", "attention_probs_dropout_prob")
         for name in ("layer_norm_eps", "initializer_range"):
             if getattr(self, name) <= 0:
                 found.append(f"{name} must be positive, got {getattr(self, name)}")
+        found += self.head_faults()
+        return found + (self._encoding_faults() if not found else self._name_faults())
+
+    def head_faults(self) -> list[str]:
+        """What is wrong with the numbers of heads, one line each."""
+        found: list[str] = []
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         divides = heads > 0 and self.hidden_size % heads == 0
         if not divides and heads > 0:
             found.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
         if groups is not None and groups > 0 and heads % groups:
             found.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
-        return found + (self._encoding_faults() if not found else self._name_faults())
+        return found
+
+    def rate_faults(self, *names: str) -> list[str]:
+        """One line per named field that is a probability and lies outside [0, 1); None is no fault."""
+        values = {name: getattr(self, name) for name in names}
+        return [f"{n} must lie in [0, 1), got {v}" for n, v in values.items() if v is not None and not 0 <= v < 1]
 
     def _name_faults(self) -> list[str]:
         try:
@@ -143,31 +155,59 @@ class WordOrderEncoderConfig(PreTrainedConfig):
 
     def _encoding_faults(self) -> list[str]:
         """Build the encoding without memory for its weights: it knows best what its options may be."""
+        found = complex_option_faults(self.complex_valued, self.complex_options)
+        for use in self.uses:
+            try:
+                self._try_encoding(use)
+            except BadInput as error:
+                return [*found, *error.faults]
+            except (ValueError, TypeError) as error:
+                return [*found, f"encoding {self.encoding!r}: {error}"]
+        return found
+
+    def _try_encoding(self, use: Use) -> None:
         import torch
 
-        try:
-            with torch.device("meta"):
-                build_encoding(
-                    self.encoding,
-                    width=self.hidden_size,
-                    heads=self.num_attention_heads,
-                    layers=self.num_hidden_layers,
-                    max_positions=self.max_position_embeddings,
-                    options=self.encoding_options,
-                )
-        except BadInput as error:
-            return list(error.faults)
-        except (ValueError, TypeError) as error:
-            return [f"encoding {self.encoding!r}: {error}"]
-        return []
+        options, channels = self.encoding_options, self.hidden_size
+        if self.complex_valued:
+            options, channels = complex_encoding_options(self.encoding, options), 2 * channels
+        with torch.device("meta"):
+            build_encoding(
+                self.encoding,
+                width=channels,
+                heads=self.num_attention_heads,
+                layers=self.num_hidden_layers,
+                max_positions=self.max_position_embeddings,
+                use=use,
+                options=options,
+                vocabulary=self.vocab_size,
+                padding_idx=self.pad_token_id,
+                complex_valued=self.complex_valued,
+            )
+
+
+def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:
+    """One line per option of complex layers that is unknown or of the wrong type, or given to real layers."""
+    if not complex_valued:
+        return ["complex_options are for complex layers; set complex_valued = true"] if options else []
+    known = {name: inspect.signature(ComplexEncoder).parameters[name].annotation for name in COMPLEX_OPTIONS}
+    found: list[str] = []
+    for name, value in (options or {}).items():
+        if name not in known:
+            found.append(f"complex_options: unknown option {name!r}; known: {', '.join(known)}")
+        elif not fits(known[name], value):
+            found.append(f"complex_options.{name} must be {describe(known[name])}, got {value!r}")
+        elif (name, value) == ("read_out", "none"):
+            found.append("complex_options.read_out must not be 'none': heads read real numbers")
+    return found
 
 
 def unknown_field(key: str, known: set[str]) -> str:
     """One line that names the unknown field, the nearest known one, and all of them."""
     close = difflib.get_close_matches(key, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"did you mean {close[0]!r}? " if close else ""
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    return f"unknown model field {key!r}{hint} Known: {', '.join(sorted(known - inherited))}"
+    return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
 
 
 def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) -> list[str]:
@@ -180,16 +220,28 @@ def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) ->
     ]
 
 
+def longest_text(config: PreTrainedConfig) -> int:
+    """The longest text in tokens that the model was made for; for encodings without a learned table no limit.
+
+    Args:
+        config: of a network of this package, or of a grafted one.
+    """
+    # RoBERTa's position ids begin at pad_token_id + 1, so that many rows of its table belong to no token
+    unused = config.pad_token_id + 1 if config.model_type == "wordorder-grafted-roberta" else 0
+    return config.max_position_embeddings - unused
+
+
 def check_length(config: PreTrainedConfig, length: int) -> None:
-    """Refuse texts that are longer than the model's learned table.
+    """Refuse texts that are longer than the model's learned table, or than that of the model it was grafted on.
 
     Raises:
         BadInput: names the limit and the remedy.
     """
-    limit = config.max_position_embeddings
+    limit = longest_text(config)
     bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
-    if bounded and length > limit:
+    host = ["input positions"] if getattr(config, "keep_input_positions", False) else []
+    if (bounded or host) and length > limit:
         raise BadInput(
-            f"length {length} is longer than the position table of encoding {'+'.join(bounded)!r}:"
+            f"length {length} is longer than the position table of encoding {'+'.join(bounded or host)!r}:"
             f" max_position_embeddings={limit}; raise model.max_position_embeddings or lower data.length"
         )

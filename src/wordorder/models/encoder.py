@@ -5,15 +5,16 @@
 
 from typing import Any, TypedDict, cast
 
-import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.configuration import WordOrderEncoderConfig
+from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.layout import Layout, layout_of
+from wordorder.models.network import build_encoder
 from wordorder.models.outputs import WordOrderModelOutput
-from wordorder.networks import Encoder, initialise_module
+from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.networks import Encoder
 
 
 class EncoderInputs(TypedDict, total=False):
@@ -25,27 +26,12 @@ class EncoderInputs(TypedDict, total=False):
     output_hidden_states: bool | None
 
 
-class WordOrderEncoderPreTrainedModel(PreTrainedModel):
-    """What all encoder models share with transformers: initial weights, capabilities, the embedding table."""
+class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):
+    """What all encoder models share."""
 
     config: WordOrderEncoderConfig
     config_class = WordOrderEncoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012  transformers declares these as plain class attributes
-    _supports_sdpa = True
-    _supports_flash_attn = False
-    _supports_flex_attn = False
-    _can_compile_fullgraph = True
-    accepts_loss_kwargs = True
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        initialise_module(module, std=self.config.initializer_range)
-
-    def loss_of(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Transformers' loss for this head, chosen by the class's name; its declared type is a union of all losses."""
-        return cast("Any", self).loss_function(*args, **kwargs)
 
 
 class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
@@ -57,25 +43,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
-        self.encoder = Encoder(
-            config.vocab_size,
-            width=config.hidden_size,
-            layers=config.num_hidden_layers,
-            heads=config.num_attention_heads,
-            key_value_heads=config.num_key_value_heads,
-            feedforward=config.intermediate_size,
-            max_positions=config.max_position_embeddings,
-            encoding=config.encoding,
-            encoding_options=config.encoding_options,
-            norm=config.norm,
-            norm_placement=config.norm_placement,
-            norm_eps=config.layer_norm_eps,
-            embedding_norm=config.embedding_norm,
-            activation=config.hidden_act,
-            dropout=config.hidden_dropout_prob,
-            attention_dropout=config.attention_probs_dropout_prob,
-            padding_idx=config.pad_token_id,
-        )
+        self.encoder = build_encoder(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -116,28 +84,72 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         """
         if memory is not None:
             raise ValueError("memory was given, but this model has memory='none'")
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        layout = layout_of((given.shape[0], given.shape[1]), attention_mask, position_ids, sequence_ids)
-        wants_attentions = bool(self.config.output_attentions if output_attentions is None else output_attentions)
-        wants_hidden = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
-        eager = getattr(self.config, "_attn_implementation", None) == "eager"
-        encoded = self.encoder(
-            None if input_ids is None else layout.turn(input_ids),
-            layout.positions,
-            embeddings_BTC=None if inputs_embeds is None else layout.turn(inputs_embeds),
-            valid_BT=layout.valid_BT,
-            backend="reference" if eager else None,
-            return_all_hidden=wants_hidden,
-            return_attentions=wants_attentions,
-        )
-        return WordOrderModelOutput(
-            last_hidden_state=layout.turn_back(encoded.hidden),
-            hidden_states=_all_back(encoded.all_hidden, layout, (1,)),
-            attentions=_all_back(encoded.attentions, layout, (2, 3)),
+        return encode_batch(
+            self.encoder,
+            self.config,
+            input_ids,
+            attention_mask,
+            position_ids,
+            inputs_embeds,
+            sequence_ids,
+            output_attentions=wants(self.config.output_attentions, output_attentions),
+            output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
         )
 
 
-def _all_back(tensors: tuple[Tensor, ...] | None, layout: Layout, axes: tuple[int, ...]) -> tuple[Any, ...] | None:
+def encode_batch(
+    encoder: Encoder,
+    config: WordOrderConfig,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    sequence_ids: Tensor | None,
+    *,
+    output_attentions: bool = False,
+    output_hidden_states: bool = False,
+) -> WordOrderModelOutput:
+    """An encoder's output, everything in the caller's columns.
+
+    Args:
+        encoder: reads the batch.
+        config: says which backend of attention.
+        input_ids: as in `WordOrderEncoderModel.forward`, and so the next four.
+        attention_mask: see there.
+        position_ids: see there.
+        inputs_embeds: see there.
+        sequence_ids: see there.
+        output_attentions: also give attention weights.
+        output_hidden_states: also give every layer's output.
+
+    Raises:
+        ValueError: as in `WordOrderEncoderModel.forward`.
+    """
+    given = input_ids if input_ids is not None else inputs_embeds
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, position_ids, sequence_ids)
+    encoded = encoder(
+        None if input_ids is None else layout.turn(input_ids),
+        layout.positions,
+        embeddings_BTC=None if inputs_embeds is None else layout.turn(inputs_embeds),
+        valid_BT=layout.valid_BT,
+        backend="reference" if getattr(config, "_attn_implementation", None) == "eager" else None,
+        return_all_hidden=output_hidden_states,
+        return_attentions=output_attentions,
+    )
+    return WordOrderModelOutput(
+        last_hidden_state=layout.turn_back(encoded.hidden),
+        hidden_states=all_back(encoded.all_hidden, layout, (1,)),
+        attentions=all_back(encoded.attentions, layout, (2, 3)),
+    )
+
+
+def wants(configured: Any, asked: bool | None) -> bool:
+    """Whether an extra output is wanted: what the call says, else what the configuration says."""
+    return bool(configured if asked is None else asked)
+
+
+def all_back(tensors: tuple[Tensor, ...] | None, layout: Layout, axes: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """Every layer's tensor in the caller's columns, along the axes that count tokens."""
     return None if tensors is None else tuple(layout.turn_back(tensor, axes=axes) for tensor in tensors)

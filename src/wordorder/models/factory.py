@@ -1,21 +1,34 @@
 """Models by the names that recipes use: a network, a task, and the configuration's fields."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
+from wordorder.models.causal_lm import WordOrderDecoderForCausalLM
 from wordorder.models.classification import (
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
 )
-from wordorder.models.configuration import WordOrderEncoderConfig, type_faults, unknown_field
+from wordorder.models.classifier import WordOrderClassifierForSequenceClassification
+from wordorder.models.classifier_configuration import WordOrderClassifierConfig
+from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
+from wordorder.models.configuration import type_faults, unknown_field
+from wordorder.models.decoder_configuration import WordOrderDecoderConfig
+from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
 from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
+from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
 from wordorder.networks import initialise
 
-CONFIGS: dict[str, type[PreTrainedConfig]] = {"encoder": WordOrderEncoderConfig}
+CONFIGS: dict[str, type[PreTrainedConfig]] = {
+    "encoder": WordOrderEncoderConfig,
+    "decoder": WordOrderDecoderConfig,
+    "seq2seq": WordOrderSeq2SeqConfig,
+    "classifier": WordOrderClassifierConfig,
+}
 CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
     "encoder": {
         "masked-lm": WordOrderEncoderForMaskedLM,
@@ -23,6 +36,12 @@ CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
         "regression": WordOrderEncoderForSequenceClassification,
         "token-classification": WordOrderEncoderForTokenClassification,
         "question-answering": WordOrderEncoderForQuestionAnswering,
+    },
+    "decoder": {"causal-lm": WordOrderDecoderForCausalLM},
+    "seq2seq": {"translation": WordOrderSeq2SeqForConditionalGeneration},
+    "classifier": {
+        "classification": WordOrderClassifierForSequenceClassification,
+        "regression": WordOrderClassifierForSequenceClassification,
     },
 }
 NETWORK_TASKS: dict[str, tuple[str, ...]] = {network: tuple(tasks) for network, tasks in CLASSES.items()}
@@ -39,11 +58,49 @@ def config_fields(network: str) -> dict[str, Any]:
     return {f.name: f.default for f in fields if f.name not in inherited and f.name != "wordorder_version"}
 
 
+def filled_fields(network: str, fields: Mapping[str, Any], *, following: bool = True) -> dict[str, Any]:
+    """The fields of ``[model]`` with every default written out, so that they mean the same after a default changes.
+
+    Args:
+        network: a key of `CONFIGS`.
+        fields: as a recipe gives them, without faults.
+        following: also those that follow others where nothing is said, such as intermediate_size = 4 * hidden_size.
+            What only the data knows (vocab_size, special tokens) stays out, and so do options of the encoding.
+
+    Raises:
+        BadInput: unknown network.
+    """
+    known = config_fields(network)
+    filled = {**fields}
+    for name, default in known.items():
+        if default is not None and name != "vocab_size":
+            filled.setdefault(name, default)
+    for name, rule in _FOLLOWING.items() if following else ():
+        if name in known and filled.get(name) is None:
+            filled[name] = rule(filled)
+    return filled
+
+
+_FOLLOWING: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "intermediate_size": lambda fields: 4 * fields["hidden_size"],
+    "num_key_value_heads": lambda fields: fields["num_attention_heads"],
+    "decoder_layers": lambda fields: fields["num_hidden_layers"],
+    "embedding_norm": lambda fields: fields["norm_placement"] == "post",
+    "classifier_dropout": lambda fields: fields["hidden_dropout_prob"],
+}
+"""Field whose default is None -> what the networks then take; see the configurations."""
+
+FOLLOWED = frozenset(
+    "network pretrained hidden_size num_attention_heads num_hidden_layers norm_placement hidden_dropout_prob".split()
+)
+"""Names of ``[model]`` that others follow, see `filled_fields`."""
+
+
 def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     """A configuration from the fields of a recipe.
 
     Args:
-        network: "encoder".
+        network: a key of `CONFIGS`.
         **fields: of the configuration, and transformers' ``num_labels``, ``id2label``, ``label2id``,
             ``problem_type``.
 

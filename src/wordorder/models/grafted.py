@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from wordorder.encodings import CATALOG, Composition, OnScores, build_encoding, names_of
+from wordorder.encodings import CATALOG, Composition, OnScores, ReplacesEmbedding, build_encoding, names_of
 from wordorder.errors import BadInput
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
@@ -103,8 +103,8 @@ class GraftedBody(GraftedPart):
             **kwargs: of the host.
 
         Raises:
-            BadInput: the attention function drops the bias, checkpointing is re-entrant, or the call is one of a
-                decoder.
+            BadInput: the attention function drops the bias, checkpointing is re-entrant, attention weights are asked
+                for, or the call is one of a decoder.
             ValueError: both or neither of input_ids and inputs_embeds, or a position beyond the table.
         """
         given = input_ids if input_ids is not None else inputs_embeds
@@ -154,12 +154,24 @@ class GraftedBody(GraftedPart):
                 raise BadInput(
                     f"{name} was given, but a grafted model is an encoder with a bias of its own; leave it out"
                 )
+        if kwargs.get("output_attentions"):
+            raise BadInput(
+                "output_attentions=True was given, but the attention functions that read the position bias return no"
+                " weights, and eager attention drops the bias; leave it out: the learned maps are in"
+                f" {self._where_maps_are()}"
+            )
         checkpoint = getattr(self, "_gradient_checkpointing_func", None)
         if self.training and getattr(checkpoint, "keywords", {}).get("use_reentrant"):
             raise BadInput(
                 "use_reentrant=True would lose the gradient of the bias, which all layers share; take"
                 " gradient_checkpointing_kwargs={'use_reentrant': False}, transformers' default"
             )
+
+    def _where_maps_are(self) -> str:
+        """How the caller gets the encoding's terms, from the model that it most likely holds."""
+        body = f"model.{self.base_model_prefix}"
+        parts = [f"{body}.encoding.parts[{name!r}].maps(positions)" for name in self.encoding.parts if name == "tupe"]
+        return parts[0] if parts else f"{body}.position_bias((1, T))"
 
 
 class GraftedHead(GraftedPart):
@@ -208,17 +220,20 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
         if getattr(config, name, False)
     ]
     sizes = {"width": config.hidden_size, "heads": config.num_attention_heads, "layers": config.num_hidden_layers}
+    known = ", ".join(name for name, kind in CATALOG.items() if issubclass(kind, OnScores))
+    unreached = "encoding {name!r} acts on {place}, which a graft cannot reach; it can be: {known}"
     try:
+        for name in names_of(config.encoding):
+            if issubclass(CATALOG[name], ReplacesEmbedding):
+                raise BadInput(unreached.format(name=name, place=CATALOG[name].place, known=known))
         encoding = build_encoding(config.encoding, **sizes, max_positions=longest, options=config.encoding_options)
     except BadInput as error:
         raise BadInput([*faults, *error.faults]) from None
     except ValueError as error:
         raise BadInput([*faults, f"encoding {config.encoding!r}: {error}"]) from None
-    known = ", ".join(name for name, kind in CATALOG.items() if issubclass(kind, OnScores))
     for name, part in zip(names_of(config.encoding), encoding.parts.values(), strict=True):
         if not isinstance(part, OnScores):
-            place = CATALOG[name].place
-            faults.append(f"encoding {name!r} acts on {place}, which a graft cannot reach; it can be: {known}")
+            faults.append(unreached.format(name=name, place=CATALOG[name].place, known=known))
         elif config.keep_input_positions and not part.silent_parameters():
             faults.append(
                 f"encoding {name!r} has no weights that make it 0, so the grafted model would not begin where the"

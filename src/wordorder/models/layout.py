@@ -84,6 +84,58 @@ def layout_of(
     return Layout(Contiguous(shape[1]), valid_BT.gather(1, column_BT), column_BT)
 
 
+def cached_layout(
+    shape: tuple[int, int], held: int, attention_mask: Tensor | None, position_ids: Tensor | None
+) -> Layout:
+    """Where new tokens stand whose cache holds ``held`` earlier ones, in the caller's columns.
+
+    Nothing is turned, since the cache's keys lie in the caller's columns.
+
+    * ``attention_mask`` (B, held + T): position 0 is the first 1 of the row, which is padded on the left.
+    * ``position_ids`` (B or 1, T): the last one counts, earlier tokens stand right before it.
+
+    Args:
+        shape: (B, T) of the new tokens.
+        held: tokens in the cache.
+        attention_mask: 1 = token, 0 = padding, for the cache's tokens and the new ones.
+        position_ids: of the new tokens.
+
+    Raises:
+        ValueError: a tensor has another shape, or position_ids are not integers, or do not grow by one from token to
+            token (looked at on the CPU only).
+    """
+    batch, total = shape[0], held + shape[1]
+    if attention_mask is not None and attention_mask.shape != (batch, total):
+        raise ValueError(
+            f"attention_mask must be (batch, tokens) = {(batch, total)}, the {held} tokens of the cache included, got"
+            f" {tuple(attention_mask.shape)}"
+        )
+    offset: int | Tensor = held
+    if position_ids is not None:
+        fits = position_ids.dim() == 2 and position_ids.shape[0] in (batch, 1) and position_ids.shape[1] == shape[1]
+        if not fits or position_ids.is_floating_point():
+            given = f"{position_ids.dtype} {tuple(position_ids.shape)}"
+            raise ValueError(f"position_ids must be integers (batch or 1, tokens) = {tuple(shape)}, got {given}")
+        offset = position_ids[:, -1] - (shape[1] - 1)
+        _check_steps(position_ids, offset, None if attention_mask is None else attention_mask[:, held:].bool())
+    elif attention_mask is not None:
+        offset = held - attention_mask.int().argmax(dim=1)
+    return Layout(Contiguous(shape[1], offset), None if attention_mask is None else attention_mask.bool())
+
+
+def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:
+    """Refuse positions with gaps, or that begin again, since a cache is one text without gaps."""
+    # reading ids on a GPU would stop the stream, and in a compiled graph would break it
+    if torch.compiler.is_compiling() or position_BT.device.type != "cpu":
+        return
+    wrong_BT = position_BT != offset_B[:, None] + torch.arange(position_BT.shape[1])
+    if (wrong_BT if valid_BT is None else wrong_BT & valid_BT).any():
+        raise ValueError(
+            "position_ids with a cache must grow by one from token to token; for packed sequences, or positions with"
+            " gaps, leave the cache out (use_cache=False)"
+        )
+
+
 def _within(sequence_BT: Tensor) -> Tensor:
     """Position of each token within its run of equal sequence ids."""
     steps_T = torch.arange(sequence_BT.shape[1], device=sequence_BT.device)

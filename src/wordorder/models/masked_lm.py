@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderMaskedLMOutput
 from wordorder.networks.blocks import norm_layer
 

@@ -8,8 +8,8 @@ from typing import Unpack
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.configuration import WordOrderEncoderConfig
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderQuestionAnsweringOutput
 
 

@@ -1,15 +1,63 @@
-"""Networks in plain torch: an encoder that takes any encoding, and the blocks that it is made of."""
+"""Networks in plain torch: encoder, decoder and both together with any encoding, and the blocks they are made of."""
 
-from wordorder.networks.blocks import FeedForward, SelfAttention
+from wordorder.networks.blocks import Blocks, FeedForward
+from wordorder.networks.cache import Cache, KeyValueCache
+from wordorder.networks.complex_valued import ComplexBlocks, ComplexDecoder, ComplexEncoder
+from wordorder.networks.decoder import Decoder, DecoderOutput
+from wordorder.networks.decoder_layer import DecoderLayer
 from wordorder.networks.encoder import Encoder, EncoderLayer, EncoderOutput
 from wordorder.networks.initialisation import initialise, initialise_module
+from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
+from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
+from wordorder.networks.stack import Stack
+from wordorder.networks.text_bag import BagOfWords
+from wordorder.networks.text_complex import ComplexBagOfWords, ComplexTextConvolution, ComplexTextEmbedding
+from wordorder.networks.text_complex_recurrent import ComplexTextRecurrent, UnitaryTextRecurrent
+from wordorder.networks.text_convolution import TextConvolution
+from wordorder.networks.text_embedding import TextEmbedding
+from wordorder.networks.text_network import TextNetwork, TextOutput
+from wordorder.networks.text_pooling import pool
+from wordorder.networks.text_recurrent import TextRecurrent
+from wordorder.networks.text_reference import ReferenceTextNetwork
+from wordorder.networks.text_transformer import TextTransformer
+from wordorder.networks.token_tables import token_tables, use_sparse_gradients
 
 __all__ = [
+    "BagOfWords",
+    "Blocks",
+    "Cache",
+    "ComplexBagOfWords",
+    "ComplexBlocks",
+    "ComplexDecoder",
+    "ComplexEncoder",
+    "ComplexTextConvolution",
+    "ComplexTextEmbedding",
+    "ComplexTextRecurrent",
+    "CrossAttention",
+    "Decoder",
+    "DecoderLayer",
+    "DecoderOutput",
     "Encoder",
     "EncoderLayer",
     "EncoderOutput",
+    "Extend",
     "FeedForward",
+    "KeyValueCache",
+    "ReferenceTextNetwork",
     "SelfAttention",
+    "Seq2Seq",
+    "Seq2SeqOutput",
+    "Stack",
+    "TextConvolution",
+    "TextEmbedding",
+    "TextNetwork",
+    "TextOutput",
+    "TextRecurrent",
+    "TextTransformer",
+    "UnitaryTextRecurrent",
     "initialise",
     "initialise_module",
+    "pool",
+    "token_tables",
+    "use_sparse_gradients",
 ]

@@ -1,12 +1,12 @@
 """The parts of a Transformer block that word order has no say in: norms, feed-forward networks, projections."""
 
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import Plan, attention, attention_weights
+from wordorder.networks.multi_head import CrossAttention, SelfAttention
 
 Norm = Literal["layer", "rms"]
 NormPlacement = Literal["pre", "post"]
@@ -53,47 +53,98 @@ class FeedForward(nn.Module):
         return self.down(acts[self.activation](inner))
 
 
-class SelfAttention(nn.Module):
-    """Queries, keys and values of one sequence in one projection, attention, and the projection back.
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Sizes and style of a network's layers, and the parts that a layer is made of.
+
+    Networks and layers are written against this class; complex networks are the same ones over `ComplexBlocks`.
 
     Args:
         width: model channels, C; a multiple of heads.
         heads: query heads, H.
-        key_value_heads: key and value heads, G; divides heads. Fewer than heads is grouped-query attention (Ainslie
-            et al. 2023, https://arxiv.org/abs/2305.13245).
-        dropout: probability that an attention weight is dropped in training.
+        key_value_heads: key and value heads, G; None = heads.
+        feedforward: inner channels of the feed-forward network; None = 4 * width.
+        norm: "layer" or "rms".
+        norm_placement: "pre" or "post"; see `EncoderLayer`.
+        norm_eps: added to the variance.
+        activation: of the feed-forward network.
+        dropout: on embeddings and on each sublayer's output.
+        attention_dropout: on attention weights.
 
     Raises:
-        ValueError: sizes do not divide.
+        ValueError: a size is out of range, or an unknown style.
     """
 
-    def __init__(self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
-        if key_value_heads <= 0 or heads % key_value_heads:
-            raise ValueError(f"key_value_heads must divide heads={heads}, got {key_value_heads}")
-        self.head_dim, self.dropout = width // heads, dropout
-        self.splits = [heads * self.head_dim, key_value_heads * self.head_dim, key_value_heads * self.head_dim]
-        self.qkv = nn.Linear(width, sum(self.splits))
-        self.out = nn.Linear(width, width)
+    width: int
+    heads: int
+    key_value_heads: int | None = None
+    feedforward: int | None = None
+    norm: Norm = "layer"
+    norm_placement: NormPlacement = "pre"
+    norm_eps: float = 1e-5
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
 
-    def forward(self, x_BTC: Tensor, plan: Plan) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
-        q, k, v = self._heads(x_BTC)
-        mixed_BHTD = attention(q, k, v, plan, dropout=self.dropout if self.training else 0.0)
-        mixed_BTHD = mixed_BHTD.transpose(1, 2)
-        if torch.compiler.is_exporting():  # exporters lower attention to one with other strides: only a copy is sure
-            mixed_BTHD = mixed_BTHD.clone(memory_format=torch.contiguous_format)
-        return self.out(mixed_BTHD.flatten(2))
+    def __post_init__(self) -> None:
+        for name, value in (("width", self.width), ("heads", self.heads)):
+            if value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if self.width % self.heads:
+            raise ValueError(f"width must be a multiple of heads, got width={self.width}, heads={self.heads}")
+        known = get_args(NormPlacement)
+        if self.norm_placement not in known:
+            raise ValueError(f"norm_placement must be one of {', '.join(known)}, got {self.norm_placement!r}")
 
-    def weights(self, x_BTC: Tensor, plan: Plan) -> Tensor:
-        """The attention weights (B, H, T, S), without dropout; for looking at."""
-        q, k, _ = self._heads(x_BTC)
-        return attention_weights(q, k, plan)
+    @property
+    def channels(self) -> int:
+        """The last axis of hidden states between layers: C; 2C where they are complex, ``[real | imag]``."""
+        return self.width
 
-    def _heads(self, x_BTC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (
-            part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in self.qkv(x_BTC).split(self.splits, -1)
-        )
-        return q, k, v
+    @property
+    def head_dim(self) -> int:
+        """The last axis of queries and keys as attention sees them."""
+        return self.channels // self.heads
+
+    @property
+    def pre(self) -> bool:
+        """Whether norms stand before the sublayers."""
+        return self.norm_placement == "pre"
+
+    @property
+    def backend(self) -> str | None:
+        """The one backend of attention whose plans these blocks can read; None = all of them."""
+        return None
+
+    @property
+    def inner(self) -> int:
+        """Channels between the maps of the feed-forward network."""
+        return self.feedforward or 4 * self.width
+
+    def attention(self) -> nn.Module:
+        """A `SelfAttention`: ``forward(x, plan, *, extend=None)`` and ``weights`` of the same arguments."""
+        return SelfAttention(self.width, **self._heads())
+
+    def cross_attention(self) -> nn.Module:
+        """A `CrossAttention`: ``forward(x, source, plan, *, extend=None)`` and ``weights`` of the same arguments."""
+        return CrossAttention(self.width, **self._heads())
+
+    def feedforward_network(self) -> nn.Module:
+        """Channels to channels, for each token by itself."""
+        return FeedForward(self.width, inner=self.inner, activation=self.activation)
+
+    def norm_layer(self) -> nn.Module:
+        """A norm over the channels of each token."""
+        return norm_layer(self.norm, self.width, self.norm_eps)
+
+    def dropout_layer(self) -> nn.Module:
+        """Dropout of channels."""
+        return nn.Dropout(self.dropout)
+
+    def read_out(self) -> nn.Module:
+        """From the channels of the last layer to the real (B, T, C) that heads read."""
+        return nn.Identity()
+
+    def _heads(self) -> dict[str, Any]:
+        groups = self.key_value_heads or self.heads
+        return {"heads": self.heads, "key_value_heads": groups, "dropout": self.attention_dropout}

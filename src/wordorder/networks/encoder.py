@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
-from torch.utils import checkpoint
 
-from wordorder.attention import Plan, describe, make_plan
-from wordorder.encodings import build_encoding
-from wordorder.networks.blocks import Activation, FeedForward, Norm, NormPlacement, SelfAttention, norm_layer
+from wordorder.attention import Plan
+from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.initialisation import initialise
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions
-from wordorder.ops.precision import working_dtype
+from wordorder.networks.multi_head import SelfAttention
+from wordorder.networks.stack import Stack
+from wordorder.ops import Positions
 
 
 @dataclass(frozen=True)
@@ -38,39 +36,17 @@ class EncoderLayer(nn.Module):
     2020, https://arxiv.org/abs/2002.04745).
 
     Args:
-        width: model channels, C.
-        heads: query heads, H.
-        key_value_heads: key and value heads.
-        feedforward: inner channels of the feed-forward network.
-        norm: "layer" or "rms".
-        norm_placement: "pre" or "post".
-        norm_eps: added to the variance.
-        activation: of the feed-forward network.
-        dropout: on the output of each sublayer.
-        attention_dropout: on attention weights.
+        blocks: sizes and style, and what makes the parts.
     """
 
-    def __init__(
-        self,
-        width: int,
-        *,
-        heads: int,
-        key_value_heads: int,
-        feedforward: int,
-        norm: Norm,
-        norm_placement: NormPlacement,
-        norm_eps: float,
-        activation: Activation,
-        dropout: float,
-        attention_dropout: float,
-    ) -> None:
+    def __init__(self, blocks: Blocks) -> None:
         super().__init__()
-        self.pre = norm_placement == "pre"
-        self.attention = SelfAttention(width, heads=heads, key_value_heads=key_value_heads, dropout=attention_dropout)
-        self.attention_norm = norm_layer(norm, width, norm_eps)
-        self.feedforward = FeedForward(width, inner=feedforward, activation=activation)
-        self.feedforward_norm = norm_layer(norm, width, norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.pre = blocks.pre
+        self.attention = cast(SelfAttention, blocks.attention())
+        self.attention_norm = blocks.norm_layer()
+        self.feedforward = blocks.feedforward_network()
+        self.feedforward_norm = blocks.norm_layer()
+        self.dropout = blocks.dropout_layer()
 
     def forward(self, x_BTC: Tensor, plan: Plan) -> Tensor:
         """(B, T, C) -> (B, T, C)."""
@@ -85,7 +61,7 @@ class EncoderLayer(nn.Module):
         return self.attention.weights(self.attention_norm(x_BTC) if self.pre else x_BTC, plan)
 
 
-class Encoder(nn.Module):
+class Encoder(Stack):
     """A bidirectional Transformer over token ids, plain torch.
 
     >>> import torch, wordorder
@@ -141,48 +117,30 @@ class Encoder(nn.Module):
         attention_dropout: float = 0.1,
         padding_idx: int | None = None,
     ) -> None:
-        super().__init__()
-        for name, value in (("vocabulary", vocabulary), ("width", width), ("layers", layers), ("heads", heads)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
-        if norm_placement not in get_args(NormPlacement):
-            raise ValueError(
-                f"norm_placement must be one of {', '.join(get_args(NormPlacement))}, got {norm_placement!r}"
-            )
-        self.heads, self.head_dim, self.attention_dropout = heads, width // heads, attention_dropout
-        self.embedding = nn.Embedding(vocabulary, width, padding_idx=padding_idx)
-        self.encoding = build_encoding(
-            encoding,
+        blocks = Blocks(
             width=width,
             heads=heads,
+            key_value_heads=key_value_heads,
+            feedforward=feedforward,
+            norm=norm,
+            norm_placement=norm_placement,
+            norm_eps=norm_eps,
+            activation=activation,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+        )
+        super().__init__(
+            vocabulary,
+            blocks,
+            layer=EncoderLayer,
             layers=layers,
-            max_positions=max_positions,
             use="encoder",
-            options=encoding_options,
+            max_positions=max_positions,
+            encoding=encoding,
+            encoding_options=encoding_options,
+            embedding_norm=embedding_norm,
+            padding_idx=padding_idx,
         )
-        post = norm_placement == "post"
-        normalise_embeddings = post if embedding_norm is None else embedding_norm
-        self.embedding_norm = norm_layer(norm, width, norm_eps) if normalise_embeddings else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(
-            EncoderLayer(
-                width,
-                heads=heads,
-                key_value_heads=key_value_heads or heads,
-                feedforward=feedforward or 4 * width,
-                norm=norm,
-                norm_placement=norm_placement,
-                norm_eps=norm_eps,
-                activation=activation,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-            )
-            for _ in range(layers)
-        )
-        self.final_norm = nn.Identity() if post else norm_layer(norm, width, norm_eps)
-        self.gradient_checkpointing = False
         initialise(self)
 
     def forward(
@@ -212,26 +170,9 @@ class Encoder(nn.Module):
             ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
                 vocabulary (looked at on the CPU only), or a position is beyond a learned table.
         """
-        if (token_ids_BT is None) == (embeddings_BTC is None):
-            raise ValueError("pass exactly one of token_ids and embeddings")
-        if token_ids_BT is not None:
-            self._check_ids(token_ids_BT)
-        x_BTC = self.embedding(token_ids_BT) if embeddings_BTC is None else embeddings_BTC
-        where = Contiguous(x_BTC.shape[1]) if positions is None else as_positions(positions)
+        x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
         plan = self.plan(where, x_BTC, valid_BT, backend=backend, return_attentions=return_attentions)
-        x_BTC = self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where)))
         return self._run(x_BTC, plan, return_all_hidden, return_attentions)
-
-    def _check_ids(self, token_ids_BT: Tensor) -> None:
-        if token_ids_BT.dim() != 2 or token_ids_BT.is_floating_point() or token_ids_BT.dtype == torch.bool:
-            shape = tuple(token_ids_BT.shape)
-            raise ValueError(f"token ids must be integers (batch, tokens), got {token_ids_BT.dtype} {shape}")
-        # reading ids on a GPU would stop the stream, and in a compiled graph would break it
-        if torch.compiler.is_compiling() or token_ids_BT.device.type != "cpu" or token_ids_BT.numel() == 0:
-            return
-        low, high = (int(end) for end in token_ids_BT.aminmax())
-        if low < 0 or high >= self.embedding.num_embeddings:
-            raise ValueError(f"token ids must lie in 0 .. {self.embedding.num_embeddings - 1}, got {low} .. {high}")
 
     def plan(
         self,
@@ -243,22 +184,9 @@ class Encoder(nn.Module):
         return_attentions: bool = False,
     ) -> Plan:
         """Word order and mask, prepared once for all layers."""
-        order = self.encoding.prepare(positions, dtype=like_BTC.dtype, device=like_BTC.device)
-        mask = Visibility(positions, positions, valid_BS=None if valid_BT is None else valid_BT.bool())
-        call = describe(
-            order,
-            mask,
-            batch=like_BTC.shape[0],
-            heads=self.heads,
-            queries=positions.length,
-            keys=positions.length,
-            head_dim=self.head_dim,
-            dtype=working_dtype(like_BTC),  # of queries, keys and values
-            device=like_BTC.device,
-            dropout=self.attention_dropout if self.training else 0.0,
-            return_weights=return_attentions,
+        return self.plan_self_attention(
+            positions, like_BTC, valid_BS=valid_BT, backend=backend, return_attentions=return_attentions
         )
-        return make_plan(order, mask, call, backend=backend, layers=len(self.layers))
 
     def _run(self, x_BTC: Tensor, plan: Plan, return_all_hidden: bool, return_attentions: bool) -> EncoderOutput:
         all_hidden: list[Tensor] = []
@@ -268,13 +196,8 @@ class Encoder(nn.Module):
             all_hidden.append(x_BTC)
             if return_attentions:
                 attentions.append(layer.attention_weights(x_BTC, plan.layer(index)))
-            if self.gradient_checkpointing and self.training:
-                # Re-entrant checkpointing would walk the shared bias's graph once per layer and fail.
-                checkpointed = cast("Any", checkpoint).checkpoint
-                x_BTC = checkpointed(layer, x_BTC, plan.layer(index), use_reentrant=False)
-            else:
-                x_BTC = layer(x_BTC, plan.layer(index))
-        hidden = self.final_norm(x_BTC)
+            x_BTC = self.run_layer(layer, x_BTC, plan.layer(index))
+        hidden = self.finish(x_BTC)
         return EncoderOutput(
             hidden,
             (*all_hidden, hidden) if return_all_hidden else None,

@@ -3,6 +3,7 @@
 from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBias
 from wordorder.ops.buckets import t5_bucket
 from wordorder.ops.positions import Arbitrary, Contiguous, Packed, Positions, as_positions, shift_between
+from wordorder.ops.row_wise_adam import RowWiseAdam
 from wordorder.ops.visibility import Visibility
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "LowRankBias",
     "Packed",
     "Positions",
+    "RowWiseAdam",
     "SumBias",
     "ToeplitzBias",
     "Visibility",

@@ -5,6 +5,7 @@ from wordorder.training.evaluate import evaluate_model_dir
 from wordorder.training.predict import answer, classify, fill_mask, regress
 from wordorder.training.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
 from wordorder.training.run import RunResult, read_result, run
+from wordorder.training.translate import translate
 
 __all__ = [
     "ArmConfig",
@@ -20,4 +21,5 @@ __all__ = [
     "read_result",
     "regress",
     "run",
+    "translate",
 ]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from wordorder.hints import fits
 from wordorder.training.checks import table_faults, unknown_choice
@@ -31,6 +31,26 @@ DEFAULTS: dict[str, Any] = {
 Evaluate and save ten times, keep the best and the last checkpoint and end with the best by validation loss; seed 0;
 32 examples a batch; TensorBoard logs. `per_device_eval_batch_size` follows the training batch size.
 """
+
+WRITTEN_OUT = (
+    "num_train_epochs",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "optim",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "gradient_accumulation_steps",
+    "label_smoothing_factor",
+    "dataloader_drop_last",
+    "bf16",
+    "fp16",
+)
+"""Names that decide what is learned, whose defaults are those of transformers: a resolved recipe says them, so that it
+repeats its run with a version of transformers that has others."""
 
 FIXED: dict[str, str] = {
     "auto_find_batch_size": "it would change the batch size, and so the results, unseen",
@@ -74,7 +94,7 @@ FIXED: dict[str, str] = {
 """Names of TrainingArguments that a recipe may not set, each with the reason."""
 
 NO_EFFECT_ON_RESULTS = frozenset(
-    "keep_steps dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers "
+    "keep_steps threads dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers "
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
     "per_device_eval_batch_size project report_to run_name save_steps save_total_limit skip_memory_metrics "
@@ -88,6 +108,8 @@ _AT_LEAST_ONE = (
     "per_device_eval_batch_size",
     "gradient_accumulation_steps",
     "save_total_limit",
+    "generation_num_beams",
+    "threads",
 )
 _AT_LEAST_ZERO = ("warmup_steps", "weight_decay", "max_grad_norm", "dataloader_num_workers", "eval_delay", "seed")
 _BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
@@ -96,13 +118,28 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
     (_AT_LEAST_ZERO, lambda value: value >= 0, "at least 0"),
     (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
+    (("generation_max_length",), lambda value: value >= 2, "at least 2"),
     (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
 )
-OWN: dict[str, Any] = {"decay_all_parameters": bool, "keep_steps": list[int]}
-"""Names of [training] that transformers does not have, with their types.
+BEAMS = 4
+"""How many beams the search for a translation has, where nothing is said."""
+
+GENERATION: dict[str, Any] = {"predict_with_generate": bool, "generation_num_beams": int, "generation_max_length": int}
+"""Names of [training] that transformers' Seq2SeqTrainingArguments has, for translation; see `OWN`."""
+
+ROW_WISE_ADAM = "row_wise_adam"
+"""A value of `optim` that transformers does not have, see `wordorder.training.row_wise`."""
+
+OWN: dict[str, Any] = {"decay_all_parameters": bool, "keep_steps": list[int], "threads": int, **GENERATION}
+"""Names of [training] that transformers.TrainingArguments does not have, with their types.
 
 `decay_all_parameters`: weight decay acts on biases and norms too, as in fairseq and so in TUPE; transformers leaves
 them out. `keep_steps`: a checkpoint is saved after each of these steps and never removed; it is a model folder too.
+`threads`: CPU threads to compute with, torch's own number where nothing is said; a run of a comparison with workers has
+one then. It may change the last digits of a result, as another machine may.
+`predict_with_generate`: each evaluation on validation also translates it all and gives its BLEU, which is slow; the
+split on which scores are reported is translated at the end of every run. `generation_num_beams` (4 where nothing is
+said; 1 is greedy search) and `generation_max_length` (data.length + 1: with the start token and the end) say how.
 """
 
 
@@ -126,6 +163,7 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
     """
     faults = [f"training.{name}: cannot be set in a recipe: {FIXED[name]}" for name in table if name in FIXED]
     hints = {name: OWN.get(name) or _fields()[name].type for name in argument_names()}
+    hints["optim"] = Literal["row_wise_adam"] | hints["optim"]
     chosen = {name: value for name, value in table.items() if name not in FIXED}
     wrong_type = table_faults("training", chosen, hints)
     faults += wrong_type
@@ -166,12 +204,17 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
 
 
 def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The section [training] with our defaults for what it leaves out.
+    """The section [training] with the defaults for what it leaves out: ours, and transformers' for `WRITTEN_OUT`.
 
     Args:
         table: the section as it was read.
     """
     resolved = {**DEFAULTS, **table}
+    for name in WRITTEN_OUT:
+        default = _fields()[name].default
+        resolved.setdefault(name, getattr(default, "value", default))
+    if resolved.get("max_steps", -1) > 0 and "num_train_epochs" not in table:
+        del resolved["num_train_epochs"]
     resolved.setdefault("per_device_eval_batch_size", resolved["per_device_train_batch_size"])
     if "load_best_model_at_end" not in table and "no" in (resolved["eval_strategy"], resolved["save_strategy"]):
         resolved["load_best_model_at_end"] = False
@@ -193,12 +236,15 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         output_dir: the run folder.
 
     Raises:
-        ValueError: transformers refuses the combination.
+        ValueError: transformers refuses the combination, or row_wise_adam what it cannot do.
     """
     import torch
     from transformers import TrainingArguments
 
     given = {name: value for name, value in table.items() if name != "output_dir" and name not in OWN}
+    row_wise = given.get("optim") == ROW_WISE_ADAM
+    if row_wise:
+        given["optim"] = "adamw_torch"  # whose rate, betas, eps, decay and clipping it has
     reporters = given.pop("report_to", [])
     reporters = [reporters] if isinstance(reporters, str) else list(reporters)
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
@@ -212,6 +258,14 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         report_to=[name for name in reporters if name not in ("tensorboard", "none")] or "none",
         **given,
     )
+    processes = int(cast(Any, arguments).world_size)
+    if row_wise and processes > 1:
+        raise ValueError(
+            f"training.optim {ROW_WISE_ADAM!r} trains in one process, got {processes}, which would each have a gradient"
+            " of other rows; take 'adamw_torch_fused'"
+        )
+    if row_wise and given.get("optim_args"):
+        raise ValueError(f"training.optim_args: {ROW_WISE_ADAM!r} has none, got {given['optim_args']!r}")
     if arguments.parallel_mode.value == "not_distributed":
         # Several GPUs seen by one process would mean DataParallel, which transformers keeps only for old scripts.
         arguments._n_gpu = min(1, arguments.n_gpu)  # pyright: ignore[reportPrivateUsage]  # there is no public switch

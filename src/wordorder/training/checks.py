@@ -6,9 +6,11 @@ from typing import Any
 
 from wordorder.hints import choices, describe, fits
 
+_MOST_LISTED = 40  # transformers.TrainingArguments has some eighty names
+
 
 def unknown_name(where: str, name: str, valid: Iterable[str]) -> str:
-    """Say that a name is not known, with the nearest valid one and all of them.
+    """Say that a name is not known, with the nearest valid one, and with all of them where they are not too many.
 
     Args:
         where: the section or list in which the name was found, such as "[data]".
@@ -17,6 +19,8 @@ def unknown_name(where: str, name: str, valid: Iterable[str]) -> str:
     """
     known = sorted(valid)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if near and len(known) > _MOST_LISTED:
+        return f"{where}: unknown name {name!r}; did you mean {near[0]!r}?"
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{where}: unknown name {name!r}; {hint}valid names: {', '.join(known)}"
 

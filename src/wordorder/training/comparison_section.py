@@ -1,4 +1,4 @@
-"""The section [compare]: which arms, on which seeds."""
+"""The section [compare]: which arms, on which seeds and folds."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,21 @@ class ArmConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareConfig:
-    """The section [compare]: which arms, on which seeds."""
+    """The section [compare]: which arms, on which seeds and folds."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Each arm is trained once on each seed: of the weights, the order of the batches and the training masks."""
+    """Each arm is trained once on each seed: of the weights, the order of the batches and the training masks. Where
+    `folds` are given and seeds are not, the seed is 0 alone: the spread is then that over the folds."""
+    folds: tuple[int, ...] = ()
+    """Each arm is trained on each of these folds of `data.folds`, once with each seed; a number n says 0 to n - 1. A
+    fold decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
     match: str = "none"
     """What every arm is given the same of, besides data and steps."""
     workers: int = 1
-    """Runs at the same time, each with one thread; 1 uses all threads for one run."""
+    """Runs at the same time, each with one thread; 1 uses all threads for one run. training.threads says otherwise."""
     tune: tuple[float, ...] = ()
-    """Learning rates tried for every arm, by validation loss, before the seeds; empty keeps the recipe's."""
+    """Learning rates tried for every arm, by validation loss, before the seeds; empty keeps the recipe's. With folds
+    they are tried on the first one."""
     tune_seed: int = 0
     """Seed of the trials of `tune`."""
     grid: tuple[float, ...] = ()
@@ -45,6 +50,7 @@ class CompareConfig:
 
 _COMPARE_HINTS: dict[str, Any] = {
     "seeds": list[int],
+    "folds": list[int] | int,
     "match": str,
     "workers": int,
     "tune": list[float],
@@ -69,7 +75,8 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
         for name, value in table.items()
         if name in _COMPARE_HINTS and name != "arms" and fits(_COMPARE_HINTS[name], value)
     }
-    for name in ("seeds", "tune", "grid"):
+    faults += _fold_faults(values)
+    for name in ("seeds", "folds", "tune", "grid"):
         if len(set(values.get(name, ()))) != len(values.get(name, ())):
             faults.append(f"compare.{name}: holds the same value twice: {list(values[name])}")
     if "seeds" in values and (not values["seeds"] or min(values["seeds"]) < 0):
@@ -89,6 +96,19 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
     arms, arm_faults = _arms(entries) if fits(_COMPARE_HINTS["arms"], entries) else ((), [])
     faults += arm_faults
     return CompareConfig(**({} if faults else values), arms=arms), faults
+
+
+def _fold_faults(values: dict[str, Any]) -> list[str]:
+    """Write a number of folds out, give folds one seed where none is named, and say what is wrong with them."""
+    folds = values.get("folds", ())
+    if isinstance(folds, int):
+        if folds < 1:
+            del values["folds"]
+            return [f"compare.folds: must be at least 1, or a list of folds, got {folds}"]
+        values["folds"] = folds = tuple(range(folds))
+    if folds:
+        values.setdefault("seeds", (0,))
+    return [f"compare.folds: folds are counted from 0, got {list(folds)}"] if any(fold < 0 for fold in folds) else []
 
 
 def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], list[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
 from wordorder.training.predict import load_model, task_of
-from wordorder.training.saved_run import data_settings
+from wordorder.training.saved_run import data_settings, search_settings
 from wordorder.training.sources import SOURCES, find_source
 
 if TYPE_CHECKING:
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from wordorder.data import DataConfig, PreparedData
 
 SPLITS = ("train", "validation", "test")
-_TASKS = {"fill-mask": "masked-lm", "text-classification": "classification", "text-regression": "regression"}
+_TASKS = {
+    "fill-mask": "masked-lm",
+    "text-classification": "classification",
+    "text-regression": "regression",
+    "text-generation": "causal-lm",
+    "translation": "translation",
+}
 
 
 def evaluate_model_dir(
@@ -25,6 +31,9 @@ def evaluate_model_dir(
     *,
     split: Literal["train", "validation", "test", "all"] = "test",
     batch_size: int = 32,
+    target: str | None = None,
+    num_beams: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """The exact scores of a saved model: sums over all predictions, divided once.
 
@@ -35,9 +44,16 @@ def evaluate_model_dir(
             validation and test files belong to its own source; another source is read without them.
         split: which part of the source; "all" scores the whole of it, for data that the model has not been trained on.
         batch_size: examples at a time; changes speed and memory, not the scores.
+        target: for translation, the file whose lines translate those of the source; None where the source is that of
+            the run, or has both in columns.
+        num_beams: for translation, beams of the search; 1 is greedy; None: those of the model's run.
+        progress: for translation, called with the number of sentences translated and in all.
 
     Returns:
-        The task's scores, see `TokenTally`, `ClassTally` and `NumberTally`.
+        The task's scores, see `TokenTally`, `CausalTally`, `ClassTally`, `NumberTally` and `TranslationTally`; for
+        translation also bleu_signature, which says how bleu was computed. Pairs that are longer than data.length are
+        cut, not left out, in every split. Where the run's own source is scored, and its data.protocol let the test part
+        choose the checkpoint, optimistic (True) stands beside them.
 
     Raises:
         BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
@@ -46,37 +62,66 @@ def evaluate_model_dir(
     import torch
 
     from wordorder.data import TokenizerConfig, prepare
-    from wordorder.models import check_length
+    from wordorder.data.config import BEST_ON_TEST
+    from wordorder.models import check_length, longest_text
+    from wordorder.training.generation import Search, Translator, translate_examples
     from wordorder.training.quiet import quiet_libraries
     from wordorder.training.scores import score, tally_for
+    from wordorder.training.translation_scores import TranslationTally, bleu_signature
 
     folder = Path(model_dir)
-    data = _complete(folder, data)
+    data = _complete(folder, data, target)
+    if num_beams is not None and data.task != "translation":
+        raise BadInput(f"num_beams is for translation; {folder} holds a model for {data.task}")
+    # another source has lost the protocol of the run's
+    beside: dict[str, Any] = {"optimistic": True} if data.protocol == BEST_ON_TEST else {}
+    if data.task == "translation":
+        data = replace(data, truncate=True)
+        beside["bleu_signature"] = bleu_signature()  # first: sacrebleu may not be there
     with quiet_libraries():
         model = load_model(folder)
-        length = data.length or model.config.max_position_embeddings
+        length = data.length or longest_text(model.config)
         check_length(model.config, length)
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
         classes = model.config.num_labels if data.task == "classification" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
-        batches = _batches(_parts(prepared, split), collate, batch_size)
+        parts = _parts(prepared, split)
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         device = device or torch.device("cpu")
-        tally = tally_for(data.task, device, classes=classes)
-        return score(model.to(device).eval(), batches, tally, device=device).scores()
+        model = model.to(device).eval()
+        tally = tally_for(data.task, device, classes=classes, examples=parts)
+        score(model, _batches(parts, collate, batch_size), tally, device=device)
+        if not isinstance(tally, TranslationTally):
+            return {**tally.scores(), **beside}
+        beams, longest = search_settings(folder)
+        search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
+        translator = Translator(model, prepared.tokenizer, search)
+        done = 0
+        for part in parts:
+            for translations, references in translate_examples(
+                translator, part, range(len(part)), collate=collate, batch_size=batch_size, device=device
+            ):
+                tally.add_translations(translations, references)
+                done += len(translations)
+                progress(done, sum(map(len, parts)))
+        return {**tally.scores(), **beside}
 
 
-def _complete(folder: Path, data: "DataConfig | str") -> "DataConfig":
+def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
     """Settings for a bare source: those of the model's own run, or else the defaults."""
     from wordorder.data import DataConfig
+    from wordorder.data.config import CROSS_VALIDATION
 
     task = _TASKS[task_of(folder)]
     if isinstance(data, str):
         settings = data_settings(folder)
-        if settings.get("source") != data:
-            settings = {name: value for name, value in settings.items() if name not in SOURCES}
+        if settings.get("source") != data or target is not None:
+            # folds divide the run's own source; another one is scored as it is
+            settings = {name: value for name, value in settings.items() if name not in (*SOURCES, *CROSS_VALIDATION)}
         settings["source"], settings["task"] = data, task
+        if target is not None:
+            settings["target_source"] = target
         data = DataConfig(**settings)
     if data.task != task:
         raise BadInput(f"data.task: {folder} holds a model for {task}, not for {data.task}")
@@ -94,7 +139,8 @@ def _complete(folder: Path, data: "DataConfig | str") -> "DataConfig":
 def _parts(prepared: "PreparedData", split: str) -> list[Any]:
     parts = {name: getattr(prepared, name) for name in SPLITS if getattr(prepared, name) is not None}
     if split == "all":
-        return list(parts.values())
+        # validation and test are one part under a protocol that has no validation of its own
+        return list({id(part): part for part in parts.values()}.values())
     if split not in parts:
         raise BadInput(f"the data has no {split} split; valid: {', '.join(parts)}, all")
     return [parts[split]]

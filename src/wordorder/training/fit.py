@@ -1,6 +1,8 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,25 +10,31 @@ from typing import Any
 import torch
 
 from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData
-from wordorder.data.examples import LabelledExamples
+from wordorder.data.examples import LabelledExamples, TranslationExamples
 from wordorder.durable import replace_folder, sync_files, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
-from wordorder.models import build_config, build_model
+from wordorder.models import build_config, build_model, config_fields
 from wordorder.training import curve
-from wordorder.training.arguments import build_arguments, wants_tensorboard
+from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import clean, read_state
 from wordorder.training.environment import describe_environment
+from wordorder.training.generation import Search
 from wordorder.training.interruption import Interruption
+from wordorder.training.label_smoothing import smoothed_inputs_for
 from wordorder.training.meter import Meter
 from wordorder.training.metrics import HEADLINE
 from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
+from wordorder.training.row_wise import announce
 from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
-from wordorder.training.scores import tally_for
+from wordorder.training.scores import Tally, tally_for
+from wordorder.training.threads import cpu_threads
 from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.translation_trainer import TranslationTrainer
 from wordorder.training.weights import load_body
+from wordorder.training.word_vectors import start_from_word_vectors
 
 
 def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
@@ -47,6 +55,11 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         known["num_labels"] = len(prepared.label_names)
     if recipe.data.task == "regression":
         known |= {"num_labels": 1, "problem_type": "regression"}
+    if recipe.data.task in ("causal-lm", "translation"):
+        # What generation starts and ends with: every text is [CLS] text [SEP].
+        start, end = prepared.tokenizer.cls_token_id, prepared.tokenizer.sep_token_id
+        ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
+        known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
     fields = {**known, **recipe.model}
     if fields["vocab_size"] < tokens:
         raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
@@ -54,7 +67,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
 
 
 def train_and_test(
-    recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool
+    recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
 ) -> RunResult:
     """Train, test and save.
 
@@ -63,12 +76,20 @@ def train_and_test(
         prepared: the data for the recipe's seed.
         folder: the run folder; made when missing.
         start: a whole checkpoint to go on from, or None.
-        shown: whether to show progress.
+        shown: whether to show progress; or what to tell it to.
     """
+    with cpu_threads(recipe.training.get("threads")):
+        return _train_and_test(recipe, prepared, folder, start=start, shown=shown)
+
+
+def _train_and_test(
+    recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
+) -> RunResult:
     seed = recipe.training["seed"]
     model = build_model(make_config(recipe, prepared), recipe.data.task, seed=seed)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
+    vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
     arguments = build_arguments(recipe.training, folder)
     folder.mkdir(parents=True, exist_ok=True)
     clean(folder)
@@ -76,16 +97,24 @@ def train_and_test(
     write_json(folder / DATA, prepared.statistics)
     write_text(folder / RECIPE, recipe.to_toml())
     _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
-    progress = choose_progress(folder.name, shown=shown)
+    progress = choose_progress(folder.name, shown=shown) if isinstance(shown, bool) else shown
     if pretrained is not None:
         write_json(folder / PRETRAINED, pretrained)
         new, unused = (", ".join(pretrained[name]) or "none" for name in ("new", "unused"))
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
-    meter = Meter(arguments.device)
+    if vectors is not None:
+        progress.say(vectors)
+    for advice in (_scale_advice(recipe, prepared), _numbers_advice(recipe, prepared)):
+        if advice is not None:
+            progress.advise(advice)
+    row_wise = recipe.training["optim"] == ROW_WISE_ADAM
+    if row_wise:
+        announce(model, arguments.weight_decay, progress)
+    meter = Meter(arguments.device, targets=recipe.data.task == "translation")
     logs = _logs(recipe, folder, start)
     try:
         with quiet_libraries(), Interruption() as interruption:
-            trainer = WordOrderTrainer(
+            trainer = _trainer_class(recipe, prepared)(
                 model,
                 arguments,
                 train_dataset=prepared.train,
@@ -93,10 +122,12 @@ def train_and_test(
                 sampler=_sampler(prepared, seed=seed, batch_size=arguments.per_device_train_batch_size),
                 collate=prepared.collate,
                 tokenizer=prepared.tokenizer,
-                make_tally=partial(tally_for, recipe.data.task, classes=len(prepared.label_names) or None),
+                make_tally=_make_tally(recipe, prepared),
                 headline=_headline(recipe),
+                smoothed_inputs=_smoothed_inputs(recipe, prepared),
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
                 keep_steps=recipe.training.get("keep_steps") or (),
+                row_wise=row_wise,
                 meter=meter,
                 progress=progress,
                 interruption=interruption,
@@ -115,15 +146,43 @@ def train_and_test(
             logs.close()
 
 
+def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., WordOrderTrainer]:
+    if recipe.data.task != "translation":
+        return WordOrderTrainer
+    assert recipe.data.length is not None  # reading a recipe fills it in
+    search = Search(
+        num_beams=recipe.training.get("generation_num_beams") or BEAMS,
+        # one more than a target has: the token that it starts from counts too
+        max_length=recipe.training.get("generation_max_length") or recipe.data.length + 1,
+    )
+    always = bool(recipe.training.get("predict_with_generate"))
+    reported = prepared.validation if prepared.test is None else prepared.test
+    return partial(TranslationTrainer, search=search, always=always, reported=reported)
+
+
+def _make_tally(recipe: Recipe, prepared: PreparedData) -> Callable[[torch.device, Any], Tally]:
+    classes = len(prepared.label_names) or None
+    return lambda device, examples: tally_for(recipe.data.task, device, classes=classes, examples=[examples])
+
+
+def _smoothed_inputs(recipe: Recipe, prepared: PreparedData) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    start, padding = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
+    return smoothed_inputs_for(recipe.data.task, start=start, padding=padding)
+
+
 def _headline(recipe: Recipe) -> str:
     chosen = recipe.training.get("metric_for_best_model")
     return chosen if chosen not in (None, "loss") else HEADLINE[recipe.data.task]
 
 
+_HEAD_GOES_ON = ("masked-lm", "causal-lm", "translation")
+"""Tasks whose head predicts tokens, as that of the model that a run starts from does if its network is the same."""
+
+
 def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
     """Load the saved model's body, and say what of the model is new."""
     folder = Path(str(recipe.pretrained))
-    found = load_body(model, folder, with_head=recipe.data.task == "masked-lm")
+    found = load_body(model, folder, with_head=recipe.data.task in _HEAD_GOES_ON)
     return {
         "folder": str(folder),
         "content": weights_content(folder),
@@ -133,10 +192,46 @@ def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
     }
 
 
+_SMALL, _LARGE = 0.05, 5.0  # of numbers to learn
+
+
+def _scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
+    """Say that the numbers to learn are far from what a new head gives, which is near 0 and moves by small steps."""
+    if recipe.data.task != "regression" or not isinstance(prepared.train, LabelledExamples):
+        return None
+    labels = prepared.train.labels
+    mean, spread = float(labels.mean()), float(labels.std())
+    if abs(mean) <= _LARGE and _SMALL <= spread <= _LARGE:
+        return None
+    largest = float(f"{recipe.data.label_scale * float(abs(labels).max()):.2g}")
+    return (
+        f"the labels to learn have mean {mean:.4g} and standard deviation {spread:.4g}: far from 1 they are learned "
+        f"slowly or not at all; divide them by --set data.label_scale={largest:g} or so (predictions are multiplied "
+        "by it again), and take out a large mean"
+    )
+
+
+_MANY = 20
+
+
+def _numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
+    """Say that classes look like numbers that were meant to be learned as such."""
+    try:
+        values = [float(name) for name in prepared.label_names]
+    except ValueError:
+        return None
+    if recipe.data.task != "classification" or (len(values) <= _MANY and all(value.is_integer() for value in values)):
+        return None
+    return (
+        f"the {len(values)} classes of data.label_column {recipe.data.label_column!r} are all numbers, and each is "
+        "learned as a class of its own; data.task=regression learns numbers as such"
+    )
+
+
 def _sampler(prepared: PreparedData, *, seed: int, batch_size: int) -> EpochOrder:
     """Examples of unequal length are grouped, so that little is padded; all others come in a plain random order."""
     lengths = getattr(prepared.train, "lengths", None)
-    if isinstance(prepared.train, LabelledExamples) and lengths is not None:
+    if isinstance(prepared.train, LabelledExamples | TranslationExamples) and lengths is not None:
         return LengthGroupedEpochOrder(lengths, batch_size=batch_size, seed=seed)
     return EpochOrder(len(prepared.train), seed=seed)
 
@@ -163,14 +258,13 @@ def _finish(
 ) -> RunResult:
     """Test the model, save it, and say so last of all."""
     model: Any = trainer.model
-    splits = {"validation": prepared.validation, "test": prepared.test}
-    scores: dict[str, Any] = {
-        name: trainer.evaluate(examples, metric_key_prefix="")
-        for name, examples in splits.items()
-        if examples is not None
-    }
+    scores: dict[str, Any] = {"validation": trainer.evaluate(prepared.validation, metric_key_prefix="")}
+    twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
+    if prepared.test is not None:
+        scores["test"] = scores["validation"] if twice else trainer.evaluate(prepared.test, metric_key_prefix="")
     metrics: dict[str, Any] = {
         **scores,
+        "optimistic": twice or prepared.test is None,
         "train_seconds": meter.seconds,
         "tokens": meter.tokens,
         "tokens_per_second": meter.tokens / max(meter.seconds, 1e-9),
@@ -180,6 +274,9 @@ def _finish(
         "seed": seed,
         "best_step": trainer.kept_step,
     }
+    if isinstance(trainer, TranslationTrainer):
+        metrics["bleu_signature"] = trainer.signature
+        metrics["generation"] = asdict(trainer.search)
     if trainer.is_world_process_zero():
         staging = folder / f".saving-{MODEL}"
         staging.mkdir(exist_ok=True)
@@ -189,7 +286,7 @@ def _finish(
         write_json(folder / METRICS, metrics)
     trainer.accelerator.wait_for_everyone()
     split, last = list(scores.items())[-1]
-    progress.say(f"{split} {trainer.in_short(last)}")
+    progress.say(f"{'optimistic ' if twice else ''}{split} {trainer.in_short(last)}")
     return read_result(folder)
 
 

@@ -8,6 +8,9 @@ import psutil
 import torch
 from torch import Tensor
 
+from wordorder.training.scores import IGNORED
+from wordorder.training.threads import Crowding
+
 _SAMPLE_EVERY = 0.05
 
 
@@ -22,9 +25,11 @@ class Meter:
 
     Args:
         device: where the model is trained.
+        targets: whether labels are tokens beside the inputs, as translations are; they are counted too.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, targets: bool = False) -> None:
+        self._targets = targets
         self.seconds = 0.0
         """Seconds of training so far, with those before a resumption once they are added."""
         self.peak_bytes = 0
@@ -35,6 +40,7 @@ class Meter:
         self._since: float | None = None
         self._stop = threading.Event()
         self._sampler: threading.Thread | None = None
+        self._crowding = Crowding() if device.type == "cpu" else None
 
     def resume(self) -> None:
         """Start, or go on, counting."""
@@ -47,6 +53,8 @@ class Meter:
             self._sampler = threading.Thread(target=self._sample, name="memory", daemon=True)
             self._sampler.start()
         self._since = time.perf_counter()
+        if self._crowding is not None:
+            self._crowding.resume()
 
     def pause(self) -> None:
         """Stop counting until `resume`."""
@@ -59,6 +67,12 @@ class Meter:
             self.peak_bytes = max(self.peak_bytes, psutil.Process().memory_info().rss)
         self.seconds += time.perf_counter() - self._since
         self._since = None
+        if self._crowding is not None:
+            self._crowding.pause()
+
+    def advice(self) -> str | None:
+        """What `Crowding` has to say after this step, on a CPU; mostly nothing."""
+        return None if self._crowding is None else self._crowding.advice()
 
     def close(self) -> None:
         """Stop for good, and end the thread that watches memory."""
@@ -72,13 +86,16 @@ class Meter:
         """Count the tokens of a batch, padding left out, without waiting for the device.
 
         Args:
-            batch: holds `input_ids`, and `attention_mask` where something is padded.
+            batch: holds `input_ids`, `attention_mask` where something is padded, and `labels`, -100 at padding.
         """
         mask = batch.get("attention_mask")
+        masks = [] if mask is None else [mask]
         if mask is None:
             self._tokens += batch["input_ids"].numel()
-        else:
-            self._padded = mask.sum() if self._padded is None else self._padded + mask.sum()
+        if self._targets:
+            masks.append(batch["labels"] != IGNORED)
+        for present in masks:
+            self._padded = present.sum() if self._padded is None else self._padded + present.sum()
 
     @property
     def tokens(self) -> int:

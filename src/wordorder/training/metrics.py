@@ -2,13 +2,21 @@
 
 METRICS: dict[str, tuple[str, ...]] = {
     "masked-lm": ("loss", "accuracy"),
+    "causal-lm": ("loss", "accuracy"),
     "classification": ("loss", "accuracy", "macro_f1", "f1", "matthews_correlation"),
     "regression": ("loss", "pearson", "spearmanr"),
+    "translation": ("loss", "accuracy", "bleu"),
 }
 """Task -> the metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`)."""
 
-HEADLINE: dict[str, str] = {"masked-lm": "accuracy", "classification": "accuracy", "regression": "pearson"}
-"""Task -> what is shown beside the loss while it trains, where the recipe names no metric."""
+HEADLINE: dict[str, str] = {
+    "masked-lm": "accuracy",
+    "causal-lm": "accuracy",
+    "classification": "accuracy",
+    "regression": "pearson",
+    "translation": "bleu",
+}
+"""Task -> what is shown beside the loss, where the recipe names no metric; accuracy where it was not measured."""
 
 NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
 """All of them."""

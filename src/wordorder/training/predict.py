@@ -6,7 +6,9 @@ from typing import Any
 
 from wordorder.errors import BadInput
 from wordorder.training.saved_run import data_settings
+from wordorder.training.translate import translate
 
+_OURS = "wordorder-"  # what the model types of this package begin with, grafted ones too
 _SHOWN = 60  # characters of a text that a message quotes
 
 
@@ -100,7 +102,9 @@ def regress(
 
 def _cut(pipe: Any) -> dict[str, Any]:
     """How a text that is too long is cut: at the end, of a pair the longer one first."""
-    return {"truncation": "longest_first", "max_length": pipe.model.config.max_position_embeddings}
+    from wordorder.models import longest_text
+
+    return {"truncation": "longest_first", "max_length": longest_text(pipe.model.config)}
 
 
 def _inputs(model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None) -> list[dict[str, str]]:
@@ -120,18 +124,26 @@ def _inputs(model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | 
 def answer(
     model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int = 5
 ) -> list[list[dict[str, Any]]]:
-    """What the model was trained to say of each text, see `fill_mask`, `classify` and `regress`.
+    """What the model was trained to say of each text, see `fill_mask`, `classify`, `regress` and `translate`.
 
     Args:
         model_dir: holds the model with its tokenizer.
         texts: one or more.
         pairs: the second text of each, for a model of pairs.
-        top_k: how many answers for each mask or text; a number is one answer.
+        top_k: how many answers for each mask or text; a number is one answer, and so is a translation.
 
     Raises:
         BadInput: the folder holds no model that can do it, or the texts are not what it takes.
     """
     task = task_of(model_dir)
+    if task == "text-generation":
+        raise BadInput(
+            f"{model_dir}: the model goes on with a text; it neither fills masks nor classifies nor translates"
+        )
+    if task == "translation":
+        if pairs is not None:
+            raise BadInput(f"{model_dir}: the model translates single texts; give no second ones")
+        return [[{"translation": text}] for text in translate(model_dir, texts)]
     if task == "text-regression":
         return regress(model_dir, texts, pairs=pairs)
     if task == "text-classification":
@@ -142,7 +154,9 @@ def answer(
 
 
 def task_of(model_dir: str | Path) -> str:
-    """What a saved model was trained for: "fill-mask", "text-classification" or "text-regression".
+    """What a saved model was trained for.
+
+    "fill-mask", "text-classification", "text-regression", "text-generation" or "translation".
 
     Args:
         model_dir: holds config.json.
@@ -156,7 +170,10 @@ def task_of(model_dir: str | Path) -> str:
         return "fill-mask"
     if architecture.endswith("ForSequenceClassification"):
         return "text-regression" if config.get("problem_type") == "regression" else "text-classification"
-    raise BadInput(f"{model_dir}: {architecture} neither fills masks nor classifies texts")
+    for ending, task in (("ForCausalLM", "text-generation"), ("ForConditionalGeneration", "translation")):
+        if architecture.endswith(ending):
+            return task
+    raise BadInput(f"{model_dir}: {architecture} neither fills masks nor classifies nor writes texts")
 
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
@@ -168,15 +185,20 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(config["architectures"][0], str):
             raise ValueError("architectures holds no name")
-        return config
     except FileNotFoundError:
         raise BadInput(f"{model_dir}: holds no model (no config.json); name the folder model/ of a run") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise BadInput(f"{path}: does not say which model it is: {error}") from None
+    if not str(config.get("model_type")).startswith(_OURS):
+        raise BadInput(
+            f"{model_dir}: holds a model of type {config.get('model_type')!r}, not one of this package ({_OURS}...); "
+            "transformers' own pipeline reads it, and wordorder.models.graft gives BERT and RoBERTa an encoding"
+        )
+    return config
 
 
 def load_model(model_dir: str | Path) -> Any:
-    """A saved masked language model or sequence classifier, from safetensors only: nothing is unpickled.
+    """A saved model with the head of its task, from safetensors only: nothing is unpickled.
 
     Args:
         model_dir: holds the model.
@@ -185,11 +207,18 @@ def load_model(model_dir: str | Path) -> Any:
         BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled.
     """
     from safetensors import SafetensorError
-    from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+        AutoModelForSeq2SeqLM,
+        AutoModelForSequenceClassification,
+    )
 
     import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    kind: Any = AutoModelForMaskedLM if task_of(model_dir) == "fill-mask" else AutoModelForSequenceClassification
+    kinds: dict[str, Any] = {"fill-mask": AutoModelForMaskedLM, "text-generation": AutoModelForCausalLM}
+    kinds["translation"] = AutoModelForSeq2SeqLM
+    kind = kinds.get(task_of(model_dir), AutoModelForSequenceClassification)
     try:
         return kind.from_pretrained(str(model_dir), local_files_only=True, use_safetensors=True)
     except (OSError, SafetensorError) as error:
@@ -197,6 +226,20 @@ def load_model(model_dir: str | Path) -> Any:
         raise BadInput(
             f"{model_dir}: no weights can be read from safetensors, the only format taken: {reason}"
         ) from None
+
+
+def load_tokenizer_of(model_dir: str | Path) -> Any:
+    """The tokenizer beside a saved model.
+
+    Args:
+        model_dir: holds the model.
+
+    Raises:
+        BadInput: it holds none.
+    """
+    from wordorder.data import TokenizerConfig, load_tokenizer
+
+    return load_tokenizer(TokenizerConfig(kind="existing", path=str(model_dir)), [], cache_dir=Path())
 
 
 def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
@@ -211,7 +254,7 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
 
 def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:
     """Refuse the texts that are longer than the model's learned table, if it has one."""
-    from wordorder.models import check_length
+    from wordorder.models import check_length, longest_text
 
     faults: list[str] = []
     for text in texts:
@@ -219,7 +262,7 @@ def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:
         try:
             check_length(pipe.model.config, length)
         except BadInput:
-            limit = pipe.model.config.max_position_embeddings
+            limit = longest_text(pipe.model.config)
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             faults.append(f"text has {length} tokens, the model takes at most {limit}; shorten it: {shown!r}")
     if faults:

@@ -2,10 +2,13 @@
 
 import sys
 import time
+from collections import deque
+from math import fsum
 from typing import Any, Protocol
 
 _BAR_EVERY = 0.25
 _LINE_EVERY = 10.0
+_AVERAGED = 50  # steps: the loss of one small batch says little
 
 
 class Progress(Protocol):
@@ -23,6 +26,14 @@ class Progress(Protocol):
         """Something worth a line happened, such as an evaluation."""
         ...
 
+    def advise(self, text: str) -> None:
+        """There is something that whoever started the run could do better."""
+        ...
+
+    def meanwhile(self, text: str) -> None:
+        """Something that takes long goes on between two steps; the text says how far it is, and need not stay."""
+        ...
+
     def close(self) -> None:
         """Nothing more will come."""
         ...
@@ -34,11 +45,25 @@ class Silent:
     def start(self, step: int, total: int) -> None: ...
     def update(self, step: int, loss: float, tokens: int) -> None: ...
     def say(self, text: str) -> None: ...
+    def advise(self, text: str) -> None: ...
+    def meanwhile(self, text: str) -> None: ...
     def close(self) -> None: ...
 
 
+class AdviceOnce(Silent):
+    """Shows the first advice of all runs that it is given to, and nothing else; for the runs of a comparison."""
+
+    def __init__(self) -> None:
+        self._given = False
+
+    def advise(self, text: str) -> None:
+        if not self._given:
+            self._given = True
+            print(f"wordorder: {text}", file=sys.stderr, flush=True)
+
+
 class Lines:
-    """A line every ten seconds, for logs and pipes.
+    """A line every ten seconds, for logs and pipes; its loss is the mean over the last steps, at most 50.
 
     Args:
         name: what the run is called.
@@ -48,6 +73,7 @@ class Lines:
         self._name = name
         self._total = 0
         self._rate = Rate()
+        self._recent = RecentLoss()
         self._next = 0.0
 
     def start(self, step: int, total: int) -> None:
@@ -56,18 +82,30 @@ class Lines:
         self._next = time.monotonic() + _LINE_EVERY
 
     def update(self, step: int, loss: float, tokens: int) -> None:
+        if not self._recent.add(step, loss):
+            return
         if time.monotonic() >= self._next or step == self._total:
             self._next = time.monotonic() + _LINE_EVERY
-            self.say(f"step {step}/{self._total}  loss {loss:.4f}  {self._rate.text(step, tokens, self._total)}")
+            self.say(
+                f"step {step}/{self._total}  loss {self._recent.mean:.4f}  {self._rate.text(step, tokens, self._total)}"
+            )
 
     def say(self, text: str) -> None:
         print(f"{self._name}: {text}", file=sys.stderr, flush=True)
+
+    def advise(self, text: str) -> None:
+        self.say(text)
+
+    def meanwhile(self, text: str) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_EVERY
+            self.say(text)
 
     def close(self) -> None: ...
 
 
 class Bar:
-    """A bar with step, loss, rate and time left.
+    """A bar with step, loss (the mean over the last steps, at most 50), rate and time left.
 
     Args:
         name: what the run is called.
@@ -92,6 +130,7 @@ class Bar:
         self._name = name
         self._total = 0
         self._rate = Rate()
+        self._recent = RecentLoss()
         self._next = 0.0
 
     def start(self, step: int, total: int) -> None:
@@ -102,16 +141,51 @@ class Bar:
 
     def update(self, step: int, loss: float, tokens: int) -> None:
         now = time.monotonic()
-        if now >= self._next or step == self._total:
+        if self._recent.add(step, loss) and (now >= self._next or step == self._total):
             self._next = now + _BAR_EVERY
-            text = f"loss {loss:.4f}  {self._rate.text(step, tokens, self._total)}"
+            text = f"loss {self._recent.mean:.4f}  {self._rate.text(step, tokens, self._total)}"
             self._bar.update(self._task, completed=step, text=text, refresh=True)
 
     def say(self, text: str) -> None:
         self._bar.console.print(f"{self._name}: {text}", highlight=False, markup=False)
 
+    def advise(self, text: str) -> None:
+        self.say(text)
+
+    def meanwhile(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _BAR_EVERY
+            self._bar.update(self._task, text=text, refresh=True)
+
     def close(self) -> None:
         self._bar.stop()
+
+
+class RecentLoss:
+    """The mean loss of the last steps."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=_AVERAGED)
+        self._step = -1
+
+    def add(self, step: int, loss: float) -> bool:
+        """Take a step's loss in; False for a step that was told already, as the last one of an epoch is twice.
+
+        Args:
+            step: steps done.
+            loss: of this step, in nats.
+        """
+        if step == self._step:
+            return False
+        self._step = step
+        self._losses.append(loss)
+        return True
+
+    @property
+    def mean(self) -> float:
+        """The mean of what was taken in."""
+        return fsum(self._losses) / len(self._losses)
 
 
 class Rate:

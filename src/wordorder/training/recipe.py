@@ -1,7 +1,6 @@
 """A recipe: one TOML file that says everything about a run, checked whole before anything slow starts."""
 
 import copy
-import tomllib
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,6 +11,7 @@ from wordorder.errors import BadInput
 from wordorder.training.checks import unknown_name
 from wordorder.training.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.pretrained import ARM, SEED, place
+from wordorder.training.recipe_file import read_tables
 from wordorder.training.run_sections import check_run
 from wordorder.training.sources import SOURCES
 from wordorder.training.toml_text import parse_value, set_dotted, to_toml
@@ -35,12 +35,12 @@ class Recipe:
     network: str
     """encoder, and others as they arrive."""
     model: Mapping[str, Any]
-    """Fields of the network's configuration, as the recipe gives them (without `network`), or those of the saved model
-    that it starts from."""
+    """Fields of the network's configuration (without `network`): those of the recipe, or of the saved model that it
+    starts from, and the defaults for what they leave out, see `wordorder.models.filled_fields`."""
     pretrained: str | None
     """Folder of the saved model whose weights a run starts from; None draws all weights from the seed."""
     training: Mapping[str, Any]
-    """Names of transformers.TrainingArguments, with our defaults for what the recipe leaves out."""
+    """Names of transformers.TrainingArguments, with the defaults for what the recipe leaves out."""
     compare: CompareConfig | None
     """What `compare` does with it; None when the recipe has no [compare]."""
     raw: Mapping[str, Any]
@@ -92,6 +92,8 @@ class Recipe:
             "model": {"network": self.network, "pretrained": self.pretrained, **self.model},
             "training": {**self.training, "output_dir": str(self.output_dir)},
         }
+        if self.compare is not None and any("model.network" in arm.overrides for arm in self.compare.arms):
+            sections["model"] = dict(self.raw["model"])  # another network need not know the first one's fields
         pattern = str(self.raw["model"].get("pretrained"))
         if self.compare is not None and (ARM in pattern or SEED in pattern):
             # Each arm and seed has a folder of its own, and it gives sizes and tokeniser.
@@ -114,28 +116,18 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe; neither data is read nor a model built.
 
     A relative `data.source` that is not found from the working directory is looked up in the folder that the
-    environment variable WORDORDER_DATA names.
+    environment variable WORDORDER_DATA names. A recipe with `base = "other.toml"` is laid over that one: `read_tables`.
 
     Args:
         path: the TOML file.
         overrides: `section.key=value`, the value written as in TOML; what is not TOML is taken as a string.
 
     Raises:
-        BadInput: the file cannot be read, or names or values in it are wrong; every fault is listed, one a line.
+        BadInput: the file cannot be read; overrides are not of that form; or names or values are wrong. Every fault of
+            a kind is listed, one a line.
     """
     path = Path(path)
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path}: is a folder; name the recipe's TOML file") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: is not valid TOML: {error}") from None
+    raw = read_tables(path)
     faults: list[str] = []
     for override in overrides:
         dotted, equals, text = override.partition("=")
@@ -143,13 +135,9 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             faults.append(f"--set {override}: write section.key=value")
         else:
             faults += [f"--set {override}: {fault}" for fault in _put(raw, {dotted.strip(): parse_value(text.strip())})]
-    try:
-        recipe = _check(raw, path)
-    except BadInput as error:
-        raise BadInput([*faults, *error.faults]) from None
-    if faults:
+    if faults:  # what is no override at all is said at once: checking the rest loads libraries for seconds
         raise BadInput(faults)
-    return recipe
+    return _check(raw, path)
 
 
 def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
@@ -178,7 +166,7 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
     faults += [f"recipe: section [{section}] is missing" for section in ("data", "model") if section not in raw]
     compare, compare_faults = check_compare(tables["compare"]) if "compare" in tables else (None, [])
     recipe, own_faults = check_run(_placed(tables, compare, compare.arms[0] if compare and compare.arms else None))
-    faults += own_faults + compare_faults
+    faults += own_faults + compare_faults + _fold_faults(tables.get("data", {}), compare)
     if compare is not None:
         # A fault of the recipe itself shows in every arm; it is said once, above.
         of_arms = ((arm.name, _arm_faults(tables, compare, arm)) for arm in compare.arms)
@@ -186,6 +174,18 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
     if faults or recipe is None:
         raise BadInput(faults)
     return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw)
+
+
+def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list[str]:
+    """What [compare] says of folds that [data] does not have."""
+    if compare is None or not compare.folds:
+        return []
+    folds = data.get("folds")
+    if folds is None:
+        return ["compare.folds: the data is not divided; say into how many parts by data.folds"]
+    if type(folds) is int and max(compare.folds) >= folds:
+        return [f"compare.folds: data.folds = {folds} has the folds 0 to {folds - 1}, got {list(compare.folds)}"]
+    return []
 
 
 def _placed(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfig | None) -> dict[str, Any]:

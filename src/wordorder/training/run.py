@@ -1,6 +1,7 @@
 """One run: prepare the data, build the model, train it, test it, and leave a folder that says how."""
 
 import json
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.training import curve
-from wordorder.training.arguments import NO_EFFECT_ON_RESULTS
+from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.checkpoint import check_writable, checkpoints, newest_valid
 from wordorder.training.pretrained import ARM
 from wordorder.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
+    from wordorder.training.progress import Progress
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
 PRETRAINED = "pretrained.json"
@@ -31,8 +33,10 @@ class RunResult:
     metrics: dict[str, Any]
     """`validation` and, where there is one, `test`: the task's scores, see `TokenTally`, `ClassTally`, `NumberTally`.
 
-    Beside them: train_seconds, tokens (padding left out), tokens_per_second, peak_memory_bytes (see `Meter`),
-    parameters, steps, seed, best_step (whose weights `model/` holds).
+    Beside them: optimistic (whether the part that chose the checkpoint is also the one that is reported),
+    train_seconds, tokens (padding left out), tokens_per_second, peak_memory_bytes (see `Meter`), parameters, steps,
+    seed, best_step (whose weights `model/` holds); for translation bleu_signature (sacrebleu's) and generation
+    (num_beams, max_length).
     """
     model_dir: Path
     """Holds the model and the tokenizer, for `from_pretrained` and `pipeline`."""
@@ -45,7 +49,7 @@ def run(
     *,
     output_dir: Path | None = None,
     resume: bool = False,
-    progress: bool = True,
+    progress: "bool | Progress" = True,
     prepared: "PreparedData | None" = None,
     seed: int | None = None,
 ) -> RunResult:
@@ -60,7 +64,7 @@ def run(
         output_dir: the run folder; None takes the recipe's.
         resume: go on from the newest valid checkpoint; start anew when there is none; only read the result of a
             finished run.
-        progress: whether to show progress on stderr.
+        progress: whether to show progress on stderr; or what to tell it to.
         prepared: the data, when the caller has prepared it already for this seed.
         seed: of the weights, the order of the batches, the training masks and dropout; None takes training.seed.
 
@@ -84,18 +88,41 @@ def run(
         raise BadInput(fault)
     _check_folder(recipe, folder, resume=resume)
     if (folder / METRICS).exists():
+        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / METRICS})")
         return read_result(folder)
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
     _check_metric(recipe, prepared)
     from wordorder.training.fit import train_and_test
 
+    start = newest_valid(folder) if resume else None
+    if resume:
+        _say(progress, folder, _where_it_starts(folder, start))
     try:
-        return train_and_test(recipe, prepared, folder, start=newest_valid(folder) if resume else None, shown=progress)
+        return train_and_test(recipe, prepared, folder, start=start, shown=progress)
     except WordOrderError:
         raise
     except OSError as error:
         raise RunFailed(f"{folder}: {error}; --resume goes on from the newest whole checkpoint") from error
+
+
+def _say(progress: "bool | Progress", folder: Path, text: str) -> None:
+    """One line before there is a bar."""
+    if progress is True:
+        print(f"{folder.name}: {text}", file=sys.stderr, flush=True)
+    elif progress is not False:
+        progress.say(text)
+
+
+def _where_it_starts(folder: Path, start: Path | None) -> str:
+    """What a resumed run goes on from, and what it passes over."""
+    found = [path for _, path in checkpoints(folder)]
+    broken = found if start is None else found[found.index(start) + 1 :]
+    here = f"starts anew: {folder} holds no whole checkpoint" if start is None else f"goes on from {start}"
+    if not broken:
+        return here
+    names = ", ".join(path.name for path in broken)
+    return f"{here}; {names} cannot be used: files are missing or not as they were written"
 
 
 def read_result(folder: Path) -> RunResult:
@@ -171,9 +198,11 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     from wordorder.data import DataConfig, TokenizerConfig
 
     found: list[str] = []
-    # An option that an earlier version did not know has its default in what that version wrote.
+    # An option that an earlier version did not know, or did not write, has its default in what that version wrote.
     kinds: dict[str, Any] = {"data": DataConfig, "tokenizer": TokenizerConfig}
     defaults = {name: {f.name: f.default for f in fields(kind)} for name, kind in kinds.items()}
+    defaults["training"] = with_defaults(before.get("training", {}))
+    defaults["model"] = _filled_model(before.get("model", {}))
     for section in ("data", "tokenizer", "model", "training"):
         new = now.get(section, {})
         old = {n: v for n, v in defaults.get(section, {}).items() if n in new} | before.get(section, {})
@@ -182,3 +211,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             if not free and old.get(name) != new.get(name):
                 found.append(f"{section}.{name} was {old.get(name)!r}, now {new.get(name)!r}")
     return found
+
+
+def _filled_model(table: Mapping[str, Any]) -> dict[str, Any]:
+    """[model] of a resolved recipe with its defaults; as it is where it names a network that is not known now."""
+    from wordorder.models import NETWORK_TASKS, filled_fields
+
+    if table.get("network") not in NETWORK_TASKS:
+        return dict(table)
+    return filled_fields(table["network"], table, following="pretrained" not in table)

@@ -6,7 +6,8 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.training.arguments import DEFAULTS, argument_faults, with_defaults
+from wordorder.hints import fits
+from wordorder.training.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.checks import unknown_choice, unknown_name
 from wordorder.training.metrics import metric_fault
 from wordorder.training.pretrained import complete
@@ -19,6 +20,7 @@ if typing.TYPE_CHECKING:
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Check the sections that make one run; give the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data.config import token_faults
 
     training = tables.get("training", {})
     pretrained, faults = None, list[str]()
@@ -33,6 +35,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         _model_faults(tables["model"], task) if "model" in tables and not faults else ([], None)
     )
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
+    faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
     for name in SOURCES:
         source = tables.get("data", {}).get(name)
         if isinstance(source, str) and source.strip():
@@ -41,11 +44,20 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
             data = data and replace(data, **{name: source})
     if data is not None and default_length is not None and not model_faults:
         data, length_faults = _fill_length(data, tables["model"], default_length)
-        faults += length_faults
+        faults += length_faults + _generation_faults(training, tables["model"])
+        if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
+            faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
+    elif "model" in tables:
+        faults += _length_faults(tables.get("data", {}), tables["model"])
     if faults or data is None or tokenizer is None or "model" not in tables:
         return None, faults
+    from wordorder.models import FOLLOWED, filled_fields
+
     model = dict(tables["model"])
     network = model.pop("network")
+    # A saved model says itself what follows from its sizes, and an arm may change what others follow from.
+    following = pretrained is None and not FOLLOWED & _changed_by_arms(tables.get("compare", {}))
+    model = filled_fields(network, model, following=following)
     return {
         "data": data,
         "tokenizer": tokenizer,
@@ -56,10 +68,31 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     }, []
 
 
+def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
+    """The names of [model] that arms change, in any of the ways to write them."""
+    names: set[str] = set()
+    arms = compare.get("arms")
+    if not fits(list[dict[str, Any]], arms):
+        return names  # which is said elsewhere
+    for arm in cast("list[dict[str, Any]]", arms):
+        for key, value in arm.items():
+            section, _, name = key.partition(".")
+            if section == "model":
+                names |= {name.partition(".")[0]} if name else set(value)
+    return names
+
+
 def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
     metric = training.get("metric_for_best_model")
     fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
-    return [] if fault is None else [fault]
+    faults = [] if fault is None else [fault]
+    if task == "translation" and metric == "bleu" and training.get("predict_with_generate") is not True:
+        faults.append("training.metric_for_best_model: bleu is measured while training only with predict_with_generate")
+    if task not in (None, "translation"):
+        faults += [
+            f"training.{name}: is only for task translation; leave it out" for name in GENERATION if name in training
+        ]
+    return faults
 
 
 def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -124,3 +157,37 @@ def _fill_length(data: "DataConfig", model: Mapping[str, Any], longest: int | No
     except BadInput as error:
         return data, [f"data.length: {fault}" for fault in error.faults]
     return data, []
+
+
+def _length_faults(data: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+    """Refuse data.length where other values are wrong too: by what the encoding alone says, if that is right."""
+    from wordorder.models import NETWORK_TASKS, build_config, check_length
+
+    length, network = data.get("length"), model.get("network")
+    if type(length) is not int or not isinstance(network, str) or network not in NETWORK_TASKS:
+        return []
+    decisive = ("encoding", "max_position_embeddings")
+    try:
+        config = build_config(network, **{name: model[name] for name in decisive if name in model})
+    except (BadInput, ValueError, TypeError):
+        return []
+    try:
+        check_length(config, length)
+    except BadInput as error:
+        return [f"data.length: {fault}" for fault in error.faults]
+    return []
+
+
+def _generation_faults(training: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+    """Refuse translations that are longer than the model can write."""
+    from wordorder.models import build_config, check_length
+
+    longest = training.get("generation_max_length")
+    if type(longest) is not int:
+        return []
+    config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
+    try:
+        check_length(config, longest - 1)  # the last token is written and not read again
+    except BadInput as error:
+        return [f"training.generation_max_length: {longest}: {fault}" for fault in error.faults]
+    return []

@@ -1,4 +1,4 @@
-"""What a saved model's run says about its data: the recipe.toml beside the model's folder."""
+"""What a saved model's run says about its data and its translations: the recipe.toml beside the model's folder."""
 
 import tomllib
 from dataclasses import fields
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
+from wordorder.training.arguments import BEAMS
 
 
 def data_settings(model_dir: str | Path) -> dict[str, Any]:
@@ -19,15 +20,32 @@ def data_settings(model_dir: str | Path) -> dict[str, Any]:
     """
     from wordorder.data import DataConfig
 
+    known = {field.name for field in fields(DataConfig)}
+    values = {name: value for name, value in _section(model_dir, "data").items() if name in known}
+    return {name: tuple(cast(Any, value)) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
+    """How the model's run looked for translations: beams, and most tokens of one where its recipe says so.
+
+    Args:
+        model_dir: see `data_settings`.
+
+    Raises:
+        BadInput: see `data_settings`.
+    """
+    training = _section(model_dir, "training")
+    return int(training.get("generation_num_beams") or BEAMS), training.get("generation_max_length")
+
+
+def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
     recipe = Path(model_dir).resolve().parent / "recipe.toml"
     if not recipe.exists():
         return {}
     try:
-        table: Any = tomllib.loads(recipe.read_text(encoding="utf-8")).get("data", {})
+        table: Any = tomllib.loads(recipe.read_text(encoding="utf-8")).get(name, {})
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {error}") from None
     if not isinstance(table, dict):
-        raise BadInput(f"{recipe}: data must be a section, [data], got {table!r}")
-    known = {field.name for field in fields(DataConfig)}
-    values = {name: value for name, value in cast("dict[str, Any]", table).items() if name in known}
-    return {name: tuple(cast(Any, value)) if isinstance(value, list) else value for name, value in values.items()}
+        raise BadInput(f"{recipe}: {name} must be a section, [{name}], got {table!r}")
+    return cast("dict[str, Any]", table)

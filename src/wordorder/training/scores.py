@@ -1,7 +1,7 @@
 """Exact scores of a model on a data set: sums over all predictions, divided once."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,6 +83,43 @@ class TokenTally:
         if not count:
             return math.nan, math.nan, 0
         return float(self._loss) / count, int(self._correct) / count, count
+
+
+class CausalTally(TokenTally):
+    """Of running text: as `TokenTally`, and bits_per_character and word_perplexity, which do not depend on the tokens.
+
+    bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
+    of the sum in nats divided by its words by white space. Both need every token of the text to be predicted once, as
+    `wordorder.data.segments.pack_running_text` has it; the [SEP] after each document counts as a part of the text. What
+    the tokeniser cannot write ([UNK]) is predicted too easily, so compare only where there is none or the same.
+
+    Args:
+        device: see `TokenTally`.
+        characters: of the text.
+        words: of the text, by white space.
+    """
+
+    def __init__(self, device: torch.device, *, characters: int, words: int) -> None:
+        super().__init__(device)
+        self._characters, self._words = characters, words
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch.
+
+        Args:
+            logits: (B, T, V); those at one place predict the token at the next.
+            labels: (B, T), -100 where nothing is predicted.
+        """
+        super().add(logits[:, :-1], labels[:, 1:])
+
+    def scores(self) -> dict[str, float]:
+        """See the class."""
+        nats = float(self._loss) if int(self._count) else math.nan
+        return {
+            **super().scores(),
+            "bits_per_character": nats / math.log(2) / max(self._characters, 1),
+            "word_perplexity": math.exp(min(nats / max(self._words, 1), 700.0)),
+        }
 
 
 class ClassTally(TokenTally):
@@ -178,16 +215,24 @@ class NumberTally:
         return {"loss": loss, "pearson": found[0], "spearmanr": found[1], "examples": len(label)}
 
 
-def tally_for(task: str, device: torch.device, *, classes: int | None = None) -> Tally:
+def tally_for(task: str, device: torch.device, *, classes: int | None = None, examples: Sequence[Any] = ()) -> Tally:
     """An empty tally.
 
     Args:
         task: one of `wordorder.training.metrics.METRICS`.
         device: where the sums are kept.
         classes: number of classes, for classification.
+        examples: the data sets that are scored; causal-lm takes their numbers of characters and words.
     """
     if task == "regression":
         return NumberTally(device)
+    if task == "causal-lm":
+        sizes = {name: sum(getattr(part, name) for part in examples) for name in ("characters", "words")}
+        return CausalTally(device, **sizes)
+    if task == "translation":
+        from wordorder.training.translation_scores import TranslationTally
+
+        return TranslationTally(device)
     return ClassTally(device, classes) if classes else TokenTally(device)
 
 

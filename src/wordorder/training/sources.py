@@ -7,7 +7,8 @@ from pathlib import Path
 BUILT_IN = ("sotu",)
 
 
-SOURCES = ("source", "validation_source", "test_source")
+TARGETS = ("target_source", "validation_target_source", "test_target_source")
+SOURCES = ("source", "validation_source", "test_source", *TARGETS)
 """Names of [data] that hold a source."""
 
 

@@ -19,11 +19,11 @@ from wordorder.training.checkpoint import last_good
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
 from wordorder.training.progress import Progress
-from wordorder.training.resumable import ResumableTrainer
+from wordorder.training.row_wise import RowWiseTrainer
 from wordorder.training.scores import Tally, score
 
 
-class WordOrderTrainer(ResumableTrainer):
+class WordOrderTrainer(RowWiseTrainer):
     """A Trainer for `wordorder.data.PreparedData`.
 
     What differs from transformers.Trainer:
@@ -41,10 +41,12 @@ class WordOrderTrainer(ResumableTrainer):
         sampler: gives the (epoch, index) pairs of an epoch; has `set_epoch`.
         collate: makes a batch from examples.
         tokenizer: saved beside every model.
-        make_tally: gives an empty tally of the task's scores on a device.
-        headline: the score that is shown beside the loss.
+        make_tally: gives an empty tally of the task's scores on a device, for a data set.
+        headline: the score that is shown beside the loss; accuracy stands in where it was not measured.
+        smoothed_inputs: changes a batch before its labels are smoothed, see `label_smoothing`; None leaves it alone.
         decay_all: let weight decay act on biases and norms too; transformers leaves them out.
         keep_steps: save checkpoints after these steps, and never remove them.
+        row_wise: update token tables by row, see `RowWiseTrainer`.
         meter: counts seconds, tokens, memory.
         progress: is told about every step.
         interruption: asked after every step whether to stop.
@@ -60,10 +62,12 @@ class WordOrderTrainer(ResumableTrainer):
         sampler: Any,
         collate: Any,
         tokenizer: Any,
-        make_tally: Callable[[torch.device], Tally],
+        make_tally: Callable[[torch.device, Any], Tally],
         headline: str,
+        smoothed_inputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         decay_all: bool = False,
         keep_steps: Sequence[int] = (),
+        row_wise: bool = False,
         meter: Meter,
         progress: Progress,
         interruption: Interruption,
@@ -74,6 +78,7 @@ class WordOrderTrainer(ResumableTrainer):
             args,
             meter=meter,
             keep_steps=keep_steps,
+            row_wise=row_wise,
             data_collator=collate,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -86,6 +91,7 @@ class WordOrderTrainer(ResumableTrainer):
         if getattr(model.config, "problem_type", None) == "regression":
             # Its loss is a mean whatever it is told; accumulated batches would be added up as if it were not.
             self.model_accepts_loss_kwargs = False
+        self._smoothed_inputs = smoothed_inputs
         self._sampler = sampler
         self._collate = collate
         self._make_tally, self._headline, self._decay_all = make_tally, headline, decay_all
@@ -103,6 +109,8 @@ class WordOrderTrainer(ResumableTrainer):
         # accelerate forwards set_epoch only through the wrappings that it knows.
         self._sampler.set_epoch(kwargs["epoch"])
         if not self._shown:
+            if self.state.logging_steps > self.state.max_steps:
+                self.state.logging_steps = max(1, self.state.max_steps // 10)  # a short run has a curve too
             self._progress.start(self.state.global_step, self.state.max_steps)
             self._shown = True
         self._meter.resume()
@@ -123,6 +131,12 @@ class WordOrderTrainer(ResumableTrainer):
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._watch(loss)
         return loss
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The loss of a batch, smoothed where the arguments say so; see transformers.Trainer."""
+        if self.label_smoother is not None and self._smoothed_inputs is not None:
+            inputs = self._smoothed_inputs(inputs)
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     def _watch(self, loss: Tensor) -> None:
         """Stop at a loss that is not finite, without making an accelerator wait.
@@ -169,6 +183,9 @@ class WordOrderTrainer(ResumableTrainer):
             self._step_loss = math.fsum(self._micro_losses)
             self._micro_losses.clear()
         self._progress.update(step, self._step_loss, self._meter.tokens_for_display())
+        advice = self._meter.advice()
+        if advice is not None:
+            self._progress.advise(advice)
         stop = self._interruption.requested
         # transformers calls this once more at the end of an epoch, where what is due each epoch is done: the stop comes
         # after it, or the resumed run would miss it.
@@ -217,8 +234,7 @@ class WordOrderTrainer(ResumableTrainer):
         was_training = model.training
         model.eval()
         with self.accelerator.autocast():
-            tally = self._make_tally(self.args.device)
-            score(model, self._batches(dataset), tally, device=self.args.device)
+            tally = self._tally(model, dataset)
         model.train(was_training)
         if self.args.world_size > 1:
             tally.reduce(lambda tensor: cast(Tensor, self.accelerator.reduce(tensor, "sum")), self._join)
@@ -236,28 +252,37 @@ class WordOrderTrainer(ResumableTrainer):
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
+    def _tally(self, model: Any, dataset: Any) -> Tally:
+        """Count this process's share of a data set; the model is in evaluation mode."""
+        tally = self._make_tally(self.args.device, dataset)
+        return score(model, self._batches(dataset), tally, device=self.args.device)
+
     def in_short(self, scores: Mapping[str, float]) -> str:
         """The scores that are worth a line: the loss and the headline.
 
         Args:
             scores: of one split.
         """
-        return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", self._headline)))
+        headline = self._headline if self._headline in scores else "accuracy"
+        return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", headline)))
 
     def _join(self, rows: Tensor) -> Tensor:
         """The rows of all processes; where a process has fewer than another, rows of NaN fill up."""
         padded = self.accelerator.pad_across_processes(rows, dim=0, pad_index=cast(int, math.nan))
         return cast(Tensor, self.accelerator.gather(padded))
 
-    def _batches(self, dataset: Any) -> Iterator[Mapping[str, Tensor]]:
+    def _share(self, dataset: Any) -> range:
         # Each process takes every n-th example, so that nothing is counted twice; transformers would repeat examples
-        # to make the last batch whole. A generator of its own keeps evaluation from drawing on the global one.
-        mine = range(self.args.process_index, len(dataset), self.args.world_size)
+        # to make the last batch whole.
+        return range(self.args.process_index, len(dataset), self.args.world_size)
+
+    def _batches(self, dataset: Any) -> Iterator[Mapping[str, Tensor]]:
+        # A generator of its own keeps evaluation from drawing on the global one.
         return iter(
             DataLoader(
                 dataset,
                 batch_size=self.args.per_device_eval_batch_size,
-                sampler=cast(Any, mine),
+                sampler=cast(Any, self._share(dataset)),
                 collate_fn=self._collate,
                 num_workers=self.args.dataloader_num_workers,
                 generator=torch.Generator(),

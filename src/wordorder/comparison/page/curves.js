@@ -1,4 +1,4 @@
-// Figure 1: learning curves with a band over the seeds, and a read-out by pointer or arrow keys.
+// Figure 1: learning curves with a band over seeds or folds, and a read-out by pointer or arrow keys.
 const curvesBox = document.getElementById("curves");
 if (curvesBox) {
   const logY = document.getElementById("log-y"), logX = document.getElementById("log-x");

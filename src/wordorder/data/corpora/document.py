@@ -25,6 +25,23 @@ class Document:
     label: str | None = None
     """The class, for classification; else None."""
     pair: str | None = None
-    """The second text, for classification of pairs; else None."""
+    """The second text, for classification of pairs, or the translation; else None."""
     split: str | None = None
     """As `Part.split`."""
+    group: str | None = None
+    """Documents of one group are never on two sides of a split that is made here; None: those of the same text are
+    not. Only translations have groups."""
+
+    @property
+    def together(self) -> str:
+        """What documents have in common that must not be divided."""
+        return same_text(self.text) if self.group is None else self.group
+
+
+def same_text(text: str) -> str:
+    """What two texts have in common that differ in white space alone: a copy of a text is often kept with other ends.
+
+    Args:
+        text: any.
+    """
+    return " ".join(text.split())

@@ -19,15 +19,25 @@ def check_classes(documents: Sequence[Document], data: DataConfig) -> None:
     labels = {document.label for document in documents}
     column = f"data.label_column {data.label_column!r}"
     if len(labels) == 1:
-        raise BadInput(f"{column} has one class only, {labels.pop()!r}; classification needs two")
+        raise BadInput(f"{column} has one class only, {labels.pop()!r}; classification needs two{_of_folders(data)}")
     if len(labels) == len(documents):
         raise BadInput(
             f"{column} has a different value for each of the {len(documents)} documents; it names no classes"
+            f"{'; numbers need task regression' if all(_is_number(str(label)) for label in labels) else ''}"
         )
     trained = {document.label for document in documents if document.split in (None, "train")}
     unseen = sorted(str(label) for label in labels - trained)
     if unseen:
         raise BadInput(f"{column}: no training document has {', '.join(unseen)}")
+
+
+def _of_folders(data: DataConfig) -> str:
+    if not data.source.endswith((".txt", ".tokens")):
+        return ""
+    return (
+        "; the class of a text file is the name of its folder: give each class a folder, with a source such as "
+        "'texts/*/*.txt', or take a table, which has a column for it"
+    )
 
 
 def check_numbers(documents: Sequence[Document], data: DataConfig) -> None:

@@ -9,8 +9,12 @@ from wordorder.errors import BadInput
 _BORDERS = (r"\n[^\S\n]*\n\s*", r"\n", r"\s")  # blank line, line, space
 
 
-def decode(path: Path) -> str:
+def decode(path: Path, *, keep_returns: bool = False) -> str:
     """Read a UTF-8 file with any line ends; a byte order mark at its start is left out.
+
+    Args:
+        path: the file.
+        keep_returns: a carriage return alone is a character of its line, as where lines are counted, and ends none.
 
     Raises:
         BadInput: the file is empty, binary or not UTF-8; the line names the file and the byte.
@@ -22,7 +26,8 @@ def decode(path: Path) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}") from error
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = text if keep_returns else text.replace("\r", "\n")
     if not text.strip():
         raise BadInput(f"{path} is empty")
     return text

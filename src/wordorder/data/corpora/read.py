@@ -13,6 +13,7 @@ from wordorder.data.corpora.document import Document, Part, Row
 from wordorder.data.corpora.hub import read_hub
 from wordorder.data.corpora.json_lines import read_json_lines
 from wordorder.data.corpora.labels import LABEL_CHECKS
+from wordorder.data.corpora.parallel import keep_translations_together, read_line_pairs
 from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.plain_text import cut_into_documents, read_text
 from wordorder.data.corpora.state_of_the_union import read_sotu
@@ -33,6 +34,9 @@ FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
 }
 """File name ending -> reader of one file. A reader raises BadInput with a line that names the file."""
 
+TABLES = tuple(ending for ending in FILE_READERS if ending not in (".txt", ".tokens"))
+"""Endings of files whose rows have several columns."""
+
 _RUNNING_TEXT = (".txt", ".tokens")  # one row may be a whole corpus, to be cut into documents
 
 NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
@@ -51,7 +55,14 @@ _MOST_FAULTS = 20
 
 
 def read_documents(data: DataConfig) -> list[Document]:
-    """Read all documents of the source, in the order of their file names. Rows without text are left out.
+    """Read all documents of the source, in the order of their file names; see `read_and_count`."""
+    return read_and_count(data)[0]
+
+
+def read_and_count(data: DataConfig) -> tuple[list[Document], int]:
+    """Read all documents of the source, in the order of their file names, and count the rows without text.
+
+    Rows without text are left out: sets such as CR and MPQA have a few, and there is nothing to learn from them.
 
     Splits are official when files or folders below the source are named train, validation (valid, val, dev) and test,
     alone or as a word of the name (`train.jsonl`, `test-00000-of-00002.parquet`, `train/pos/3.txt`), and at least
@@ -63,11 +74,11 @@ def read_documents(data: DataConfig) -> list[Document]:
         MissingExtra: the reader's package is not installed.
     """
     given = {"validation": data.validation_source, "test": data.test_source}
-    parts = [part for part in _read("data.source", data.source, data) if not given.get(part.split or "")]
+    parts = [part for part in _read("", data.source, data) if not given.get(part.split or "")]
     parts = [part for part in parts if not _is_hidden(part, data)]
     for split, source in given.items():
         if source not in (None, NONE):
-            parts += [replace(part, split=split) for part in _read(f"data.{split}_source", source, data)]
+            parts += [replace(part, split=split) for part in _read(f"{split}_", source, data)]
     faults: list[str] = []
     documents = [document for part in parts for document in _documents_of(part, data, faults)]
     if not documents and not faults:
@@ -75,12 +86,24 @@ def read_documents(data: DataConfig) -> list[Document]:
     _raise_if_any(faults)
     if data.task in LABEL_CHECKS:
         LABEL_CHECKS[data.task](documents, data)
-    return documents
+    empty = sum(len(part.rows) for part in parts) - len(documents)
+    return keep_translations_together(documents) if data.task == "translation" else documents, empty
 
 
 def _read(name: str, source: str, data: DataConfig) -> list[Part]:
+    """Read one of the sources; name is what stands before `source` in the option that names it, such as "test_"."""
+    target: str | None = getattr(data, f"{name}target_source")
+    if target is not None:
+        pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
+        rows: list[Row] = [{data.text_column: text, data.target_column: other} for text, other in pairs]
+        return [Part(origin=f"{source} and {target}", rows=rows)]
+    if data.task == "translation" and Path(source).suffix not in TABLES and Path(source).expanduser().is_file():
+        raise BadInput(
+            f"data.{name}source {source} is a file of lines: name the file of their translations by "
+            f"data.{name}target_source, or take a file that has both in columns ({', '.join(TABLES)})"
+        )
     reader, _, rest = source.partition(":")
-    return NAMED_READERS[reader](rest) if reader in NAMED_READERS else _read_files(name, source, data)
+    return NAMED_READERS[reader](rest) if reader in NAMED_READERS else _read_files(f"data.{name}source", source, data)
 
 
 def _is_hidden(part: Part, data: DataConfig) -> bool:
@@ -148,23 +171,31 @@ def _split_word(path: Path) -> str | None:
 
 def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Document]:
     label_column = data.label_column if data.task in LABEL_CHECKS else None
-    needed = [name for name in (data.text_column, label_column, data.pair_column) if name is not None]
+    translated = data.task == "translation"
+    pair_column = data.target_column if translated else data.pair_column
+    needed = [name for name in (data.text_column, label_column, pair_column) if name is not None]
     present = list(dict.fromkeys(name for row in part.rows for name in row))
     missing = [name for name in needed if name not in present]
     if missing and part.rows:
-        faults += [f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}" for name in missing]
+        remedy = "; name data.text_column and data.target_column, or the file of translations by data.target_source"
+        faults += [
+            f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}{remedy if translated else ''}"
+            for name in missing
+        ]
         return []
     documents: list[Document] = []
     for number, row in enumerate(part.rows, start=1):
-        text, label, pair = (
-            row.get(name) if name else None for name in (data.text_column, label_column, data.pair_column)
-        )
-        for name, value in ((data.text_column, text), (data.pair_column, pair)):
+        text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
+        for name, value in ((data.text_column, text), (pair_column, pair)):
             if value is not None and not isinstance(value, str):
                 faults.append(f"{part.origin} row {number}: column {name!r} holds {type(value).__name__}, not text")
             elif value and not _is_unicode(value):
                 faults.append(f"{part.origin} row {number}: column {name!r} holds half of a surrogate pair, not text")
         if not isinstance(text, str) or not text.strip():
+            continue
+        if translated:
+            if isinstance(pair, str) and pair.strip():
+                documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
             continue
         if label_column and (label is None or not str(label).strip()):
             faults.append(f"{part.origin} row {number}: column {label_column!r} has no label")

@@ -1,0 +1,187 @@
+"""Put measured classification results beside the paper's into the docs: nothing in those tables is typed by hand.
+
+    wordorder compare recipes/complex_order_classification.toml
+    wordorder compare recipes/complex_order_sst2.toml
+    wordorder compare recipes/complex_order_mr.toml
+    wordorder compare recipes/complex_order_ablation.toml
+    python benchmarks/publish_classification.py runs/complex_order_*
+
+writes `benchmarks/results/classification.json` (of each comparison what the tables need, and every row), the tables and
+the figure of docs/classification.md between their markers. The paper's numbers are those of
+`benchmarks/results/complex_order_paper.json`. Folders that are not named keep what was published of them. A test holds
+the docs to the committed JSON.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wordorder.comparison.figures import COSTS, draw_costs
+from wordorder.comparison.numbers import MISSING, grouped, with_spread
+from wordorder.comparison.statistics import repeats
+from wordorder.comparison.table import lines
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "classification.json"
+PAPER = ROOT / "benchmarks" / "results" / "complex_order_paper.json"
+PAGE = ROOT / "docs" / "classification.md"
+FIGURE = ROOT / "docs" / "figures" / "classification_costs.png"
+
+SETS = {"complex_order_classification": "TREC", "complex_order_sst2": "SST", "complex_order_mr": "MR"}
+"""Name of a comparison -> the paper's column."""
+ABLATION = "complex_order_ablation"
+NAMES = {"SST": "SST-2"}
+COLOURS = {
+    "none": "#24292e",
+    "learned": "#0b6fb8",
+    "sinusoidal": "#0a8a6a",
+    "complex-vanilla": "#8c6d00",
+    "complex-order": "#c8501b",
+    "rope": "#a8458f",
+    "t5": "#5a4fcf",
+    "tupe-r": "#2789b8",
+}
+MARKERS = {"bag": "o", "convolution": "s", "recurrent": "^", "transformer": "D"}
+
+Published = Mapping[str, Any]
+"""Name of a comparison -> what `trimmed` keeps of its results."""
+
+
+def trimmed(results: dict[str, Any]) -> dict[str, Any]:
+    """What the tables and the figure read, and what is needed to repeat it; no folders, curves or maps."""
+    for name in ("command", "platform", "earlier_starts"):  # they name folders and a host of one machine
+        results["environment"].pop(name, None)
+    results["recipe"]["training"].pop("output_dir", None)
+    # where the data lay is nobody's business
+    results["recipe"]["data"]["source"] = Path(results["recipe"]["data"]["source"]).name
+    left_out = ("curve", "model", "tokens_per_second", "peak_memory_bytes")
+    results["rows"] = [{k: v for k, v in row.items() if k not in left_out} for row in results["rows"]]
+    return {k: v for k, v in results.items() if k not in ("correlations", "tuning", "grid", "failed")}
+
+
+def comparison_of(published: Published, paper: Mapping[str, Any]) -> str:
+    """The table: an arm a line, measured beside the paper for each set, then what the arm costs on the first set."""
+    sets = [name for name in SETS if name in published]
+    arms = list(dict.fromkeys(arm["name"] for name in sets for arm in published[name]["arms"]))
+    head = ["Arm"]
+    for name in sets:
+        title = NAMES.get(SETS[name], SETS[name])
+        mark = ", optimistic" if published[name].get("optimistic") else ""
+        head += [f"{title}{mark}", f"{title}, paper"]
+    first = NAMES.get(SETS[sets[0]], SETS[sets[0]])
+    head += [f"Parameters ({first})", "kFLOP per token"]
+    rows = [head, [":---", *(["---:"] * (len(head) - 1))]]
+    for arm in arms:
+        cells = [arm]
+        for name in sets:
+            cells += [_measured(published[name], arm), _papers(paper, arm, SETS[name])]
+        entry = next((found for found in published[sets[0]]["arms"] if found["name"] == arm), None)
+        known = entry is not None and entry["parameters"]
+        cells += [grouped(entry["parameters"]["total"]), grouped(entry["flops_per_token"] / 1e3)] if known else ["", ""]
+        rows.append(cells)
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    said = [f"{NAMES.get(SETS[name], SETS[name])}: {_about(published[name])}." for name in sets]
+    return "\n\n".join([table, " ".join(["Test accuracy.", *said]), f"Paper: {paper['source']}.", _machine(published)])
+
+
+def ablation_of(published: Published, paper: Mapping[str, Any]) -> str:
+    """The ablation: parameters and accuracy, measured and the paper's."""
+    results, theirs = published[ABLATION], paper["ablation"]
+    rows = [["Arm", "Parameters", "Accuracy", "Parameters, paper", "Accuracy, paper"], [":---", *["---:"] * 4]]
+    for arm in results["arms"]:
+        total = grouped(arm["parameters"]["total"]) if arm["parameters"] else MISSING
+        size, accuracy = theirs["rows"].get(arm["name"], (None, None))
+        printed = [MISSING if size is None else f"{size:g} M", MISSING if accuracy is None else f"{accuracy:.3f}"]
+        rows.append([arm["name"], total, _measured(results, arm["name"]), *printed])
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"{table}\n\nTest accuracy on SST-2: {_about(results)}. Paper: {theirs['source']}."
+
+
+def table_of(name: str, published: Published, paper: Mapping[str, Any]) -> str:
+    """What stands between the markers of that name; a sentence as long as nothing of it was measured."""
+    if name == "ablation":
+        return ablation_of(published, paper) if ABLATION in published else "Not measured yet."
+    if not any(own in published for own in SETS):
+        return "Not measured yet."
+    return f"{comparison_of(published, paper)}\n\n![Accuracy against parameters and arithmetic](figures/{FIGURE.name})"
+
+
+def put(page: str, published: Published, paper: Mapping[str, Any]) -> str:
+    """The page with the tables between their markers."""
+    for name in ("classification", "ablation"):
+        text = table_of(name, published, paper)
+        pattern = rf"(<!-- {name}-table -->\n).*?(<!-- /{name}-table -->)"
+        page = re.sub(pattern, lambda found, text=text: f"{found[1]}\n{text}\n\n{found[2]}", page, flags=re.DOTALL)
+    return page
+
+
+def draw(published: Published, path: Path) -> None:
+    """Accuracy against parameters and FLOPs: a line of panels for each set, colour by encoding, marker by network."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    sets = [name for name in SETS if name in published]
+    figure = Figure(figsize=(9.6, 3.2 * len(sets) + 0.8), layout="constrained")
+    for line, name in zip(figure.subplots(len(sets), len(COSTS), squeeze=False, sharey="row"), sets, strict=True):
+        draw_costs(published[name], dict(zip(COSTS, line, strict=True)), _style)
+        line[0].set_title(NAMES.get(SETS[name], SETS[name]), loc="left", fontsize="medium")
+        line[1].set_ylabel("")
+    marks = [Line2D([], [], linestyle="none", marker="o", color=colour, label=name) for name, colour in COLOURS.items()]
+    marks += [Line2D([], [], linestyle="none", marker=m, color="#57606a", label=name) for name, m in MARKERS.items()]
+    figure.legend(handles=marks, loc="outside lower center", ncols=6, frameon=False, fontsize="small")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=160)
+
+
+def _style(arm: str) -> dict[str, Any]:
+    network, _, encoding = arm.partition("+")
+    return {"color": COLOURS.get(encoding, "#57606a"), "marker": MARKERS.get(network, "x")}
+
+
+def _measured(results: Mapping[str, Any], arm: str) -> str:
+    entry = next((entry for entry, _ in lines(results) if entry["arm"] == arm), {})
+    return with_spread(entry.get("accuracy"), 3)
+
+
+def _papers(paper: Mapping[str, Any], arm: str, column: str) -> str:
+    row = paper["rows"].get(paper["arms"].get(arm, ""))
+    return MISSING if row is None else f"{row[paper['columns'].index(column)]:.3f}"
+
+
+def _about(results: Mapping[str, Any]) -> str:
+    data, planned = results["recipe"]["data"], results["planned"]
+    of, count = repeats(results)
+    folds = f" of {data['folds']} (cross-validation)" if of == "fold" else ""
+    done = "" if results["complete"] else f", {len(results['rows'])} of {planned['runs']} runs"
+    return f"mean ± standard deviation over {count} {of}s{folds}, protocol {results['protocol']}{done}"
+
+
+def _machine(published: Published) -> str:
+    machine = next(iter(published.values()))["environment"]
+    return f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
+
+
+def main() -> None:
+    """Read folders of comparisons, write the JSON, the page and the figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="*", help="of comparisons; none only writes the page anew")
+    arguments = parser.parse_args()
+    published: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    for folder in arguments.folders:
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        if results["name"] not in (*SETS, ABLATION):
+            raise SystemExit(f"{folder} holds {results['name']}; known: {', '.join((*SETS, ABLATION))}")
+        published[results["name"]] = trimmed(results)
+    paper = json.loads(PAPER.read_text(encoding="utf-8"))
+    text = json.dumps(published, indent=1, sort_keys=True) + "\n"
+    RESULTS.write_text(text, encoding="utf-8")
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), json.loads(text), paper), encoding="utf-8")
+    if any(name in published for name in SETS):
+        draw(published, FIGURE)
+
+
+if __name__ == "__main__":
+    main()

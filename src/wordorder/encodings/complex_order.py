@@ -1,0 +1,172 @@
+"""Complex-order embeddings: a word is a wave over positions."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from wordorder.encodings.wave_embedding import (
+    Sharing,
+    Variant,
+    WaveEmbedding,
+    check_choice,
+    table_shape,
+    warn_of_lost_words,
+)
+from wordorder.encodings.wave_frequencies import FrequencyInit, check_frequency_init
+from wordorder.encodings.waves_as_real import ONLY_WHERE_TOKENS_ARE, AsReal, WavesAsReal, complex_channels
+
+Damping = Literal["none", "learned"]
+
+
+class ComplexOrderEmbedding(WaveEmbedding):
+    """A complex vector per word whose channels turn with the position, each at its own frequency.
+
+    Wang et al. 2020, "Encoding word order in complex embeddings", https://arxiv.org/abs/1912.12333, Eq. 8, for channel
+    d of word j at position p::
+
+        g_jd(p) = r_jd exp(i (w_jd p + theta_jd))
+
+    which is the only bounded function with ``g(p + n) = g(p) w(n)`` for every p, up to damping: moving by n tokens is
+    one linear map wherever it happens (paper, Sec. 2). ``damping="learned"`` is the paper's general solution, of which
+    it fixes the modulus to 1 because the bound was hard to keep in training; here the decay is a softplus, never
+    negative::
+
+        g_jd(p) = r_jd exp(-softplus(c_jd) max(p, 0)) exp(i (w_jd p + theta_jd))
+
+    Positions before 0 are not damped: the wave would grow without bound there.
+
+    Differs from the paper: without phases by default, which its ablation found to hurt (Table 4, .785 against .813), as
+    its reference code does. ``variant="reference-code"`` starts as the torch text-classification code does: amplitudes
+    from N(0, 1), ``frequency_init="reference-tc"``. That code also reads positions backwards, L - 1 .. 0 over a padded
+    text, and never masks: pass such positions, and no padding_idx, to get its numbers.
+
+    >>> import torch, wordorder
+    >>> embedding = wordorder.ComplexOrderEmbedding(1000, 64)
+    >>> real, imag = embedding(torch.randint(1000, (2, 16)), torch.arange(16))
+    >>> real.shape, imag.shape
+    (torch.Size([2, 16, 64]), torch.Size([2, 16, 64]))
+
+    Args:
+        vocabulary: number of token ids, V; positive.
+        width: complex channels, D; positive.
+        frequency: "full" (V, D), "word-sharing" (1, D): all words turn alike, or "dimension-sharing" (V, 1): all
+            channels of a word do.
+        amplitude: the same three. If neither says which word it is, words are told apart by nothing: a warning.
+        phase: initial phases: False, True ("full"), or how they are shared.
+        padding_idx: token id that is exactly 0 at every position, whatever is shared, and sends no gradient.
+        damping: "none", or "learned": a rate of decay per token, shared as frequencies are, from 1e-4 at first.
+        variant: "paper" or "reference-code".
+        frequency_init: where frequencies start (`initial_frequencies`); default "geometric", with dimension-sharing
+            "log-uniform", in the reference code's variant "reference-tc".
+        frequency_trainable: False freezes them (the reference's translation code).
+        sparse: gradients of tables with V rows are sparse, for `wordorder.RowWiseAdam`; tables shared by all words keep
+            dense ones, which `torch.optim.SparseAdam` would refuse.
+
+    Shape:
+        token ids (B, T), positions (T,), (1, T) or (B, T), any integers -> real and imag, (B, T, D) each, in the
+        tables' dtype. Angles are in at least float32 (float64 for float64), which knows the angle x to about x * 6e-8.
+
+    Raises:
+        ValueError: an argument is out of range; or from forward: wrong shapes, ids, or positions that are not integers.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        frequency: Sharing = "full",
+        amplitude: Sharing = "full",
+        phase: bool | Sharing = False,
+        padding_idx: int | None = None,
+        damping: Damping = "none",
+        variant: Variant = "paper",
+        frequency_init: FrequencyInit | None = None,
+        frequency_trainable: bool = True,
+        sparse: bool = False,
+    ) -> None:
+        check_choice("damping", damping, Damping)
+        check_choice("variant", variant, Variant)
+        tables: dict[str, Sharing] = {"amplitude": amplitude, "frequency": frequency}
+        if phase is not False:
+            tables["phase"] = "full" if phase is True else phase
+        if damping == "learned":
+            tables["decay"] = frequency
+        shape = table_shape("frequency", frequency, vocabulary, width)
+        by_channel: FrequencyInit = "reference-tc" if variant == "reference-code" else "geometric"
+        start = frequency_init or ("log-uniform" if frequency == "dimension-sharing" else by_channel)
+        check_frequency_init(start, shape, width)
+        super().__init__(
+            vocabulary,
+            width,
+            tables=tables,
+            frequency_init=start,
+            frequency_trainable=frequency_trainable,
+            amplitude_std=1.0 if variant == "reference-code" else None,
+            padding_idx=padding_idx,
+            sparse=sparse,
+        )
+        alike = frequency == "word-sharing" or (not frequency_trainable and start in ("geometric", "reference-tc"))
+        if amplitude == "word-sharing" and alike and tables.get("phase", "word-sharing") == "word-sharing":
+            warn_of_lost_words("amplitude and frequency")
+
+
+class ComplexOrder(WavesAsReal):
+    """`ComplexOrderEmbedding` in the place of a network's token embeddings.
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333; appendix C suggests the concatenation for real networks::
+
+        concat      x = W [Re g | Im g]              one linear map, 2C -> C; no bias, so that padding stays 0
+        real-part   x = Re g
+        pair        x = [Re g | Im g] with D = C/2    what complex networks read; in a real network half the tables
+
+    Args:
+        width: model channels, C; positive, even for "pair".
+        vocabulary: number of token ids, V; positive.
+        padding_idx: as in `ComplexOrderEmbedding`, as are all that follow but the last.
+        frequency: how frequencies are shared.
+        amplitude: how amplitudes are shared; only "full" can be tied to an output layer.
+        phase: initial phases.
+        damping: "none" or "learned".
+        variant: "paper" or "reference-code".
+        frequency_init: where frequencies start.
+        frequency_trainable: False freezes them.
+        as_real: see above.
+
+    Shape:
+        token ids (B, T), positions (T,), (1, T) or (B, T) -> (B, T, C).
+
+    Raises:
+        ValueError: as `ComplexOrderEmbedding`.
+    """
+
+    paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
+    refused_in: ClassVar[Mapping[str, str]] = ONLY_WHERE_TOKENS_ARE
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        vocabulary: int,
+        padding_idx: int | None = None,
+        frequency: Sharing = "full",
+        amplitude: Sharing = "full",
+        phase: bool | Sharing = False,
+        damping: Damping = "none",
+        variant: Variant = "paper",
+        frequency_init: FrequencyInit | None = None,
+        frequency_trainable: bool = True,
+        as_real: AsReal = "concat",
+    ) -> None:
+        waves = ComplexOrderEmbedding(
+            vocabulary,
+            complex_channels(width, as_real),
+            frequency=frequency,
+            amplitude=amplitude,
+            phase=phase,
+            padding_idx=padding_idx,
+            damping=damping,
+            variant=variant,
+            frequency_init=frequency_init,
+            frequency_trainable=frequency_trainable,
+        )
+        super().__init__(waves, width, as_real)

@@ -1,0 +1,114 @@
+"""Complex word embeddings without word order, the baseline of complex-order embeddings."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from wordorder.encodings.wave_embedding import (
+    Sharing,
+    Variant,
+    WaveEmbedding,
+    check_choice,
+    table_shape,
+    warn_of_lost_words,
+)
+from wordorder.encodings.waves_as_real import ONLY_WHERE_TOKENS_ARE, AsReal, WavesAsReal, complex_channels
+
+
+class ComplexVanillaEmbedding(WaveEmbedding):
+    """A complex vector per word, without word order: the paper's baseline "complex-vanilla".
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4::
+
+        g_jd = r_jd exp(i theta_jd)
+
+    ``variant="reference-code"``: the torch text-classification code draws theta from N(0, 1) and multiplies it by the
+    position after all, so that its "vanilla" is complex-order with random frequencies.
+
+    Args:
+        vocabulary: number of token ids, V; positive.
+        width: complex channels, D; positive.
+        amplitude: "full" (V, D), "word-sharing" (1, D) or "dimension-sharing" (V, 1).
+        phase: the same three; drawn evenly from (-pi, pi].
+        padding_idx: as in `ComplexOrderEmbedding`.
+        variant: "paper" or "reference-code".
+        sparse: as in `ComplexOrderEmbedding`.
+
+    Shape:
+        token ids (B, T), positions (T,), (1, T) or (B, T), which change nothing (variant "paper") -> real and imag,
+        (B, T, D) each.
+
+    Raises:
+        ValueError: as `ComplexOrderEmbedding`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        amplitude: Sharing = "full",
+        phase: Sharing = "full",
+        padding_idx: int | None = None,
+        variant: Variant = "paper",
+        sparse: bool = False,
+    ) -> None:
+        check_choice("variant", variant, Variant)
+        table_shape("phase", phase, vocabulary, width)
+        turned = variant == "reference-code"
+        super().__init__(
+            vocabulary,
+            width,
+            tables={"amplitude": amplitude, ("frequency" if turned else "phase"): phase},
+            frequency_init="normal" if turned else None,
+            amplitude_std=1.0 if turned else None,
+            padding_idx=padding_idx,
+            sparse=sparse,
+        )
+        if amplitude == phase == "word-sharing":
+            warn_of_lost_words("amplitude and phase")
+
+
+class ComplexVanilla(WavesAsReal):
+    """`ComplexVanillaEmbedding` in the place of a network's token embeddings: no word order, for comparison.
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4.
+
+    Args:
+        width: model channels, C; positive, even for "pair".
+        vocabulary: number of token ids, V; positive.
+        padding_idx: as in `ComplexOrderEmbedding`.
+        amplitude: how amplitudes are shared.
+        phase: how phases are shared.
+        variant: "paper" or "reference-code".
+        as_real: as in `ComplexOrder`.
+
+    Shape:
+        token ids (B, T), positions (T,), (1, T) or (B, T) -> (B, T, C).
+
+    Raises:
+        ValueError: as `ComplexVanillaEmbedding`.
+    """
+
+    paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
+    refused_in: ClassVar[Mapping[str, str]] = ONLY_WHERE_TOKENS_ARE
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        vocabulary: int,
+        padding_idx: int | None = None,
+        amplitude: Sharing = "full",
+        phase: Sharing = "full",
+        variant: Variant = "paper",
+        as_real: AsReal = "concat",
+    ) -> None:
+        waves = ComplexVanillaEmbedding(
+            vocabulary,
+            complex_channels(width, as_real),
+            amplitude=amplitude,
+            phase=phase,
+            padding_idx=padding_idx,
+            variant=variant,
+        )
+        super().__init__(waves, width, as_real)

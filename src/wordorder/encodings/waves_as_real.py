@@ -1,0 +1,88 @@
+"""Complex embeddings in the place of a real network's token embeddings."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.encodings.places import ReplacesEmbedding
+from wordorder.encodings.wave_embedding import WaveEmbedding, check_choice
+from wordorder.ops import Contiguous, Positions
+
+AsReal = Literal["concat", "real-part", "pair"]
+
+ONLY_WHERE_TOKENS_ARE: Mapping[str, str] = {
+    "cross-attention": "it takes the place of the token embeddings, and cross-attention reads none"
+}
+"""Where it is not defined, and why."""
+
+
+class WavesAsReal(ReplacesEmbedding):
+    """Complex embeddings in a network of real numbers.
+
+    Args:
+        waves: gives the complex vectors.
+        width: model channels, C.
+        as_real: how a complex vector becomes a real one.
+
+    Raises:
+        ValueError: unknown choice.
+    """
+
+    def __init__(self, waves: WaveEmbedding, width: int, as_real: AsReal) -> None:
+        super().__init__()
+        self.waves, self.width, self.as_real = waves, width, as_real
+        self.projection = nn.Linear(2 * width, width, bias=False) if as_real == "concat" else None
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The amplitudes: what stands in the place of the words' vectors."""
+        return self.waves.amplitude
+
+    @property
+    def num_embeddings(self) -> int:
+        """Number of token ids, V."""
+        return self.waves.vocabulary
+
+    @property
+    def padding_idx(self) -> int | None:
+        """Token id that the tables make 0."""
+        return self.waves.padding_idx
+
+    @property
+    def embedding_dim(self) -> int:
+        """Model channels, C."""
+        return self.width
+
+    def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
+        """Real vectors (B, T, C) with word order in them; positions are 0 .. T - 1 where none are given."""
+        real, imag = self.waves(token_ids_BT, Contiguous(token_ids_BT.shape[1]) if positions is None else positions)
+        if self.as_real == "real-part":
+            return real
+        both_BTC = torch.cat((real, imag), dim=-1)
+        return both_BTC if self.projection is None else self.projection(both_BTC)
+
+    def resize(self, vocabulary: int, *, std: float | None = None) -> None:
+        """Another number of words; acts on all tables that have a row per word."""
+        self.waves.resize(vocabulary, std=std)
+
+    def cost_parts(self) -> dict[str, int]:
+        """Parameters beyond the amplitudes, which are the words' own."""
+        tables = {f"{name} table": table.numel() for name, table in self.waves.named_tables().items()}
+        del tables["amplitude table"]
+        if self.projection is not None:
+            tables["projection to real"] = sum(parameter.numel() for parameter in self.projection.parameters())
+        return tables
+
+
+def complex_channels(width: int, as_real: AsReal) -> int:
+    """How many complex channels, D, become ``width`` real ones.
+
+    Raises:
+        ValueError: unknown choice, or an odd width that is to hold pairs.
+    """
+    check_choice("as_real", as_real, AsReal)
+    if as_real == "pair" and width % 2:
+        raise ValueError(f"as_real='pair' needs an even width, got {width}")
+    return width // 2 if as_real == "pair" else width

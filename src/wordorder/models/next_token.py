@@ -1,0 +1,58 @@
+"""The loss of models that write: the negative log-likelihood of each next token."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def next_token_loss(
+    logits_BTV: Tensor,
+    labels_BT: Tensor,
+    *,
+    smoothing: float = 0.0,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """Mean over labelled tokens of the negative log-likelihood, in nats and at least float32.
+
+    With smoothing e (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, Sec. 7) and V tokens::
+
+        loss = (1 - e) * -log p[label] + e / V * sum_v -log p[v]
+
+    which is what transformers' Trainer makes of its argument ``label_smoothing_factor``.
+
+    Args:
+        logits_BTV: (B, T, V).
+        labels_BT: long (B, T), the token that each position should give, -100 where none is.
+        smoothing: e, in [0, 1).
+        num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's (gradient
+            accumulation, several processes).
+
+    Raises:
+        ValueError: there is not one label for each row of logits.
+    """
+    if logits_BTV.shape[:-1] != labels_BT.shape:
+        raise ValueError(
+            "labels must be one for each row of logits (with labels leave logits_to_keep out), got"
+            f" {tuple(labels_BT.shape)} for {tuple(logits_BTV.shape[:-1])}"
+        )
+    wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    loss = F.cross_entropy(
+        wide.flatten(0, -2), labels_BT.flatten(), ignore_index=-100, reduction=reduction, label_smoothing=smoothing
+    )
+    if num_items_in_batch is None:
+        return loss
+    count = num_items_in_batch.to(loss.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
+    return loss / count
+
+
+def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:
+    """What a decoder reads in order to give the labels: the start token, then all labels but the last.
+
+    Args:
+        labels_BT: long (B, T), -100 where there is none.
+        start: the token that every target begins with.
+        pad: stands in for -100; None = 0 (nothing that has a label sees it, where targets are padded on the right).
+    """
+    read_BT = torch.cat((torch.full_like(labels_BT[:, :1], start), labels_BT[:, :-1]), dim=1)
+    return read_BT.masked_fill(read_BT == -100, 0 if pad is None else pad)

@@ -1,0 +1,135 @@
+"""Keys and values of earlier steps, for networks that read a text token by token."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from wordorder.networks.multi_head import Extend
+
+
+class Cache(Protocol):
+    """What a decoder asks of a cache; Hugging Face's caches are bound to it in `models`.
+
+    Keys are held as the projection gave them, before any rotation or shift: `attention` moves all of them by the
+    plan's positions at every step, so that every encoding gives what it gives without a cache.
+    """
+
+    @property
+    def length(self) -> int:
+        """How many tokens self-attention holds keys of."""
+        ...
+
+    @property
+    def source_length(self) -> int:
+        """How many tokens of the source cross-attention holds keys of; 0 before the first step."""
+        ...
+
+    def own(self, layer: int) -> Extend:
+        """Takes this step's keys and values of layer ``layer`` (from 0) and gives all so far."""
+        ...
+
+    def source(self, layer: int) -> Extend:
+        """Takes the source's keys and values (or none of them) and gives those of the first step."""
+        ...
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+class KeyValueCache:
+    """A cache in plain torch, which a decoder fills: one for each text or batch of texts, empty to begin with.
+
+    >>> import torch, wordorder
+    >>> from wordorder.networks import KeyValueCache
+    >>> decoder, ids = wordorder.Decoder(100, width=16, layers=2, heads=2).eval(), torch.randint(100, (1, 5))
+    >>> cache = KeyValueCache()
+    >>> steps = [decoder(ids[:, t : t + 1], cache=cache).hidden for t in range(5)]
+    >>> torch.allclose(torch.cat(steps, 1), decoder(ids).hidden, atol=1e-6)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, Pair] = {}
+        self._source: dict[int, Pair] = {}
+
+    @property
+    def length(self) -> int:
+        """How many tokens self-attention holds keys of."""
+        return self._own[0][0].shape[2] if self._own else 0
+
+    @property
+    def source_length(self) -> int:
+        """How many tokens of the source cross-attention holds keys of."""
+        return self._source[0][0].shape[2] if self._source else 0
+
+    def own(self, layer: int) -> Extend:
+        """Takes this step's keys and values of a layer and gives all so far."""
+
+        def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> Pair:
+            if layer in self._own:
+                k, v = self._own[layer]
+                k_BGTD, v_BGTD = torch.cat((k, k_BGTD), dim=2), torch.cat((v, v_BGTD), dim=2)
+            self._own[layer] = k_BGTD, v_BGTD
+            return k_BGTD, v_BGTD
+
+        return extend
+
+    def source(self, layer: int) -> Extend:
+        """Takes the source's keys and values and gives those of the first step."""
+
+        def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> Pair:
+            return self._source.setdefault(layer, (k_BGSD, v_BGSD))
+
+        return extend
+
+    def reorder(self, index_B: Tensor) -> None:
+        """Let row b go on from row ``index_B[b]``, as beam search does.
+
+        Args:
+            index_B: long (B,), rows of the present batch.
+        """
+        for held in (self._own, self._source):
+            for layer, (k, v) in held.items():
+                held[layer] = k.index_select(0, index_B), v.index_select(0, index_B)
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """The cache as one layer sees it; None where there is none.
+
+    Args:
+        own: of its self-attention.
+        source: of its cross-attention.
+    """
+
+    own: Extend | None = None
+    source: Extend | None = None
+
+
+def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> LayerCache:
+    """The cache as layer ``layer`` (from 0) sees it.
+
+    Args:
+        cache: of the network; None = there is none.
+        layer: from 0.
+        once: the layer is called more than once in this step (to show its weights): the first call adds to the cache,
+            the others get what the first one got.
+    """
+    if cache is None:
+        return LayerCache()
+    wrap: Callable[[Extend], Extend] = _once if once else lambda extend: extend
+    return LayerCache(wrap(cache.own(layer)), wrap(cache.source(layer)))
+
+
+def _once(extend: Extend) -> Extend:
+    held: list[Pair] = []
+
+    def given(k: Tensor, v: Tensor) -> Pair:
+        if not held:
+            held.append(extend(k, v))
+        return held[0]
+
+    return given

@@ -1,0 +1,21 @@
+"""What complex layers have in common: they take a pair or the stacked tensor, and return the same kind."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from wordorder.ops.complex import Pair, split, stack
+
+
+class ComplexLayer(nn.Module, ABC):
+    """A map of complex numbers, given as ``(real, imag)`` or side by side in the last axis, ``[real | imag]``."""
+
+    def forward(self, z: Pair | Tensor) -> Pair | Tensor:
+        """A pair for a pair, (..., C) each; a stacked tensor for a stacked one, (..., 2C)."""
+        if isinstance(z, Tensor):
+            return self.stacked(z)
+        return split(self.stacked(stack(z)))
+
+    @abstractmethod
+    def stacked(self, z: Tensor) -> Tensor:
+        """The map of a stacked tensor."""

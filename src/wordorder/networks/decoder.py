@@ -1,0 +1,274 @@
+"""The Transformer decoder, with any encoding of the catalogue, alone or beside an encoder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from torch import Tensor
+
+from wordorder.attention import Plan
+from wordorder.encodings import Order
+from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
+from wordorder.networks.cache import Cache, layer_cache
+from wordorder.networks.decoder_layer import DecoderLayer, Source
+from wordorder.networks.initialisation import initialise
+from wordorder.networks.stack import Stack
+from wordorder.ops import Contiguous, Positions, Visibility, as_positions
+
+
+@dataclass(frozen=True)
+class DecoderOutput:
+    """What a decoder returns.
+
+    Args:
+        hidden: the last layer's output, after the final norm, (B, T, C).
+        all_hidden: embeddings and every layer's output, if asked for; the last one is ``hidden``.
+        attentions: every layer's attention weights (B, H, T, S), if asked for.
+        cross_attentions: every layer's weights on the source, (B, H, T, source tokens), if asked for.
+    """
+
+    hidden: Tensor
+    all_hidden: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    cross_attentions: tuple[Tensor, ...] | None = None
+
+
+class Decoder(Stack):
+    """A causal Transformer over token ids, plain torch: a language model, or the half of a translator that writes.
+
+    >>> import torch, wordorder
+    >>> decoder = wordorder.Decoder(1000, width=64, layers=2, heads=4, encoding="rope")
+    >>> decoder(torch.randint(1000, (2, 16))).hidden.shape
+    torch.Size([2, 16, 64])
+
+    A token sees itself and what stands before it, by position: so positions must grow within a text.
+
+    Self-attention carries the word order, prepared once per forward and shared by all layers. Cross-attention carries
+    none, as in the original Transformer, in T5 and in models with RoPE: positions of two texts have no common axis,
+    and each text's own encoding has already written its order into the states.
+
+    Args:
+        vocabulary: number of token ids, V; positive.
+        width: model channels, C; a multiple of heads.
+        layers: number of layers; positive.
+        heads: attention heads, H.
+        key_value_heads: fewer key and value heads than query heads (grouped queries); default: heads.
+        feedforward: inner channels of the feed-forward networks; default: 4 * width.
+        max_positions: longest text in tokens, for encodings with a table.
+        encoding: a name of the catalogue, or several joined by "+".
+        encoding_options: options of the encoding; see `build_encoding`.
+        cross_attention: let every layer also attend to the states of an encoder.
+        norm: "layer" (2018) or "rms" (modern).
+        norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).
+        norm_eps: added to the variance; 1e-5.
+        embedding_norm: normalise the embeddings; default: with post-norm only.
+        activation: "gelu" (exact), "relu", "silu" or "swiglu".
+        dropout: on embeddings and on each sublayer's output.
+        attention_dropout: on attention weights.
+        padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+
+    Raises:
+        BadInput: unknown encoding or option, or an encoding that decoders cannot have.
+        ValueError: a size is out of range.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        width: int = 256,
+        layers: int = 4,
+        heads: int = 4,
+        key_value_heads: int | None = None,
+        feedforward: int | None = None,
+        max_positions: int = 512,
+        encoding: str = "tupe-r",
+        encoding_options: Mapping[str, Any] | None = None,
+        cross_attention: bool = False,
+        norm: Norm = "layer",
+        norm_placement: NormPlacement = "pre",
+        norm_eps: float = 1e-5,
+        embedding_norm: bool | None = None,
+        activation: Activation = "gelu",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        padding_idx: int | None = None,
+    ) -> None:
+        blocks = Blocks(
+            width=width,
+            heads=heads,
+            key_value_heads=key_value_heads,
+            feedforward=feedforward,
+            norm=norm,
+            norm_placement=norm_placement,
+            norm_eps=norm_eps,
+            activation=activation,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+        )
+        super().__init__(
+            vocabulary,
+            blocks,
+            layer=partial(DecoderLayer, cross=cross_attention),
+            layers=layers,
+            use="decoder",
+            max_positions=max_positions,
+            encoding=encoding,
+            encoding_options=encoding_options,
+            embedding_norm=embedding_norm,
+            padding_idx=padding_idx,
+        )
+        self.cross_attention = cross_attention
+        initialise(self)
+
+    def forward(
+        self,
+        token_ids_BT: Tensor | None = None,
+        positions: Positions | Tensor | None = None,
+        *,
+        embeddings_BTC: Tensor | None = None,
+        valid_BS: Tensor | None = None,
+        source_BSC: Tensor | None = None,
+        source_positions: Positions | Tensor | None = None,
+        source_valid_BS: Tensor | None = None,
+        cache: Cache | None = None,
+        backend: str | None = None,
+        return_all_hidden: bool = False,
+        return_attentions: bool = False,
+    ) -> DecoderOutput:
+        """Read token ids, or embeddings in their place.
+
+        Args:
+            token_ids_BT: long (B, T); with a cache, the tokens that come after those that it holds.
+            positions: where the tokens stand; typed, or a long tensor (B, T), growing within a text; default: 0, 1, ..,
+                or on from the cache. For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative)
+                offset per example.
+            embeddings_BTC: instead of token ids, (B, T, C).
+            valid_BS: bool, False where a token is padding, for all tokens that the cache holds and then these; None =
+                no padding.
+            source_BSC: the states of an encoder, (B, tokens, channels); may be left out once a cache has seen them.
+            source_positions: of the source; only packed ones matter: text i of a row then asks source i of that row.
+            source_valid_BS: bool, False where a token of the source is padding; None = no padding.
+            cache: of earlier steps; it is added to.
+            backend: of attention, as in `choose_backend`; None chooses.
+            return_all_hidden: also return every layer's output.
+            return_attentions: also return every layer's attention weights; slow.
+
+        Raises:
+            ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
+                vocabulary (looked at on the CPU only), a position is beyond a learned table, a source is given to a
+                decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`, or
+                a cache is to be filled under gradient checkpointing.
+        """
+        given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
+        if positions is None and cache is not None and given is not None and given.dim() > 1:
+            positions = Contiguous(given.shape[1], cache.length)
+        x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
+        if cache is not None and self.gradient_checkpointing and self.training:
+            raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass cache=None")
+        plan = self.plan_self_attention(
+            where,
+            x_BTC,
+            key_positions=_all_positions(where, cache),
+            valid_BS=valid_BS,
+            causal=True,
+            backend=backend,
+            return_attentions=return_attentions,
+        )
+        source = None
+        if self._asks(source_BSC, cache, x_BTC.shape[0]):
+            key = None if source_positions is None else as_positions(source_positions)
+            source = self.plan_cross_attention(
+                where,
+                x_BTC,
+                source_BSC,
+                key_positions=key,
+                valid_BS=source_valid_BS,
+                held=0 if cache is None else cache.source_length,
+                backend=backend,
+                return_attentions=return_attentions,
+            )
+        return self._run(x_BTC, plan, source, cache, return_all_hidden, return_attentions)
+
+    def plan_cross_attention(
+        self,
+        positions: Positions,
+        like_BTC: Tensor,
+        source_BSC: Tensor | None,
+        *,
+        key_positions: Positions | None = None,
+        valid_BS: Tensor | None = None,
+        held: int = 0,
+        backend: str | None = None,
+        return_attentions: bool = False,
+    ) -> Source:
+        """The source and who sees what of it, prepared once for all layers; there is no word order in it.
+
+        Args:
+            positions: of the queries.
+            like_BTC: the input of the first layer.
+            source_BSC: the states of an encoder; not read where a cache holds their keys.
+            key_positions: of the source; None = nothing is packed.
+            valid_BS: bool, False where a token of the source is padding; None = no padding.
+            held: how many tokens of the source a cache holds keys of.
+            backend: of attention, as in `choose_backend`; None chooses.
+            return_attentions: attention weights are wanted.
+        """
+        key = Contiguous(held or cast(Tensor, source_BSC).shape[1]) if key_positions is None else key_positions
+        mask = Visibility(positions, key, valid_BS=None if valid_BS is None else valid_BS.bool())
+        order = Order(self.head_dim**-0.5)
+        plan = self.plan_attention(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
+        return Source(None if held else source_BSC, plan)
+
+    def _asks(self, source_BSC: Tensor | None, cache: Cache | None, batch: int) -> bool:
+        """Whether there is a source to ask, after a look at what was given for it."""
+        if not self.cross_attention:
+            if source_BSC is not None:
+                raise ValueError("source was given to a decoder without cross-attention; pass cross_attention=True")
+            return False
+        channels = self.blocks.channels
+        if source_BSC is None and (cache is None or not cache.source_length):
+            raise ValueError("source must be given to a decoder with cross-attention, or a cache that has seen it")
+        if source_BSC is not None and (source_BSC.dim() != 3 or source_BSC.shape[::2] != (batch, channels)):
+            raise ValueError(f"source must be ({batch}, tokens, {channels}), got {tuple(source_BSC.shape)}")
+        return True
+
+    def _run(
+        self,
+        x_BTC: Tensor,
+        plan: Plan,
+        source: Source | None,
+        cache: Cache | None,
+        return_all_hidden: bool,
+        return_attentions: bool,
+    ) -> DecoderOutput:
+        all_hidden: list[Tensor] = []
+        attentions: list[Tensor] = []
+        cross_attentions: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, DecoderLayer)
+            all_hidden.append(x_BTC)
+            arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
+            if return_attentions:
+                own, cross = layer.attention_weights(x_BTC, *arguments)
+                attentions.append(own)
+                cross_attentions += [] if cross is None else [cross]
+            x_BTC = self.run_layer(layer, x_BTC, *arguments)
+        hidden = self.finish(x_BTC)
+        return DecoderOutput(
+            hidden,
+            (*all_hidden, hidden) if return_all_hidden else None,
+            tuple(attentions) if return_attentions else None,
+            tuple(cross_attentions) if return_attentions and source is not None else None,
+        )
+
+
+def _all_positions(positions: Positions, cache: Cache | None) -> Positions | None:
+    """Where all keys stand, those that the cache holds first; None where that is where the queries stand."""
+    if cache is None:
+        return None
+    if not isinstance(positions, Contiguous):  # in the first step too: the next one takes its positions for such
+        raise ValueError(f"positions with a cache must be Contiguous, got {type(positions).__name__}")
+    held = cache.length
+    return None if not held else Contiguous(held + positions.length, positions.offset - held)

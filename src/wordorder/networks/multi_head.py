@@ -1,0 +1,157 @@
+"""Attention with its projections: of a sequence to itself, and of one sequence to another."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.attention import Plan, attention, attention_weights
+
+Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Takes this step's keys and values (B, G, T, D) and gives all of them so far (B, G, S, D): how a cache comes in.
+
+Keys are handed over before any rotation, since `attention` moves them by the plan: every encoding stays exact.
+"""
+
+
+Linear = Callable[[int, int], Any]
+"""Makes a projection from channels in and out: a torch Linear, or what stands in for one."""
+
+
+class MultiHead(nn.Module):
+    """Sizes of heads, and the way between channels and heads."""
+
+    def __init__(self, width: int, *, heads: int, key_value_heads: int, dropout: float) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
+        if key_value_heads <= 0 or heads % key_value_heads:
+            raise ValueError(f"key_value_heads must divide heads={heads}, got {key_value_heads}")
+        self.head_dim, self.dropout = width // heads, dropout
+        self.splits = [heads * self.head_dim, key_value_heads * self.head_dim, key_value_heads * self.head_dim]
+
+    def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
+        """Parts of a projection, each (B, T, heads * D) -> (B, heads, T, D)."""
+        parts = cast(tuple[Any, ...], cast("Any", x_BTC).split(splits, -1))
+        return tuple(part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+        """What the heads find, (B, H, T, D) -> (B, T, C)."""
+        mixed_BHTD = attention(q, k, v, plan, dropout=self.dropout if self.training else 0.0)
+        mixed_BTHD = mixed_BHTD.transpose(1, 2)
+        if torch.compiler.is_exporting():  # exporters lower attention to one with other strides: only a copy is sure
+            mixed_BTHD = mixed_BTHD.clone(memory_format=torch.contiguous_format)
+        return mixed_BTHD.flatten(2)
+
+    def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
+        """The weights that `_mix` gives to values, (B, H, T, S)."""
+        return attention_weights(q, k, plan)
+
+
+class SelfAttention(MultiHead):
+    """Queries, keys and values of one sequence in one projection, attention, and the projection back.
+
+    Args:
+        width: model channels, C; a multiple of heads.
+        heads: query heads, H.
+        key_value_heads: key and value heads, G; divides heads. Fewer than heads is grouped-query attention (Ainslie
+            et al. 2023, https://arxiv.org/abs/2305.13245).
+        dropout: probability that an attention weight is dropped in training.
+        linear: makes the projections, from channels in and out.
+
+    Raises:
+        ValueError: sizes do not divide.
+    """
+
+    def __init__(
+        self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
+    ) -> None:
+        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
+        self.qkv: nn.Linear = linear(width, sum(self.splits))
+        self.out: nn.Linear = linear(width, width)
+
+    def forward(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
+        """(B, T, C) -> (B, T, C).
+
+        Args:
+            x_BTC: the tokens of this step.
+            plan: order and mask of these queries and of all keys.
+            extend: gives all keys and values so far, where a cache holds earlier ones.
+        """
+        q, k, v = self._heads(x_BTC)
+        if extend is not None:
+            k, v = extend(k, v)
+        return self.out(self._mix(q, k, v, plan))
+
+    def weights(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
+        """The attention weights (B, H, T, S), without dropout; for looking at.
+
+        Args:
+            x_BTC: as in `forward`.
+            plan: as in `forward`.
+            extend: as in `forward`; where `forward` comes as well, only one of the two calls may add to the cache.
+        """
+        q, k, v = self._heads(x_BTC)
+        if extend is not None:
+            k, _ = extend(k, v)
+        return self._weigh(q, k, plan)
+
+    def _heads(self, x_BTC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self._split(self.qkv(x_BTC), self.splits)
+        return q, k, v
+
+
+class CrossAttention(MultiHead):
+    """Queries of one sequence, keys and values of another, attention, and the projection back.
+
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Sec. 3.2.3.
+
+    Args:
+        width: model channels of both sequences, C; a multiple of heads.
+        heads: query heads, H.
+        key_value_heads: key and value heads, G; divides heads.
+        dropout: probability that an attention weight is dropped in training.
+        linear: makes the projections, from channels in and out.
+
+    Raises:
+        ValueError: sizes do not divide.
+    """
+
+    def __init__(
+        self, width: int, *, heads: int, key_value_heads: int, dropout: float = 0.0, linear: Linear = nn.Linear
+    ) -> None:
+        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout)
+        self.q: nn.Linear = linear(width, self.splits[0])
+        self.kv: nn.Linear = linear(width, self.splits[1] + self.splits[2])
+        self.out: nn.Linear = linear(width, width)
+
+    def forward(self, x_BTC: Tensor, source_BSC: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
+        """(B, T, C) -> (B, T, C).
+
+        Args:
+            x_BTC: the tokens of this step, which ask.
+            source_BSC: the sequence that is asked; None where ``extend`` has its keys and values already.
+            plan: order and mask of these queries and of all keys.
+            extend: given the source's keys and values (none of them, S = 0, without a source), gives those to use.
+
+        Raises:
+            ValueError: neither source nor extend is given.
+        """
+        q, k, v = self._heads(x_BTC, source_BSC, extend)
+        return self.out(self._mix(q, k, v, plan))
+
+    def weights(self, x_BTC: Tensor, source_BSC: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
+        """The attention weights (B, H, T, S), without dropout; arguments as in `forward`."""
+        q, k, _ = self._heads(x_BTC, source_BSC, extend)
+        return self._weigh(q, k, plan)
+
+    def _heads(self, x_BTC: Tensor, source_BSC: Tensor | None, extend: Extend | None) -> tuple[Tensor, Tensor, Tensor]:
+        if source_BSC is None and extend is None:
+            raise ValueError("source must be given, or extend, which has its keys and values already")
+        (q,) = self._split(self.q(x_BTC), self.splits[:1])
+        if source_BSC is None:
+            k = v = q.new_empty(q.shape[0], self.splits[1] // self.head_dim, 0, q.shape[-1])
+        else:
+            k, v = self._split(self.kv(source_BSC), self.splits[1:])
+        return (q, k, v) if extend is None else (q, *extend(k, v))

@@ -1,0 +1,119 @@
+"""An encoder and a decoder that asks it: translation."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from wordorder.networks.cache import Cache
+from wordorder.networks.decoder import Decoder
+from wordorder.networks.encoder import Encoder
+from wordorder.ops import Positions
+
+
+@dataclass(frozen=True)
+class Seq2SeqOutput:
+    """What the network returns.
+
+    Args:
+        hidden: the decoder's output, (B, T, C).
+        source: the encoder's, (B, S, channels), which the decoder asked.
+    """
+
+    hidden: Tensor
+    source: Tensor
+
+
+class Seq2Seq(nn.Module):
+    """Read one text, write another (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762).
+
+    >>> import torch
+    >>> from wordorder.networks import Decoder, Encoder, Seq2Seq
+    >>> sizes = {"width": 32, "layers": 2, "heads": 4, "encoding": "rope"}
+    >>> network = Seq2Seq(Encoder(100, **sizes), Decoder(100, cross_attention=True, **sizes))
+    >>> network(torch.randint(100, (2, 7)), torch.randint(100, (2, 5))).hidden.shape
+    torch.Size([2, 5, 32])
+
+    Each half carries word order in its self-attention, by an encoding of its own; cross-attention carries none, see
+    `Decoder`.
+
+    Args:
+        encoder: of the source; what it puts between its last layer and a head is taken off, since the decoder asks the
+            states as they are (which matters where they are complex).
+        decoder: of the target, with cross-attention.
+        share_embeddings: source and target read the same token embeddings (the encoder's); False = tables of their
+            own.
+
+    Raises:
+        ValueError: the decoder has no cross-attention, or the two do not fit together.
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, *, share_embeddings: bool = True) -> None:
+        super().__init__()
+        if not decoder.cross_attention:
+            raise ValueError("decoder must have cross-attention; build it with cross_attention=True")
+        channels = encoder.blocks.channels, decoder.blocks.channels
+        if channels[0] != channels[1]:
+            raise ValueError(f"encoder and decoder must have the same channels, got {channels[0]} and {channels[1]}")
+        self.encoder, self.decoder, self.share_embeddings = encoder, decoder, share_embeddings
+        encoder.read_out = nn.Identity()
+        if share_embeddings:
+            tables = encoder.embedding.num_embeddings, decoder.embedding.num_embeddings
+            if tables[0] != tables[1]:
+                raise ValueError(f"shared embeddings need one vocabulary, got {tables[0]} and {tables[1]} token ids")
+            decoder.embedding = encoder.embedding
+            decoder.encoding.drop_replacement()
+
+    def forward(
+        self,
+        source_ids_BS: Tensor,
+        target_ids_BT: Tensor,
+        *,
+        source_positions: Positions | Tensor | None = None,
+        target_positions: Positions | Tensor | None = None,
+        source_valid_BS: Tensor | None = None,
+        target_valid_BT: Tensor | None = None,
+        backend: str | None = None,
+    ) -> Seq2SeqOutput:
+        """The target's states, each of which knows the whole source and the target up to its token.
+
+        Args:
+            source_ids_BS: long (B, S).
+            target_ids_BT: long (B, T), a start token and then the target but for its last token.
+            source_positions: as in `Encoder.forward`.
+            target_positions: as in `Decoder.forward`; packed ones need packed ones of the source.
+            source_valid_BS: bool, False where the source is padded.
+            target_valid_BT: bool, False where the target is padded; not needed where it is padded on the right.
+            backend: of attention, as in `choose_backend`; None chooses.
+
+        Raises:
+            ValueError: as in `Encoder.forward` and `Decoder.forward`.
+        """
+        encoded = self.encoder(source_ids_BS, source_positions, valid_BT=source_valid_BS, backend=backend).hidden
+        decoded = self.decoder(
+            target_ids_BT,
+            target_positions,
+            valid_BS=target_valid_BT,
+            source_BSC=encoded,
+            source_positions=source_positions,
+            source_valid_BS=source_valid_BS,
+            backend=backend,
+        )
+        return Seq2SeqOutput(decoded.hidden, encoded)
+
+    def step(
+        self,
+        target_ids_BT: Tensor,
+        cache: Cache,
+        *,
+        source_BSC: Tensor | None = None,
+        source_valid_BS: Tensor | None = None,
+    ) -> Tensor:
+        """The states (B, T, C) of the next target tokens.
+
+        Args:
+            target_ids_BT: long (B, T), the tokens after those that the cache holds.
+            cache: of this target; it is added to.
+            source_BSC: what the encoder gave; needed in the first step only.
+            source_valid_BS: bool, False where the source is padded; needed in every step.
+        """
+        return self.decoder(target_ids_BT, source_BSC=source_BSC, source_valid_BS=source_valid_BS, cache=cache).hidden

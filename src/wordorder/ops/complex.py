@@ -1,0 +1,185 @@
+"""Arithmetic of complex numbers held as pairs of real tensors, ``(real, imag)``.
+
+Complex tensors are not used: torch has no optimiser, norm or fused attention for them, and in 16 bits no arithmetic at
+all. Where one tensor is handier, the pair lies side by side in its last axis, ``[real | imag]`` ("stacked" below).
+"""
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.ops.complex_product import GaussLinear, StackedGaussLinear
+from wordorder.ops.precision import working_dtype
+from wordorder.ops.tracing import transformed
+
+Pair = tuple[Tensor, Tensor]
+"""Real and imaginary part, of one shape and dtype."""
+
+LinearForm = Literal["gauss", "block", "outer"]
+
+SMALLEST_GAUSS = 64
+"""Rows, inputs and outputs from which three smaller products beat one larger one on a CPU."""
+FEW_ROWS = 32
+"""Rows up to which writing out the block matrix costs more than it saves."""
+
+
+def stack(z: Pair) -> Tensor:
+    """``[real | imag]`` in the last axis."""
+    return torch.cat(z, dim=-1)
+
+
+def split(z: Tensor) -> Pair:
+    """The halves of the last axis, as views."""
+    real, imag = z.chunk(2, dim=-1)
+    return real, imag
+
+
+def streams(z: Tensor) -> Tensor:
+    """A stacked tensor with both parts on an axis of their own: (..., 2C) -> (..., 2, C), as a view where it can be."""
+    return cast(Tensor, cast("Any", z).unflatten(-1, (2, -1)))
+
+
+def conjugate(z: Pair) -> Pair:
+    """``a - ib``."""
+    return z[0], -z[1]
+
+
+def multiply(z: Pair, w: Pair) -> Pair:
+    """``(a + ib)(c + id) = (ac - bd) + i(ad + bc)``, number by number."""
+    (a, b), (c, d) = z, w
+    return a * c - b * d, a * d + b * c
+
+
+def modulus(z: Pair) -> Tensor:
+    """``|a + ib|``, with gradient 0 where the number is exactly 0.
+
+    The modulus has no derivative there: that of sqrt(a^2 + b^2), and of torch.hypot, is NaN, which a padding row would
+    spread over the whole network. 0 is the value that torch's complex ``abs`` takes. No square is formed, so nothing
+    overflows or vanishes on the way.
+    """
+    zero = (z[0] == 0) & (z[1] == 0)
+    return torch.hypot(z[0].masked_fill(zero, 1), z[1]).masked_fill(zero, 0)
+
+
+def choose_linear_form(
+    device: str, dtype: torch.dtype, *, rows: int, inputs: int, outputs: int, traced: bool = False
+) -> LinearForm:
+    """How `linear` and `stacked_linear` compute a product; a pure function of device, dtype and sizes.
+
+    ===========  ======================================================================================
+    form         taken for
+    ===========  ======================================================================================
+    `gauss`      CPU, float32 and float64, all three sizes at least 64: three products instead of four
+    `outer`      few rows: four products in one matrix product, no matrix is written out
+    `block`      everything else: one matrix product with [[A, B], [-B, A]]
+    ===========  ======================================================================================
+
+    Gauss's form subtracts sums that nearly cancel: in float32 the imaginary part's error doubles, in 16 bits the loss
+    would show. On a GPU one large product keeps the tensor cores busy, and sums would be passes over memory.
+
+    Args:
+        device: type of the device.
+        dtype: in which the product is taken.
+        rows: numbers of vectors that are mapped.
+        inputs: complex channels in.
+        outputs: complex channels out.
+        traced: the call is traced or transformed; Gauss's form has its own backward, which tracers do not know.
+    """
+    wide = dtype in (torch.float32, torch.float64)
+    if device == "cpu" and wide and not traced and min(rows, inputs, outputs) >= SMALLEST_GAUSS:
+        return "gauss"
+    return "outer" if rows <= FEW_ROWS and not traced else "block"
+
+
+def linear(z: Pair, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Pair:
+    """``z W^T + b`` with ``W = A + iB``: ``(x A^T - y B^T) + i (x B^T + y A^T)``.
+
+    Trabelsi et al. 2018, "Deep complex networks", https://arxiv.org/abs/1705.09792, Sec. 3.2. Gauss's form::
+
+        k1 = (x + y) A^T,  k2 = x (B - A)^T,  k3 = y (A + B)^T;   real = k1 - k3,  imag = k1 + k2
+
+    Args:
+        z: (..., K) each.
+        weight: A and B, (O, K) each.
+        bias: (O,) each.
+        form: how; None lets `choose_linear_form` choose. All forms give the same numbers up to rounding.
+
+    Returns:
+        (..., O) each.
+    """
+    form = form or _form_of(z[0], weight[0], z[0].numel() // max(1, z[0].shape[-1]))
+    if form == "gauss":
+        return cast(Pair, cast("Any", GaussLinear).apply(*z, *weight, None if bias is None else stack(bias)))
+    return split(_plain_linear(stack(z), weight, bias, form))
+
+
+def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Tensor:
+    """`linear` of a stacked tensor, (..., 2K) -> (..., 2O), without copying its halves."""
+    form = form or _form_of(z, weight[0], z.numel() // max(1, z.shape[-1]))
+    if form == "gauss":
+        return cast(Tensor, cast("Any", StackedGaussLinear).apply(z, *weight, None if bias is None else stack(bias)))
+    return _plain_linear(z, weight, bias, form)
+
+
+def stacked_real_linear(z: Tensor, weight: Tensor, bias: Pair | Tensor | None = None) -> Tensor:
+    """``z W^T + b`` with a real W, the same on both streams: (..., 2K) -> (..., 2O) in one product without a copy.
+
+    Args:
+        z: (..., 2K).
+        weight: (O, K).
+        bias: a pair of (O,); one (O,) that both streams get, ``(1 + i) b``; or None.
+    """
+    if isinstance(bias, tuple):
+        return F.linear(streams(z), weight).flatten(-2) + stack(bias)
+    return F.linear(streams(z), weight, bias).flatten(-2)
+
+
+def _form_of(z: Tensor, weight: Tensor, rows: int) -> LinearForm:
+    traced = torch.compiler.is_compiling() or transformed()
+    outputs, inputs = weight.shape
+    rows = SMALLEST_GAUSS if traced else rows  # a traced number of rows may be a symbol
+    return choose_linear_form(z.device.type, working_dtype(z), rows=rows, inputs=inputs, outputs=outputs, traced=traced)
+
+
+def _plain_linear(z: Tensor, weight: Pair, bias: Pair | None, form: LinearForm) -> Tensor:
+    offset = None if bias is None else stack(bias)
+    a_OK, b_OK = weight
+    if form == "block":
+        upper, lower = torch.cat((a_OK, -b_OK), dim=1), torch.cat((b_OK, a_OK), dim=1)
+        return F.linear(z, torch.cat((upper, lower)), offset)
+    x_with, y_with = F.linear(streams(z), torch.cat(weight)).unbind(-2)
+    (xa, xb), (ya, yb) = split(x_with), split(y_with)
+    y = torch.cat((xa - yb, xb + ya), dim=-1)
+    return y if offset is None else y + offset
+
+
+def real_part_scores(q: Pair, k: Pair) -> Tensor:
+    """``Re(q k*)`` summed over channels: (..., T, D) and (..., S, D) each -> (..., T, S).
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 14. ``Re(q k*) = q_r k_r + q_i k_i`` is the real product of
+    stacked vectors, so that any attention of real numbers computes it.
+    """
+    return stack(q) @ stack(k).transpose(-1, -2)
+
+
+def modulus_scores(q: Pair, k: Pair) -> Tensor:
+    """``|q k*|`` summed over channels before the modulus: (..., T, D) and (..., S, D) each -> (..., T, S).
+
+    Three products (Gauss) instead of four; the gradient is 0 where the sum is exactly 0.
+    """
+    (a, b), (c, d) = q, k
+    k1 = (a + b) @ c.transpose(-1, -2)
+    real = k1 - b @ (c - d).transpose(-1, -2)
+    imag = k1 - a @ (c + d).transpose(-1, -2)
+    return modulus((real, imag))
+
+
+def unconjugated_modulus_scores(q: Pair, k: Pair) -> Tensor:
+    """``|q k^T|`` without conjugation: the scores of the paper's published code.
+
+    With queries ``exp(i w p)`` and keys ``exp(i w s)`` it depends on p + s, where Eq. 14 of the paper
+    (`modulus_scores`, `real_part_scores`) depends on p - s.
+    """
+    return modulus_scores(q, conjugate(k))

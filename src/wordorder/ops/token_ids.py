@@ -1,0 +1,38 @@
+"""What token ids, and embeddings in their place, must be: said once for embeddings and networks."""
+
+import torch
+from torch import Tensor
+
+from wordorder.ops.tracing import transformed
+
+
+def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:
+    """Raise where ids are not int64 or int32 (B, T), or lie outside the vocabulary (looked at on the CPU only).
+
+    Raises:
+        ValueError: names what was given.
+    """
+    if token_ids_BT.dim() != 2 or token_ids_BT.dtype not in (torch.int64, torch.int32):
+        shape = tuple(token_ids_BT.shape)
+        raise ValueError(
+            f"token ids must be integers (batch, tokens), int64 or int32, got {token_ids_BT.dtype} {shape}"
+        )
+    # reading ids on a GPU would stop the stream, and cannot be done where they are traced
+    if torch.compiler.is_compiling() or transformed() or token_ids_BT.device.type != "cpu" or not token_ids_BT.numel():
+        return
+    low, high = (int(end) for end in token_ids_BT.aminmax())
+    if low < 0 or high >= vocabulary:
+        raise ValueError(f"token ids must lie in 0 .. {vocabulary - 1}, got {low} .. {high}")
+
+
+def check_embeddings(embeddings_BTC: Tensor, channels: int) -> None:
+    """Raise where embeddings that stand for token ids are not floating-point (B, T, channels).
+
+    Raises:
+        ValueError: names what was given.
+    """
+    if embeddings_BTC.dim() != 3 or embeddings_BTC.shape[-1] != channels or not embeddings_BTC.is_floating_point():
+        shape = tuple(embeddings_BTC.shape)
+        raise ValueError(
+            f"embeddings must be floating-point numbers (batch, tokens, {channels}), got {embeddings_BTC.dtype} {shape}"
+        )

@@ -1,0 +1,101 @@
+"""The classification page holds what was measured, the paper's numbers beside it, and nothing typed by hand."""
+
+import importlib.util
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from comparison_example import example_results
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def publish():
+    path = ROOT / "benchmarks" / "publish_classification.py"
+    spec = importlib.util.spec_from_file_location("publish_classification", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def paper(publish):
+    return json.loads(publish.PAPER.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def measured(publish):
+    """Made-up results of two sets: TREC over seeds, MR over folds and with an optimistic protocol."""
+    trec = example_results({"bag+none": 0.8, "transformer+rope": 0.9}, task="classification")
+    trec |= {"name": "complex_order_classification", "protocol": "test-once", "optimistic": False}
+    mr = example_results({"bag+none": 0.7}, task="classification")
+    mr |= {"name": "complex_order_mr", "protocol": "best-checkpoint-on-test", "optimistic": True}
+    mr["planned"]["folds"] = [0, 1, 2]
+    mr["recipe"]["data"] |= {"folds": 10, "source": "elsewhere/somebody/mr"}
+    return {results["name"]: publish.trimmed(results) for results in (trec, mr)}
+
+
+def cells(text, arm):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {arm} ")]
+    return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+def test_the_page_is_that_of_the_committed_results(publish, paper):
+    published = json.loads(publish.RESULTS.read_text(encoding="utf-8")) if publish.RESULTS.exists() else {}
+    page = publish.PAGE.read_text(encoding="utf-8")
+    assert publish.put(page, published, paper) == page
+
+
+def test_measured_and_the_papers_numbers_stand_side_by_side(publish, paper, measured):
+    text = publish.comparison_of(measured, paper)
+    head, first, other = cells(text, "Arm"), cells(text, "bag+none"), cells(text, "transformer+rope")
+    assert head == [
+        "Arm", "TREC", "TREC, paper", "MR, optimistic", "MR, paper", "Parameters (TREC)", "kFLOP per token",
+    ]  # fmt: skip
+    mean = measured["complex_order_classification"]["summary"][0]["accuracy"]["mean"]
+    assert first[1].startswith(f"{mean:.3f}"[:5])
+    assert "±" in first[1]
+    assert (first[2], first[4]) == ("0.874", "0.765")  # Fasttext of Table 2
+    assert first[5:] == ["1,020,000", "5,310"]
+    assert other[2:5] == ["–", "–", "–"]  # the paper has no rope, and MR none here
+    assert "TREC: mean ± standard deviation over 3 seeds, protocol test-once." in text
+    assert "MR: mean ± standard deviation over 3 folds of 10 (cross-validation), protocol best-checkpoint" in text
+    assert "https://arxiv.org/abs/1912.12333, Table 2" in text
+
+
+def test_nothing_of_one_machine_is_published(publish, measured):
+    text = json.dumps(measured)
+    assert "somebody" not in text
+    assert "output_dir" not in text
+    assert '"curve"' not in text
+    assert measured["complex_order_mr"]["recipe"]["data"]["source"] == "mr"
+
+
+def test_the_ablation_has_the_papers_parameters_and_accuracy(publish, paper):
+    results = example_results({"initial-phases": 0.7, "initial-phases+shared": 0.6}, task="classification")
+    results |= {"name": publish.ABLATION, "protocol": "test-once"}
+    text = publish.table_of("ablation", {publish.ABLATION: publish.trimmed(results)}, paper)
+    assert cells(text, "initial-phases")[3:] == ["11.89 M", "0.785"]
+    assert cells(text, "initial-phases+shared")[3:] == ["–", "–"]
+    assert "SST-2" in text
+
+
+def test_every_arm_of_the_recipes_has_its_row_in_the_papers_table(publish, paper):
+    arms = tomllib.loads((ROOT / "recipes" / "complex_order_classification.toml").read_text())["compare"]["arms"]
+    beyond = {"transformer+rope", "transformer+t5", "transformer+tupe-r"}
+    assert {arm["name"] for arm in arms} - beyond == set(paper["arms"])
+    assert sorted(paper["arms"].values()) == sorted(paper["rows"])
+    assert all(len(row) == len(paper["columns"]) for row in paper["rows"].values())
+    ablation = tomllib.loads((ROOT / "recipes" / "complex_order_ablation.toml").read_text())["compare"]["arms"]
+    names = {arm["name"] for arm in ablation}
+    assert set(paper["ablation"]["rows"]) | {"complex-order+shared", "initial-phases+shared"} == names
+    for arm in {arm["name"] for arm in arms}:
+        assert publish._style(arm)["marker"] != "x"
+        assert publish._style(arm)["color"] != "#57606a"
+
+
+def test_the_figure_has_a_line_of_panels_for_each_set(publish, measured, tmp_path):
+    publish.draw(measured, tmp_path / "costs.png")
+    assert (tmp_path / "costs.png").stat().st_size > 10_000

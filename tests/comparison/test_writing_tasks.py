@@ -1,0 +1,82 @@
+"""Comparisons of language models and of translators: which number leads, and which way is better."""
+
+import json
+
+import pytest
+from comparison_stand_in import STAND_IN
+
+from wordorder.comparison import compare
+from wordorder.comparison.report import report_page
+from wordorder.comparison.table import columns, markdown_table
+from wordorder.comparison.verdict import ranked, verdict
+from wordorder.errors import BadInput
+
+CAUSAL = ("data.task=causal-lm", "model.network=decoder")
+TRANSLATION = ("data.task=translation", "data.target_column=party", "model.network=seq2seq", "data.length=8")
+ARMS = {name: {"model.encoding": name} for name in ("none", "rope", "alibi")}
+
+
+@pytest.fixture
+def results_of(make_recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
+    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+
+    def run(*overrides, **compared):
+        path = compare(make_recipe(*overrides, arms=ARMS, **compared), progress=False, pipeline=STAND_IN)
+        return json.loads(path.read_text()), (path.parent / "table.md").read_text()
+
+    return run
+
+
+def test_the_translator_with_the_highest_bleu_leads(results_of):
+    results, table = results_of(*TRANSLATION)
+    assert (results["task"], results["metric"], results["bleu_signature"]) == ("translation", "bleu", "nrefs:1|made up")
+    assert [entry["arm"] for entry in ranked(results)] == ["rope", "alibi", "none"]
+    assert verdict(results).sentence.startswith("rope has the highest test BLEU, 29.9")
+    assert " 5 above alibi (24.9" in verdict(results).sentence
+    assert [row["bleu"] for row in results["rows"] if row["arm"] == "rope"] == pytest.approx([30.0, 29.9, 29.8])
+    heads = table.splitlines()[0]
+    assert heads.startswith("| Arm | test BLEU | Test perplexity | Parameters |")
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == ["| rope", "| alibi", "| none"]
+    assert "corpus BLEU of the translations of the test split, 0 to 100 (higher is better)" in table
+    assert "BLEU is sacrebleu's, nrefs:1\\|made up." in table
+
+
+def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
+    results, table = results_of(*CAUSAL)
+    assert results["metric"] == "perplexity"
+    assert "bleu_signature" not in results
+    assert [entry["arm"] for entry in ranked(results)] == ["rope", "alibi", "none"]
+    assert verdict(results).sentence.startswith("rope has the lowest test perplexity, 7.4")
+    assert table.startswith("| Arm | Test perplexity | Test bits per character | Parameters |")
+    assert "mean loss in bits over all characters of the test split" in table
+    beside = next(column for column in columns(results) if column.key == "bits_per_character")
+    assert beside.value(results["summary"][1], results["arms"][1]) == pytest.approx(2.01 / 3)
+
+
+def test_another_headline_puts_bleu_beside_it(results_of):
+    results, table = results_of(*TRANSLATION, "training.metric_for_best_model=accuracy")
+    assert table.startswith("| Arm | Test accuracy | Test perplexity | test BLEU | Parameters |")
+    assert ranked(results)[0]["arm"] == "rope"
+
+
+@pytest.mark.parametrize("overrides", [CAUSAL, TRANSLATION])
+def test_the_page_draws_the_costs_and_no_second_score(results_of, overrides):
+    results, _ = results_of(*overrides)
+    page = report_page(results)
+    assert "Test perplexity" in page
+    points = json.loads(page.split('"points":')[1].split('"correlations"')[0].rstrip(", \n"))
+    costs = {"parameters", "encoding_parameters", "flops_per_token", "tokens_per_second", "peak_memory_bytes"}
+    assert [set(point) for point in points] == [{"arm", "quality", "range", *costs}] * 3
+
+
+def test_a_grid_judged_by_bleu_needs_bleu_while_training(results_of):
+    with pytest.raises(BadInput, match=r"compare\.grid judges the rates by BLEU.*predict_with_generate=true") as caught:
+        results_of(*TRANSLATION, grid=[0.001, 0.002])
+    assert len(caught.value.faults) == 1
+    results, table = results_of(*TRANSLATION, "training.predict_with_generate=true", grid=[0.001, 0.002])
+    assert {entry["arm"]: entry["learning_rate"] for entry in results["grid"] if entry["chosen"]} == dict.fromkeys(
+        ARMS, 0.002
+    )
+    assert table == markdown_table(results)

@@ -1,0 +1,188 @@
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from wordorder.networks import initialise
+from wordorder.networks.complex_valued import (
+    ComplexConvolution,
+    ComplexFeedForward,
+    ComplexLayerNorm,
+    ComplexLinear,
+    ComplexRMSNorm,
+    ModReLU,
+    PhaseDropout,
+)
+from wordorder.ops.complex import split, stack
+
+DTYPES = {torch.float64: 1e-12, torch.float32: 2e-6}
+
+
+def pair(*shape, dtype=torch.float64):
+    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(2))
+
+
+def exact(z):
+    return torch.complex(z[0].double(), z[1].double())
+
+
+def filled(layer, dtype=torch.float64):
+    """The layer with every parameter drawn anew, biases and norms included."""
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, 0.2, 0.5)
+    return layer.to(dtype)
+
+
+def agree(layer, z, paper, dtype):
+    """Pair and stacked tensor give what the complex128 formula gives, with every gradient."""
+    leaves = [*z, *layer.parameters()]
+    upstream = torch.randn_like(paper.real), torch.randn_like(paper.real)
+    expected = torch.autograd.grad([paper.real, paper.imag], leaves, upstream)
+    for ours in (layer(z), split(layer(stack(z)))):
+        found = torch.autograd.grad(ours, leaves, [u.to(dtype) for u in upstream])
+        for a, b in zip((*ours, *found), (paper.real, paper.imag, *expected), strict=True):
+            assert a.dtype == dtype
+            assert_close(a.double(), b.double(), rtol=0, atol=DTYPES[dtype] * max(1.0, b.abs().max().item()))
+
+
+def weight_of(layer):
+    imag = torch.zeros_like(layer.weight_real) if layer.weight_imag is None else layer.weight_imag
+    return exact((layer.weight_real, imag))
+
+
+def bias_of(layer):
+    if layer.bias is not None:
+        return (1 + 1j) * layer.bias.double()
+    return 0 if layer.bias_real is None else exact((layer.bias_real, layer.bias_imag))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bias", ["complex", "shared", "none"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [((2, 3), 5, 4), ((65,), 64, 66)])
+def test_linear(rows, inputs, outputs, shared, bias, dtype):
+    layer, z = filled(ComplexLinear(inputs, outputs, shared=shared, bias=bias), dtype), pair(*rows, inputs, dtype=dtype)
+    agree(layer, z, exact(z) @ weight_of(layer).T + bias_of(layer), dtype)
+
+
+def test_sharing_halves_the_weights_and_keeps_the_size_of_outputs():
+    full, shared = ComplexLinear(300, 200, bias="none"), ComplexLinear(300, 200, shared=True, bias="none")
+    assert sum(p.numel() for p in full.parameters()) == 2 * sum(p.numel() for p in shared.parameters()) == 120_000
+    for layer in (full, shared):
+        initialise(layer, seed=1, std=0.02)
+        variance = (
+            exact((layer.weight_real, layer.weight_imag if layer is full else 0 * layer.weight_real)).abs().pow(2)
+        )
+        assert variance.mean().item() == pytest.approx(0.02**2, rel=0.05)
+
+
+def convolved(layer, z):
+    weight, z = weight_of(layer), exact(z)
+    windows = [z[:, t : t + layer.size] for t in range(z.shape[1] - layer.size + 1)]
+    return torch.stack([torch.einsum("bkc,fck->bf", window, weight) for window in windows], dim=1) + bias_of(layer)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("length", "inputs", "filters"), [(7, 5, 4), (3, 5, 4), (63, 22, 64)])
+def test_convolution(length, inputs, filters, shared, dtype):
+    layer = filled(ComplexConvolution(inputs, filters, size=3, shared=shared), dtype)
+    z = pair(2, length, inputs, dtype=dtype)
+    agree(layer, z, convolved(layer, z), dtype)
+
+
+def test_initial_filters_by_name():
+    reference = ComplexConvolution(300, 128, size=4, bias="shared", initial="reference-code")
+    size, phase = weight_of(reference).abs(), weight_of(reference).angle()
+    assert size.mean().item() == pytest.approx(math.sqrt(math.pi / 2) / 1200, rel=0.01)  # Rayleigh(1 / (k C))
+    assert phase.abs().max() > 3.1
+    assert phase.mean().abs() < 0.02
+    assert (reference.bias == 0.1).all()
+    ours = ComplexConvolution(300, 128, size=4)
+    assert weight_of(ours).abs().pow(2).mean().item() == pytest.approx(2 / 1200, rel=0.01)
+    shared = ComplexConvolution(300, 128, size=4, shared=True)
+    assert weight_of(shared).abs().pow(2).mean().item() == pytest.approx(2 / 1200, rel=0.02)
+    with pytest.raises(ValueError, match=r"initial must be one of fan-in, reference-code, got 'he'"):
+        ComplexConvolution(3, 2, size=1, initial="he")
+    with pytest.raises(ValueError, match="a filter sees 4 tokens, got a text of 3"):
+        ours(pair(1, 3, 300))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_layer_norm_of_each_stream(shared, dtype):
+    layer, z = filled(ComplexLayerNorm(7, eps=1e-3, shared=shared), dtype), pair(3, 5, 7, dtype=dtype)
+    streams = []
+    for part in (0, 1):
+        x = z[part].double()
+        normal = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-3).sqrt()
+        weight, bias = (layer.weight, layer.bias) if shared else (layer.weight[part], layer.bias[part])
+        streams.append(normal * weight.double() + bias.double())
+    agree(layer, z, exact(streams), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rms_norm_keeps_every_phase(dtype):
+    layer, z = filled(ComplexRMSNorm(7, eps=1e-3), dtype), pair(3, 5, 7, dtype=dtype)
+    mean = (exact(z).abs() ** 2).mean(-1, keepdim=True) / 2
+    agree(layer, z, exact(z) / (mean + 1e-3).sqrt() * layer.weight.double(), dtype)
+    torch.nn.init.constant_(layer.weight, 0.7)
+    assert_close(exact(layer(z)).angle(), exact(z).angle(), rtol=1e-4, atol=1e-4)
+    turned = exact(z) * torch.exp(torch.tensor(0.8j, dtype=torch.complex128))
+    assert_close(exact(layer((turned.real.to(dtype), turned.imag.to(dtype)))).abs(), exact(layer(z)).abs())
+
+
+def test_modrelu_cuts_the_modulus_and_keeps_the_phase():
+    layer, z = filled(ModReLU(7)), pair(3, 5, 7)
+    size = exact(z).abs()
+    agree(layer, z, exact(z) * (size + layer.bias).relu() / (size + 1e-6), torch.float64)
+    zero = torch.zeros(1, 14, requires_grad=True)
+    (grad,) = torch.autograd.grad(ModReLU(7)(zero).sum(), zero)
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu", "swiglu"])
+@pytest.mark.parametrize("nonlinearity", ["split", "modrelu"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_feed_forward(activation, nonlinearity, shared):
+    layer = filled(
+        ComplexFeedForward(5, inner=6, activation=activation, nonlinearity=nonlinearity, shared_weights=shared)
+    )
+    z = pair(2, 3, 5)
+    inner = exact(z) @ weight_of(layer.up).T + bias_of(layer.up)
+    act = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}.get(activation, torch.nn.functional.silu)
+    if nonlinearity == "modrelu":
+        inner = inner * (inner.abs() + layer.cut.bias).relu() / (inner.abs() + 1e-6)
+    elif activation == "swiglu":
+        gate, value = inner.chunk(2, dim=-1)
+        inner = torch.complex(act(gate.real) * value.real, act(gate.imag) * value.imag)
+    else:
+        inner = torch.complex(act(inner.real), act(inner.imag))
+    agree(layer, z, inner @ weight_of(layer.down).T + bias_of(layer.down), torch.float64)
+
+
+def test_dropout_takes_both_parts_and_keeps_the_phase():
+    layer, z = PhaseDropout(0.4).train(), torch.randn(50, 40, 20) + 5
+    dropped = layer(z)
+    real, imag = split(dropped)
+    assert ((real == 0) == (imag == 0)).all()
+    assert (real == 0).float().mean().item() == pytest.approx(0.4, abs=0.02)
+    kept = real != 0
+    assert_close(real[kept], split(z)[0][kept] / 0.6)
+    assert_close((imag / real)[kept], (split(z)[1] / split(z)[0])[kept])
+    assert layer.eval()(z) is z
+    assert PhaseDropout(0.0).train()(z) is z
+    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\], got 1.5"):
+        PhaseDropout(1.5)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="outputs must be positive, got 0"):
+        ComplexLinear(3, 0)
+    with pytest.raises(ValueError, match="bias must be one of complex, shared, none, got True"):
+        ComplexLinear(3, 2, bias=True)
+    with pytest.raises(ValueError, match="nonlinearity must be one of split, modrelu, got 'crelu'"):
+        ComplexFeedForward(3, inner=2, nonlinearity="crelu")
+    with pytest.raises(ValueError, match="activation must be one of gelu, relu, silu, swiglu, got 'tanh'"):
+        ComplexFeedForward(3, inner=2, activation="tanh")
