@@ -32,3 +32,9 @@ output_dir = "run"
 def recipe_text() -> str:
     """A model that trains on corpus.txt in a second, into run/."""
     return RECIPE
+
+
+@pytest.fixture(autouse=True)
+def width_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print tables as wide as in a pipe, whatever the width of the terminal that make or pytest was called from."""
+    monkeypatch.delenv("COLUMNS", raising=False)
