@@ -11,7 +11,7 @@ checkpoint runs a command on the reader's machine. Three ways to read one were w
 * This file: `pickletools.genops`, the standard library's parser, cuts the bytes into instructions, and the machine
   below carries them out on the records of `inert_records`. None of its instructions imports or calls: what is "called"
   is a name, and the result an empty dict, one of those records, or a `Placeholder`. What a file can do is therefore
-  listed here, in full, and does not depend on torch's private reader.
+  listed in these files, in full, and does not depend on torch's private reader.
 
 Against memory bombs: the bytes and the instructions of one pickle are limited, no instruction copies a list or a dict
 that another one made, lengths are compared with what the file holds before anything is reserved, and what the file
@@ -22,23 +22,11 @@ import io
 import pickletools
 import struct
 import warnings
-from collections import Counter
 from collections.abc import Callable
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
-from wordorder.checkpoints.inert_records import (
-    STORAGES,
-    UNDERSTOOD,
-    Damaged,
-    Known,
-    Namespace,
-    Placeholder,
-    Storage,
-    StoredTensor,
-    is_nothing,
-    plain_tensor,
-    printable,
-)
+from wordorder.checkpoints.inert_records import Damaged, printable
+from wordorder.checkpoints.inert_stack import InertStack
 
 MOST_BYTES = 64 * 2**20
 """Of one pickle. That of BERT-Base's size with Adam's state has 57 kB: the numbers lie outside of it."""
@@ -70,17 +58,8 @@ class Window:
         return line
 
 
-class Machine:
+class Machine(InertStack):
     """Carries out pickles on inert records; several pickles of one file share one list of placeholders."""
-
-    # What lies on the stack is whatever the file says: plain values, lists, dicts and the records above.
-
-    def __init__(self) -> None:
-        self.placeholders: Counter[str] = Counter()
-        self.storages: dict[str, Storage] = {}
-        self._stack: list[Any] = []
-        self._marked: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
 
     def run(self, file: BinaryIO, *, most_bytes: int = MOST_BYTES) -> Any:
         """Carry out one pickle, and leave the file at the byte behind it.
@@ -90,13 +69,12 @@ class Machine:
             most_bytes: that the pickle may have.
 
         Returns:
-            The object that it describes, of plain values, lists, tuples, dicts and the records of this module; sets
-            are lists.
+            The object that it describes, of plain values, lists, tuples, dicts and inert records; sets are lists.
 
         Raises:
             Damaged: it is cut short, too large, or not what torch writes.
         """
-        self._stack, self._marked, self._memo = [], [], {}
+        self.clear()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # the parser's, on backslashes in damaged names
@@ -106,191 +84,75 @@ class Machine:
         except (ValueError, IndexError, KeyError, TypeError, AssertionError, OverflowError, struct.error) as error:
             raise Damaged(f"a pickle makes no sense ({printable(str(error))})") from None
         finally:
-            self._stack, self._marked, self._memo = [], [], {}
+            self.clear()
 
     def _carry_out(self, stream: Any) -> Any:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
             if count >= MOST_OPCODES:
                 raise Damaged(f"a pickle has more than {MOST_OPCODES:,} instructions, more than any checkpoint's")
             if opcode.name == "STOP":
-                return self._stack.pop()
+                return self.take(1)[0]
             if opcode.name in _LITERALS:
-                self._stack.append(argument)
+                self.push(argument)
             elif opcode.name in _ACTIONS:
                 _ACTIONS[opcode.name](self, argument)
             else:
                 raise Damaged(f"a pickle has the instruction {opcode.name}, which torch does not write")
         raise Damaged("a pickle has no end")
 
-    def mark(self) -> None:
-        """Begin a group of stack items."""
-        self._marked.append(self._stack)
-        self._stack = []
 
-    def pop_group(self) -> list[Any]:
-        """End the group, and take its items."""
-        group, self._stack = self._stack, self._marked.pop()
-        return group
-
-    def pop(self) -> Any:
-        """Take the top of the stack, or a mark if that is on top."""
-        return self._stack.pop() if self._stack else self.pop_group()
-
-    def push(self, value: Any) -> None:
-        """Put a value on top."""
-        self._stack.append(value)
-
-    def take(self, count: int) -> tuple[Any, ...]:
-        """Take ``count`` values, in the order in which they were put there."""
-        if count > len(self._stack):
-            raise Damaged("a pickle takes what it has not made")
-        taken = tuple(self._stack[len(self._stack) - count :])
-        del self._stack[len(self._stack) - count :]
-        return taken
-
-    def top(self) -> Any:
-        """The top, left there."""
-        return self._stack[-1]
-
-    def remember(self, place: Any) -> None:
-        """Note the top under a number; the next one if None is given."""
-        self._memo[len(self._memo) if place is None else place] = self._stack[-1]
-
-    def recall(self, place: Any) -> None:
-        """Push what was noted."""
-        self._stack.append(self._memo[place])
-
-    def name(self, dotted: str) -> Known | Placeholder:
-        """The record for a global's name: nothing is looked up but the closed list."""
-        return Known(dotted) if dotted in UNDERSTOOD else self.foreign(dotted)
-
-    def foreign(self, name: str) -> Placeholder:
-        """Note something outside the closed list, and what stands for it."""
-        shown = printable(name)
-        self.placeholders[shown] += 1
-        return Placeholder(shown)
-
-    def call(self, called: Any, arguments: Any) -> Any:
-        """What stands for the result of a call; the only results are an empty dict and the records of this module."""
-        if isinstance(called, Placeholder):
-            return called
-        if not isinstance(called, Known) or not isinstance(arguments, tuple):
-            raise Damaged("a pickle calls what is no global")
-        given = cast("tuple[Any, ...]", arguments)
-        made: Any = None
-        if called.name == "collections.OrderedDict" and not given:
-            made = {}
-        elif called.name == "argparse.Namespace" and not given:
-            made = Namespace()
-        elif called.name == "torch._utils._rebuild_tensor_v2":
-            made = plain_tensor(given)
-        elif called.name == "torch._utils._rebuild_parameter" and given and isinstance(given[0], StoredTensor):
-            made = given[0] if is_nothing(given[2:]) else None
-        # A known name in an unknown use is as foreign as an unknown name.
-        return made if made is not None else self.foreign(f"{called.name} with unknown arguments")
-
-    def build(self, target: Any, state: Any) -> None:
-        """Give a record the state that the file has for it: fields of a namespace; for the others, nothing."""
-        if isinstance(target, Namespace):
-            if not isinstance(state, dict):
-                raise Damaged("an argparse.Namespace has no fields")
-            target.fields = state  # not a copy, which a small file could ask for a million times
-        elif not isinstance(target, Placeholder | dict):  # a state dict has its version numbers as state
-            raise Damaged("a pickle gives a state to what has none")
-
-    def extend(self, target: Any, items: list[Any]) -> None:
-        """Append to a list."""
-        if isinstance(target, list):
-            cast("list[Any]", target).extend(items)
-        elif not isinstance(target, Placeholder):
-            raise Damaged("a pickle appends to what is no list")
-
-    def update(self, target: Any, pairs: list[Any]) -> None:
-        """Set items of a dict."""
-        if len(pairs) % 2:
-            raise Damaged("a pickle sets a key without a value")
-        if isinstance(target, dict):
-            for at in range(0, len(pairs), 2):
-                target[_key(pairs[at])] = pairs[at + 1]
-        elif not isinstance(target, Placeholder):
-            raise Damaged("a pickle sets an item of what is no dict")
-
-    def persistent(self, identity: Any) -> Storage | Placeholder:
-        """The storage that a persistent id means: ("storage", type, key, where it was, elements[, None])."""
-        fields = list(cast("tuple[Any, ...]", identity)) if isinstance(identity, tuple) else []
-        if len(fields) not in (5, 6) or fields[0] != "storage" or not is_nothing(tuple(fields[5:])):
-            return self.foreign("a persistent id that is no storage")
-        _, kind, key, _, numel = fields[:5]
-        if isinstance(kind, Placeholder):
-            return kind
-        known = STORAGES.get(kind.name) if isinstance(kind, Known) else None
-        if known is None or type(key) is not str or type(numel) is not int or not 0 <= numel < 2**60:
-            raise Damaged("a storage is described wrongly")
-        storage = Storage(key, *known, numel)
-        before = self.storages.setdefault(key, storage)
-        if (before.kind, before.numel) != (storage.kind, storage.numel):
-            raise Damaged(f"storage {printable(key)} is described in two ways")
-        return before
-
-
-def _key(key: Any) -> Any:
-    """A dict's key: plain values as they are; hashing a nested tuple can take for ever, so others become opaque."""
-    plain = key is None or isinstance(key, str | bytes | int | float)
-    return key if plain else Placeholder(f"a key of type {type(key).__name__}")
-
-
-def _stack_global(machine: Machine, _: Any) -> None:
+def _stack_global(machine: InertStack, _: Any) -> None:
     module, name = machine.take(2)
     if not isinstance(module, str) or not isinstance(name, str):
         raise Damaged("a pickle names a global without words")
     machine.push(machine.name(f"{module}.{name}"))
 
 
-def _reduce(machine: Machine, _: Any) -> None:
+def _reduce(machine: InertStack, _: Any) -> None:
     machine.push(machine.call(*machine.take(2)))
 
 
-def _new_with_keywords(machine: Machine, _: Any) -> None:
+def _new_with_keywords(machine: InertStack, _: Any) -> None:
     made, arguments, keywords = machine.take(3)
     machine.push(machine.call(made, arguments if keywords == {} else (arguments, keywords)))
 
 
-def _instance(machine: Machine, argument: Any) -> None:
+def _instance(machine: InertStack, argument: Any) -> None:
     machine.push(machine.call(machine.name(_dotted(argument)), tuple(machine.pop_group())))
 
 
-def _object(machine: Machine, _: Any) -> None:
+def _object(machine: InertStack, _: Any) -> None:
     made, *arguments = machine.pop_group()
     machine.push(machine.call(made, tuple(arguments)))
 
 
-def _dict(machine: Machine, _: Any) -> None:
+def _dict(machine: InertStack, _: Any) -> None:
     made: dict[Any, Any] = {}
     machine.update(made, machine.pop_group())
     machine.push(made)
 
 
-def _append(machine: Machine, _: Any) -> None:
+def _append(machine: InertStack, _: Any) -> None:
     (item,) = machine.take(1)
     machine.extend(machine.top(), [item])
 
 
-def _set_item(machine: Machine, _: Any) -> None:
+def _set_item(machine: InertStack, _: Any) -> None:
     pair = machine.take(2)
     machine.update(machine.top(), [*pair])
 
 
-def _append_group(machine: Machine, _: Any) -> None:
+def _append_group(machine: InertStack, _: Any) -> None:
     group = machine.pop_group()
     machine.extend(machine.top(), group)
 
 
-def _set_group(machine: Machine, _: Any) -> None:
+def _set_group(machine: InertStack, _: Any) -> None:
     group = machine.pop_group()
     machine.update(machine.top(), group)
 
 
-def _build(machine: Machine, _: Any) -> None:
+def _build(machine: InertStack, _: Any) -> None:
     (state,) = machine.take(1)
     machine.build(machine.top(), state)
 
@@ -307,7 +169,7 @@ _LITERALS = frozenset(
 )
 
 # Everything else that a pickle may do. Sets are lists: their members are never hashed.
-_ACTIONS: dict[str, Callable[[Machine, Any], object]] = {
+_ACTIONS: dict[str, Callable[[InertStack, Any], object]] = {
     "PROTO": lambda machine, _: None,
     "FRAME": lambda machine, _: None,
     "NONE": lambda machine, _: machine.push(None),

@@ -244,14 +244,18 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
     return encoding
 
 
-def check_graft(config: PreTrainedConfig, longest: int) -> None:
-    """Refuse what `encoding_of` refuses, without memory for the weights.
+def settle_graft(config: PreTrainedConfig, longest: int) -> None:
+    """Refuse what `encoding_of` refuses, without memory for the weights, and note the version that wrote the rest.
 
     Raises:
         BadInput: one line per fault.
     """
+    from wordorder import __version__
+
     with torch.device("meta"):
         encoding_of(config, longest)
+    if config.wordorder_version is None:
+        config.wordorder_version = __version__
 
 
 def _terms(encoding: Composition | None) -> list[OnScores]:

@@ -18,7 +18,7 @@ from transformers import (
     BertModel,
 )
 
-from wordorder.models.grafted import GraftedBody, GraftedHead, check_graft
+from wordorder.models.grafted import GraftedBody, GraftedHead, settle_graft
 
 
 @strict
@@ -44,11 +44,7 @@ class GraftedBertConfig(BertConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        check_graft(self, self.max_position_embeddings)
-        if self.wordorder_version is None:
-            from wordorder import __version__
-
-            self.wordorder_version = __version__
+        settle_graft(self, self.max_position_embeddings)
         super().__post_init__(**kwargs)
 
 

@@ -17,7 +17,7 @@ from transformers import (
     RobertaModel,
 )
 
-from wordorder.models.grafted import GraftedBody, GraftedHead, check_graft
+from wordorder.models.grafted import GraftedBody, GraftedHead, settle_graft
 
 
 @strict
@@ -43,11 +43,7 @@ class GraftedRobertaConfig(RobertaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        check_graft(self, longest_text(self))
-        if self.wordorder_version is None:
-            from wordorder import __version__
-
-            self.wordorder_version = __version__
+        settle_graft(self, longest_text(self))
         super().__post_init__(**kwargs)
 
 
