@@ -1,14 +1,16 @@
+import dataclasses
+import inspect
 import math
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder import ComplexDecoder, ComplexEncoder, Seq2Seq
+from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
 from wordorder.attention import Plan, describe, make_plan
 from wordorder.encodings import Order
 from wordorder.errors import BadInput
-from wordorder.networks import KeyValueCache, initialise
+from wordorder.networks import Blocks, KeyValueCache, initialise
 from wordorder.networks.complex_valued import (
     ComplexBlocks,
     ComplexCrossAttention,
@@ -320,3 +322,17 @@ def test_the_number_beside_the_variance_reaches_every_norm(norm):
     norms = [m for m in encoder.modules() if isinstance(m, (ComplexLayerNorm, ComplexRMSNorm))]
     assert len(norms) == 2 * 2 + 2
     assert {m.eps for m in norms} == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("network", "blocks"),
+    [(Encoder, Blocks), (Decoder, Blocks), (ComplexEncoder, ComplexBlocks), (ComplexDecoder, ComplexBlocks)],
+)
+def test_constructors_have_the_defaults_of_the_blocks_and_of_each_other(network, blocks):
+    taken = {name: p.default for name, p in inspect.signature(network).parameters.items()}
+    taken["to_real"] = taken.pop("read_out", None)
+    style = {field.name: field.default for field in dataclasses.fields(blocks) if field.name not in ("width", "heads")}
+    assert {name: taken[name] for name in style} == style
+    sizes = ("width", "layers", "heads", "max_positions", "encoding_options", "embedding_norm", "padding_idx")
+    real = inspect.signature(Encoder).parameters
+    assert {name: taken[name] for name in sizes} == {name: real[name].default for name in sizes}

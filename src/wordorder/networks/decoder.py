@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.cache import Cache, layer_cache
 from wordorder.networks.decoder_layer import DecoderLayer, Source
 from wordorder.networks.initialisation import initialise
-from wordorder.networks.stack import Stack
+from wordorder.networks.stack import Stack, StackSizes
 from wordorder.ops import Contiguous, Positions, Visibility, as_positions
 
 
@@ -107,18 +107,29 @@ class Decoder(Stack):
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
-        super().__init__(
+        self.assemble(
             vocabulary,
             blocks,
-            layer=partial(DecoderLayer, cross=cross_attention),
+            cross_attention=cross_attention,
             layers=layers,
-            use="decoder",
             max_positions=max_positions,
             encoding=encoding,
             encoding_options=encoding_options,
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
         )
+
+    def assemble(self, vocabulary: int, blocks: Blocks, *, cross_attention: bool, **sizes: Unpack[StackSizes]) -> None:
+        """Make the decoder of these blocks: what constructors call, whatever the blocks are made of.
+
+        Args:
+            vocabulary: number of token ids.
+            blocks: sizes and style of the layers.
+            cross_attention: let every layer also attend to the states of an encoder.
+            **sizes: as in `Stack`.
+        """
+        layer = partial(DecoderLayer, cross=cross_attention)
+        Stack.__init__(self, vocabulary, blocks, layer=layer, use="decoder", **sizes)
         self.cross_attention = cross_attention
         initialise(self)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from wordorder.attention import Plan
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.multi_head import SelfAttention
-from wordorder.networks.stack import Stack
+from wordorder.networks.stack import Stack, StackSizes
 from wordorder.ops import Positions
 
 
@@ -129,18 +129,26 @@ class Encoder(Stack):
             dropout=dropout,
             attention_dropout=attention_dropout,
         )
-        super().__init__(
+        self.assemble(
             vocabulary,
             blocks,
-            layer=EncoderLayer,
             layers=layers,
-            use="encoder",
             max_positions=max_positions,
             encoding=encoding,
             encoding_options=encoding_options,
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
         )
+
+    def assemble(self, vocabulary: int, blocks: Blocks, **sizes: Unpack[StackSizes]) -> None:
+        """Make the encoder of these blocks: what constructors call, whatever the blocks are made of.
+
+        Args:
+            vocabulary: number of token ids.
+            blocks: sizes and style of the layers.
+            **sizes: as in `Stack`.
+        """
+        Stack.__init__(self, vocabulary, blocks, layer=EncoderLayer, use="encoder", **sizes)
         initialise(self)
 
     def forward(

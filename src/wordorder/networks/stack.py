@@ -1,7 +1,7 @@
 """What encoders and decoders have in common: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from torch import Tensor, nn
 from torch.utils import checkpoint
@@ -12,6 +12,17 @@ from wordorder.networks.blocks import Blocks
 from wordorder.ops import Contiguous, Positions, Visibility, as_positions
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
+
+
+class StackSizes(TypedDict):
+    """Arguments of `Stack` that an encoder's and a decoder's constructor hand on as they are."""
+
+    layers: int
+    max_positions: int
+    encoding: str
+    encoding_options: Mapping[str, Any] | None
+    embedding_norm: bool | None
+    padding_idx: int | None
 
 
 class Stack(nn.Module):

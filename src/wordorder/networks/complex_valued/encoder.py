@@ -1,7 +1,6 @@
 """The encoder and the decoder over complex blocks: complex inside, real where heads read."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from wordorder.encodings import names_of, split_options
@@ -11,9 +10,7 @@ from wordorder.networks.complex_valued.attention import Scores
 from wordorder.networks.complex_valued.blocks import ComplexBlocks, Nonlinearity, ReadOut
 from wordorder.networks.complex_valued.linear import ComplexBias
 from wordorder.networks.decoder import Decoder
-from wordorder.networks.decoder_layer import DecoderLayer
-from wordorder.networks.encoder import Encoder, EncoderLayer
-from wordorder.networks.initialisation import initialise
+from wordorder.networks.encoder import Encoder
 
 COMPLEX_EMBEDDINGS = ("complex-order", "complex-vanilla")
 """Names of the catalogue that give complex vectors."""
@@ -129,19 +126,16 @@ class ComplexEncoder(Encoder):
             nonlinearity=nonlinearity,
             to_real=read_out,
         )
-        super(Encoder, self).__init__(  # not Encoder's own, which makes real blocks
+        self.assemble(
             vocabulary,
             blocks,
-            layer=EncoderLayer,
             layers=layers,
-            use="encoder",
             max_positions=max_positions,
             encoding=encoding,
             encoding_options=complex_encoding_options(encoding, encoding_options),
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
         )
-        initialise(self)
 
 
 class ComplexDecoder(Decoder):
@@ -201,17 +195,14 @@ class ComplexDecoder(Decoder):
             nonlinearity=nonlinearity,
             to_real=read_out,
         )
-        super(Decoder, self).__init__(  # not Decoder's own, which makes real blocks
+        self.assemble(
             vocabulary,
             blocks,
-            layer=partial(DecoderLayer, cross=cross_attention),
+            cross_attention=cross_attention,
             layers=layers,
-            use="decoder",
             max_positions=max_positions,
             encoding=encoding,
             encoding_options=complex_encoding_options(encoding, encoding_options),
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
         )
-        self.cross_attention = cross_attention
-        initialise(self)
