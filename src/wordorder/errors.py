@@ -58,9 +58,9 @@ def install_command(extra: str) -> str:
         return f"pip install 'wordorder[{extra}]'"
     if not address.startswith("file:"):
         return f"pip install 'wordorder[{extra}] @ {address}'"
-    folder = url2pathname(urlsplit(address).path)
-    here = Path(folder).is_dir()
-    return f"pip install '{folder}[{extra}]'" if here else f"pip install '.[{extra}]' in the source folder of wordorder"
+    path = url2pathname(urlsplit(address).path)  # a folder or a wheel; pip takes extras behind either
+    here = Path(path).exists()
+    return f"pip install '{path}[{extra}]'" if here else f"pip install '.[{extra}]' in the source folder of wordorder"
 
 
 def _installed_from() -> str:

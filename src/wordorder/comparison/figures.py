@@ -11,7 +11,7 @@ from wordorder.comparison.curves import curve_label, learning_curves
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, spread, statistic_of
 from wordorder.comparison.table import columns, lines
-from wordorder.errors import MissingExtra
+from wordorder.inspection.figures import new_figure
 
 COSTS = {"parameters": "Parameters", "flops_per_token": "FLOP per token (forward + backward)"}
 """What quality is drawn against: key of a column of the table -> label of the axis."""
@@ -39,21 +39,12 @@ def write_figures(results: Mapping[str, Any], folder: Path) -> list[Path]:
     return drawn + [_maps(arm, parts, folder) for arm, parts in results["correlations"].items()]
 
 
-def _figure(width: float, height: float) -> Any:  # matplotlib's own types are partly unknown to a strict reader
-    try:
-        # Figure rather than pyplot: no global state, no display needed
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "train") from error
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _plain(name: str) -> str:
     return name.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
 
 
 def _curves(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    figure = _figure(7.2, 4.2)
+    figure = new_figure(7.2, 4.2)
     axes = figure.subplots()
     curves = learning_curves(results)
     for index, arm in enumerate(results["arms"]):
@@ -108,7 +99,7 @@ def _costs(results: Mapping[str, Any], folder: Path) -> list[Path]:
     names = [entry["arm"] for entry, arm in lines(results) if len(entry) > 1 and arm["parameters"]]
     if len(names) < 2:
         return []
-    figure = _figure(9.6, 4.2)
+    figure = new_figure(9.6, 4.2)
     parts = figure.subplots(1, len(COSTS), sharey=True)
     order = {arm["name"]: index for index, arm in enumerate(results["arms"])}
 
@@ -128,7 +119,7 @@ def _costs(results: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def _maps(arm: str, parts: Mapping[str, Any], folder: Path) -> Path:
     heads = len(next(iter(parts.values())))
-    figure = _figure(1.9 * heads + 1.2, 2.0 * len(parts) + 0.4)
+    figure = new_figure(1.9 * heads + 1.2, 2.0 * len(parts) + 0.4)
     grid = figure.subplots(len(parts), heads, squeeze=False, sharex=True, sharey=True)
     # [CLS] (row and column 0) holds resets that would wash out everything else
     inner = [abs(v) for own in parts.values() for head in own for row in head[1:] for v in row[1:]]

@@ -52,7 +52,12 @@ def draw(inspection: Inspection) -> dict[str, Drawing]:
     return drawings
 
 
-def _figure(width: float, height: float) -> Any:  # matplotlib's own types are partly unknown to a strict reader
+def new_figure(width: float, height: float) -> Any:  # matplotlib's own types are partly unknown to a strict reader
+    """An empty figure of this size in inches.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
     try:
         # Figure rather than pyplot: no global state, no display needed
         from matplotlib.figure import Figure
@@ -70,7 +75,7 @@ def _png(figure: Any) -> bytes:
 def _correlations(found: WordPositionCorrelations) -> Drawing:
     panels = {name: panel - panel.mean(-1, keepdim=True) for name, panel in found.panels.items()}
     shape = (1, 2) if len(panels) == 2 else (2, 2)
-    figure = _figure(3.5 * shape[1] + 0.9, 3.4 * shape[0])
+    figure = new_figure(3.5 * shape[1] + 0.9, 3.4 * shape[0])
     grid, image = figure.subplots(*shape, squeeze=False), None
     limit = _limit(panels.values())
     for axes, (name, panel) in zip(grid.flat, panels.items(), strict=True):
@@ -99,7 +104,7 @@ def _map(name: str, found: MapFindings) -> Drawing:
     heads, length = values.shape[0], values.shape[-1]
     columns = min(heads, 4)
     rows = -(-heads // columns)
-    figure = _figure(2.5 * columns + 1.0, 2.65 * rows + 0.3)
+    figure = new_figure(2.5 * columns + 1.0, 2.65 * rows + 0.3)
     grid, image = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True), None
     limit = _limit([values[:, int(skip) :, int(skip) :]])
     for head, axes in enumerate(grid.flat):
@@ -157,7 +162,7 @@ def _profiles(maps: Mapping[str, MapFindings]) -> Drawing:
     heads = len(next(iter(maps.values())).map.values_HNN)
     columns = min(heads, 4)
     rows = -(-heads // columns)
-    figure = _figure(2.7 * columns + 0.4, 2.2 * rows + 0.8)
+    figure = new_figure(2.7 * columns + 0.4, 2.2 * rows + 0.8)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     farthest = 1
     for head, axes in enumerate(grid.flat):
@@ -199,7 +204,7 @@ def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
     # a relative term's bars are full by construction: they stand only where there is nothing else to show
     maps = {name: found for name, found in all_maps.items() if not found.by_distance_alone} or all_maps
     heads = len(next(iter(maps.values())).map.values_HNN)
-    figure = _figure(max(4.5, 0.36 * heads * len(maps) + 2.0), 3.4)
+    figure = new_figure(max(4.5, 0.36 * heads * len(maps) + 2.0), 3.4)
     axes = figure.subplots()
     width = 0.8 / len(maps)
     for index, (colour, (name, found)) in enumerate(zip(_colours(maps, all_maps), maps.items(), strict=True)):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.networks.complex_valued.layer import ComplexLayer
-from wordorder.ops.complex import modulus, split, streams
+from wordorder.ops.complex import Pair, modulus, split, streams
 
 
 class ModReLU(ComplexLayer):
@@ -26,9 +26,13 @@ class ModReLU(ComplexLayer):
 
     def stacked(self, z: Tensor) -> Tensor:
         """(..., 2C) -> (..., 2C)."""
-        size = modulus(split(z))
-        gain = F.relu(size + self.bias) / (size + self.eps)
-        return (streams(z) * gain.unsqueeze(-2)).flatten(-2)
+        return (streams(z) * modrelu_gain(split(z), self.bias, self.eps).unsqueeze(-2)).flatten(-2)
+
+
+def modrelu_gain(z: Pair, bias: Tensor, eps: float = 1e-6) -> Tensor:
+    """What modReLU multiplies z by, ``relu(|z| + bias) / (|z| + eps)``: real, of the shape of either part."""
+    size = modulus(z)
+    return F.relu(size + bias) / (size + eps)
 
 
 class PhaseDropout(ComplexLayer):

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.networks.complex_valued.activation import modrelu_gain
 from wordorder.networks.complex_valued.linear import check_sizes
 from wordorder.networks.initialisation import Generators
-from wordorder.ops.complex import Pair, modulus, multiply
+from wordorder.ops.complex import Pair, multiply
 
 
 class UnitaryRecurrent(nn.Module):
@@ -75,7 +76,9 @@ class UnitaryRecurrent(nn.Module):
         states: list[Pair] = []
         for t in range(x_BTD.shape[1]):
             turned = self._turn((real, imag), turns)
-            moved = self._cut((driven[0][:, t] + turned[0], driven[1][:, t] + turned[1]))
+            before = driven[0][:, t] + turned[0], driven[1][:, t] + turned[1]
+            gain = modrelu_gain(before, self.bias)
+            moved = before[0] * gain, before[1] * gain
             if valid_BT is not None:
                 stay_B1 = ~valid_BT[:, t, None]
                 moved = torch.where(stay_B1, real, moved[0]), torch.where(stay_B1, imag, moved[1])
@@ -87,11 +90,6 @@ class UnitaryRecurrent(nn.Module):
         h = _reflect(multiply(h, turns[0]), self.reflection[0])
         h = multiply((h[0][:, self.permutation], h[1][:, self.permutation]), turns[1])
         return multiply(_reflect(h, self.reflection[1]), turns[2])
-
-    def _cut(self, z: Pair) -> Pair:
-        size = modulus(z)
-        gain = F.relu(size + self.bias) / (size + 1e-6)
-        return z[0] * gain, z[1] * gain
 
 
 def _reflect(h: Pair, v_2N: Tensor) -> Pair:
