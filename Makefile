@@ -56,6 +56,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/attention.py --json benchmarks/results/attention.json
 	$(BIN)/python benchmarks/complex_order.py --json benchmarks/results/complex-embedding.json
 	$(BIN)/python benchmarks/complex_layers.py --json benchmarks/results/complex-layers.json
+	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-embedding.json

@@ -10,6 +10,7 @@ to the committed JSON. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/demo_rates --name rates     # the trials that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
+    python benchmarks/publish_demo.py runs/translation --name translation
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
 """
@@ -25,7 +26,8 @@ from wordorder.comparison import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+RESULTS_PAGE = ROOT / "docs" / "results.md"
+PAGES = (ROOT / "README.md", RESULTS_PAGE, ROOT / "docs" / "translation.md", ROOT / "docs" / "language-models.md")
 
 
 def table_of(results: dict[str, Any]) -> str:
@@ -167,7 +169,7 @@ def main() -> None:
     publish(arguments.name, results)
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)
-    shown = PAGES[1].read_text(encoding="utf-8")
+    shown = RESULTS_PAGE.read_text(encoding="utf-8")
     for figure in sorted((arguments.folder / "figures").glob("*.png")):
         published = f"{arguments.name}_{figure.name}"
         if f"figures/{published}" in shown:

@@ -73,6 +73,23 @@ def test_the_benchmark_of_complex_order_prints_ratios_to_a_plain_table(tmp_path:
         assert all(name in text and row["ratio"] > 0 for name, row in rows.items())
 
 
+def test_the_benchmark_of_streaming_counts_what_is_held(tmp_path: Path):
+    sizes = ["--segment", "4", "--slots", "6", "--tokens", "80"]
+    text = output_of("../benchmarks/streaming.py", *sizes, "--json", "streaming.json", folder=tmp_path)
+    rows = json.loads((tmp_path / "streaming.json").read_text(encoding="utf-8"))["streaming"]
+    assert [row["memory"] for row in rows] == ["look-ahead", "segment-recurrence", "none"]
+    assert [row["tokens"] for row in rows] == [80, 80, 40]
+    for row in rows:
+        first, last = row["cache_bytes"]
+        assert first < last if row["memory"] == "none" else first == last
+        assert len(row["milliseconds_per_token"]) == 10
+        pace = row["milliseconds_per_token"]
+        assert row["last_to_first"] == pytest.approx(pace[-1] / pace[0])
+        low, high = row["old_to_young_quartiles"]
+        assert 0 < low <= row["old_to_young"] <= high
+        assert row["memory"] in text
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of other libraries
 def test_the_benchmark_of_attention_writes_what_the_pages_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))

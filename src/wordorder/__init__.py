@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from wordorder.errors import RunFailed as RunFailed
     from wordorder.errors import Stopped as Stopped
     from wordorder.errors import WordOrderError as WordOrderError
+    from wordorder.memory import LookAheadMemory as LookAheadMemory
+    from wordorder.memory import SegmentRecurrence as SegmentRecurrence
     from wordorder.networks import ComplexDecoder as ComplexDecoder
     from wordorder.networks import ComplexEncoder as ComplexEncoder
     from wordorder.networks import Decoder as Decoder
@@ -36,9 +38,11 @@ EXPORTS: dict[str, str] = {
     "ComplexVanillaEmbedding": "wordorder.encodings",
     "Decoder": "wordorder.networks",
     "Encoder": "wordorder.networks",
+    "LookAheadMemory": "wordorder.memory",
     "MissingExtra": "wordorder.errors",
     "RowWiseAdam": "wordorder.ops",
     "RunFailed": "wordorder.errors",
+    "SegmentRecurrence": "wordorder.memory",
     "Seq2Seq": "wordorder.networks",
     "Stopped": "wordorder.errors",
     "TUPE": "wordorder.encodings",
@@ -49,7 +53,8 @@ EXPORTS: dict[str, str] = {
 """The public name -> the module that defines it."""
 
 FOLDERS: tuple[str, ...] = (
-    "checkpoints", "comparison", "data", "encodings", "errors", "inspection", "models", "networks", "ops", "training",
+    "checkpoints", "comparison", "data", "encodings", "errors", "inspection", "memory", "models", "networks", "ops",
+    "training",
 )  # fmt: skip
 """Submodules that load on first use as attributes: `wordorder.models` needs no import line of its own."""
 

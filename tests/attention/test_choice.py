@@ -46,6 +46,9 @@ LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
         ({"training": False, "bias": "fixed", "masked": True, "batch": 32}, "recomputed-tiles"),
         # what only some return
         ({"return_lse": True}, "kept-tiles"),
+        ({"return_lse": True, "bias": "none"}, "recomputed-tiles"),
+        ({"return_lse": True, "bias": "none", "content": True}, "kept-tiles"),
+        ({"return_lse": True, "bias": "none", "dropout": True}, "kept-tiles"),
         ({"return_lse": True, "training": False}, "recomputed-tiles"),
         ({"return_lse": True, "dtype": torch.float16}, "reference"),
         ({"return_weights": True}, "reference"),

@@ -27,6 +27,8 @@ def example(N, name="tupe-r", device="cpu", dtype=torch.float32, channels=16):
         "padded": Visibility(where, where, valid_BS=valid),
         "causal": Visibility(where, where, causal=True, valid_BS=valid),
         "packed": Visibility(packed, packed),
+        "ahead": Visibility(where, where, ahead=True),
+        "within": Visibility(where, where, causal=True, within=9, valid_BS=valid),
         "tensor": (torch.rand(2, 1, N, N, device=device) < 0.8) | torch.eye(N, device=device, dtype=torch.bool),
     }
     return encoding, (q, k, v), masks
@@ -34,7 +36,7 @@ def example(N, name="tupe-r", device="cpu", dtype=torch.float32, channels=16):
 
 @quiet
 @pytest.mark.parametrize("name", ["tupe-a", "tupe-r", "t5", "alibi", "rope", "rope+tupe-a"])
-@pytest.mark.parametrize("mask", ["all", "padded", "causal", "packed", "tensor"])
+@pytest.mark.parametrize("mask", ["all", "padded", "causal", "packed", "ahead", "within", "tensor"])
 @pytest.mark.parametrize("N", [1, 37])
 def test_output_equals_the_slow_one(name, mask, N):
     encoding, leaves, masks = example(N, name)

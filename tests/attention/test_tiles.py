@@ -10,7 +10,7 @@ from wordorder.attention.tiles.geometry import Where
 from wordorder.encodings import Order
 from wordorder.encodings.tupe import TUPERelative
 from wordorder.networks import Encoder, initialise
-from wordorder.ops import Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
+from wordorder.ops import Contiguous, DenseBias, LowRankBias, Packed, RelativeBias, ToeplitzBias, Visibility
 
 TILES = ["kept-tiles", "recomputed-tiles"]
 # float64 1e-12, float32 2e-6, bfloat16 2e-2 of the largest element
@@ -39,6 +39,9 @@ def masks(T, S):
             Contiguous(T, torch.tensor([0, -3, 2])), Contiguous(S, torch.tensor([0, -3, 2])), causal=True
         ),
         "packed": Visibility(*packed),
+        "ahead": Visibility(Contiguous(T), Contiguous(S, max(0, T - S + 1)), ahead=True),
+        "ahead and padded": Visibility(Contiguous(T, 2), Contiguous(S), ahead=True, valid_BS=left),
+        "within": Visibility(query, key, causal=True, within=9, valid_BS=right),
         "tensor": some,
         "tensor per head": some.expand(-1, HEADS, -1, -1).clone(),
     }
@@ -97,7 +100,7 @@ def assert_equal_to_the_slow_one(made, bias, mask, backend, return_lse=False):
 @pytest.mark.parametrize("backend", TILES)
 @pytest.mark.parametrize("dtype", list(BOUND))
 @pytest.mark.parametrize("bias", list(BIASES))
-@pytest.mark.parametrize("mask", list(masks(1, 1)))
+@pytest.mark.parametrize("mask", list(masks(1, 1))[:9])
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (41, 41), (13, 40)])
 def test_output_and_every_gradient_over_masks_and_biases(backend, dtype, bias, mask, T, S):
     made = tensors(T, S, dtype)
@@ -106,14 +109,77 @@ def test_output_and_every_gradient_over_masks_and_biases(backend, dtype, bias, m
 
 @pytest.mark.parametrize("backend", TILES)
 @pytest.mark.parametrize("dtype", list(BOUND))
-@pytest.mark.parametrize("mask", ["all", "padded on the right", "causal and padded", "tensor"])
+@pytest.mark.parametrize("mask", ["all", "padded on the right", "causal and padded", "tensor", "ahead and padded"])
 def test_log_sum_exp_and_its_gradient(backend, dtype, mask):
     assert_equal_to_the_slow_one(tensors(29, 40, dtype), "everything", masks(29, 40)[mask], backend, return_lse=True)
 
 
 @pytest.mark.parametrize("backend", TILES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask", ["all", "padded on the right", "causal and padded", "ahead and padded", "within"])
+@pytest.mark.parametrize("share", ["all distances", "the first", "the last", "some"])
+def test_a_relative_bias_in_tiles(backend, dtype, mask, share, monkeypatch):
+    from wordorder.attention.tiles import geometry
+
+    monkeypatch.setattr(geometry, "ROW_TILE", 32 * 60)
+    monkeypatch.setattr(geometry, "SQUARE_TILE", (16, 24))
+    monkeypatch.setattr(geometry, "BAND_ROWS", 16)
+    T, S = 47, 60
+    first, stop = {"all distances": (0, 106), "the first": (0, 40), "the last": (70, 106), "some": (30, 50)}[share]
+    q, k, v = (torch.randn(3, n, HEADS, CHANNELS).transpose(1, 2) for n in (T, S, S))
+    asked, rows = 0.6 * torch.randn(3, HEADS, T, 7), 0.6 * torch.randn(1, HEADS, stop - first, 7)
+    upstream = [torch.randn(3, HEADS, T, CHANNELS), torch.randn(3, HEADS, T)]
+
+    def outputs_and_gradients(backend, wide):
+        leaves = [x.to(dtype).to(wide).requires_grad_() for x in (q, k, v, asked, rows)]
+        order = Order(0.3, RelativeBias(*leaves[3:], S, first=first))
+        out, lse = attention(*leaves[:3], order, masks(T, S)[mask], backend=backend, return_lse=True)
+        outputs = [out, lse.masked_fill(lse == -torch.inf, 0)]
+        ups = [u.to(y.dtype) for u, y in zip(upstream, outputs, strict=True)]
+        return *outputs, *torch.autograd.grad(outputs, leaves, ups)
+
+    slow = outputs_and_gradients("reference", torch.float64)
+    for ours, exact in zip(outputs_and_gradients(backend, dtype), slow, strict=True):
+        assert_within(ours, exact, dtype)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", *TILES])
+@pytest.mark.parametrize("mask", ["ahead", "ahead and padded", "within"])
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (40, 13), (29, 29)])
+def test_bands_of_diagonals_are_what_their_positions_say(backend, mask, T, S):
+    """Against a mask tensor that loops over positions fill."""
+    made, band = tensors(T, S, torch.float64), masks(T, S)[mask]
+    where = band.query.index_BT()[0].tolist(), band.key.index_BT()[0].tolist()
+    seen = [[p < r if band.ahead else 0 <= p - r < band.within for r in where[1]] for p in where[0]]
+    valid = torch.ones(3, S, dtype=torch.bool) if band.valid_BS is None else band.valid_BS
+    visible = torch.tensor(seen)[None, None] & valid[:, None, None]
+    upstream = [torch.randn(3, HEADS, T, 11, dtype=torch.float64)]
+    ours = run(made, "low rank + toeplitz", band, backend, upstream)
+    for one, other in zip(ours, run(made, "low rank + toeplitz", visible, "reference", upstream), strict=True):
+        assert_within(one, other, torch.float64)
+
+
+def test_tiles_beside_a_band_are_never_computed(monkeypatch):
+    from wordorder.attention.tiles import passes
+
+    computed = []
+    count = passes.Inputs.scores
+    monkeypatch.setattr(passes.Inputs, "scores", lambda *a: (computed.append(a[5].size()), count(*a))[1])
+    q = torch.randn(1, 1, 512, 8)
+    for keywords, share in (({"ahead": True}, 0.57), ({"causal": True}, 0.57), ({"causal": True, "within": 32}, 0.19)):
+        for backend in TILES:
+            computed.clear()
+            mask = Visibility(Contiguous(512), Contiguous(512), **keywords)
+            attention(q, q, q, mask=mask, backend=backend)
+            assert sum(computed) <= share * 512 * 512
+
+
+@pytest.mark.parametrize("backend", TILES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("mask", ["padded on the right", "padded on the left", "causal and padded", "packed"])
+@pytest.mark.parametrize(
+    "mask",
+    ["padded on the right", "padded on the left", "causal and padded", "packed", "ahead", "ahead and padded", "within"],
+)
 def test_rows_and_columns_that_fall_into_several_tiles(backend, dtype, mask, monkeypatch):
     from wordorder.attention.tiles import geometry
 
@@ -349,6 +415,8 @@ def wrong_sizes():
         DenseBias(torch.randn(1, 2, 15, 21)),
         LowRankBias(torch.randn(1, 2, 20, 3), torch.randn(1, 2, 20, 3)),
         LowRankBias(torch.randn(1, 3, 15, 3), torch.randn(1, 3, 20, 3)),
+        RelativeBias(torch.randn(1, 2, 15, 3), torch.randn(1, 2, 35, 3), 21),
+        RelativeBias(torch.randn(2, 2, 15, 3), torch.randn(1, 2, 34, 3), 20),
     ):
         yield q, k, Order(0.3, bias), None
     yield q, q, Order(0.3), Visibility(where, where, valid_BS=torch.ones(4, 15, dtype=torch.bool))
@@ -356,7 +424,7 @@ def wrong_sizes():
 
 
 @pytest.mark.parametrize("backend", TILES)
-@pytest.mark.parametrize("case", range(7))
+@pytest.mark.parametrize("case", range(9))
 def test_sizes_that_do_not_fit_are_refused(backend, case):
     q, k, order, mask = list(wrong_sizes())[case]
     with pytest.raises(ValueError, match=r"does not fit|the mask is of"):

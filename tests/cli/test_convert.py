@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tupe_reference as ref
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from typer.testing import CliRunner
 
 import wordorder.models  # noqa: F401  registers the model types
@@ -114,6 +114,51 @@ def test_bad_input_is_one_line_and_exit_2_and_leaves_nothing(folder: Path, argum
     assert line.startswith("wordorder: ")
     assert said in line
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("code", "options", "said"), [
+    ("tupe", ["--vocab", "dict.txt"], "--vocab: not for checkpoints of tupe"),
+    ("lamemo", ["--dictionary", "dict.txt"], "--dictionary: not for checkpoints of lamemo"),
+    ("transformer-xl", ["--head", "rte"], "--head: not for checkpoints of transformer-xl"),
+    ("lamemo", [], 'has no state dict under "model_state"; a checkpoint of the reference code has model_config and'),
+])  # fmt: skip
+def test_options_and_files_of_another_code_are_refused(folder: Path, code: str, options: list[str], said: str):
+    result = CliRunner().invoke(app, ["convert", code, "model.pt", "out", *options])
+    (line,) = result.stderr.splitlines()
+    assert (result.exit_code, said in line) == (2, True)
+    assert not (folder / "out").exists()
+
+
+def test_a_language_model_with_a_memory(folder: Path):
+    state = {"state": {}, "args": None, "vocab": Trap(folder / "mark")}
+    sizes = {"n_layer": 1, "n_head": 2, "d_model": 4, "d_head": 2, "d_inner": 8, "mem_len": 6, "tgt_len": 3}
+    shapes = {
+        "word_emb.emb_layers.0.weight": (9, 4),
+        "crit.out_layers.0.weight": (9, 4),
+        "crit.out_layers.0.bias": (9,),
+        "r_w_bias": (2, 2),
+        "r_r_bias": (2, 2),
+        "r_r_bias_future": (2, 2),
+    }
+    layer = {"q_net.weight": (4, 4), "kv_net.weight": (8, 4), "r_net.weight": (4, 4), "o_net.weight": (4, 4)}
+    layer |= {"layer_norm.weight": (4,), "layer_norm.bias": (4,)}
+    shapes |= {f"layers.0.dec_attn.{name}": shape for name, shape in layer.items()}
+    feed = {"CoreNet.0.weight": (8, 4), "CoreNet.0.bias": (8,), "CoreNet.3.weight": (4, 8), "CoreNet.3.bias": (4,)}
+    feed |= {"layer_norm.weight": (4,), "layer_norm.bias": (4,)}
+    shapes |= {f"layers.0.pos_ff.{name}": shape for name, shape in feed.items()}
+    weights = {name: ref.torch.randn(shape) for name, shape in shapes.items()}
+    config = {**sizes, "attn_type": 3}
+    ref.torch.save({**state, "model_config": config, "model_state": weights}, folder / "lamemo.pt")
+    (folder / "words.txt").write_text("".join(f"word{n}\n" for n in range(9)))
+    arguments = ["convert", "lamemo", "lamemo.pt", "out", "--vocab", "words.txt", "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["config"]["memory"] == "look-ahead"
+    assert report["tokenizer"] is True
+    assert report["placeholders"] == {"posix.system": 1}
+    assert not (folder / "mark").exists()
+    assert AutoModelForCausalLM.from_pretrained(folder / "out").config.memory_length == 6
 
 
 def test_an_unknown_code_is_one_line(folder: Path):

@@ -19,6 +19,13 @@ def test_a_table_shows_brackets_and_separates_thousands(capsys: pytest.CaptureFi
         assert word in text
 
 
+def test_a_table_says_false_and_true(capsys: pytest.CaptureFixture[str]):
+    print_table("scores", ("metric", "value"), [("optimistic", False), ("complete", True)], numbers=True)
+    text = capsys.readouterr().out
+    assert "false" in text
+    assert "true" in text
+
+
 def test_a_pipe_may_be_given_a_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     row = ("many words " * 9, "more words " * 9)
     for columns, widest in ((None, 200), ("60", 60)):

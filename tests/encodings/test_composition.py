@@ -90,3 +90,31 @@ def test_what_replaces_the_embeddings_needs_a_vocabulary_and_a_place():
         build_encoding("complex-order", **SIZES, use="cross-attention")
     with pytest.raises(ValueError, match="only one encoding can replace"):
         build_encoding("complex-order+complex-vanilla", **SIZES)
+
+
+def test_a_memory_that_looks_ahead_shows_keys_to_the_right_in_decoders_too():
+    t5 = {
+        memory: build_encoding("t5", **SIZES, use="decoder", with_memory=memory).parts["t5"].bidirectional
+        for memory in ("none", "segment-recurrence", "look-ahead")
+    }
+    assert t5 == {"none": False, "segment-recurrence": False, "look-ahead": True}
+    chosen = build_encoding("t5", **SIZES, use="decoder", with_memory="look-ahead", options={"bidirectional": False})
+    assert not chosen.parts["t5"].bidirectional
+
+
+@pytest.mark.parametrize("memory", ["segment-recurrence", "look-ahead"])
+def test_with_a_memory_position_0_is_no_cls(memory):
+    assert build_encoding("tupe-a", **SIZES).parts["tupe"].cls == "position-0"
+    assert build_encoding("tupe-a", **SIZES, with_memory=memory).parts["tupe"].cls == "none"
+    assert build_encoding("tupe-a", **SIZES, with_memory=memory, options={"cls": "none"}).parts["tupe"].cls == "none"
+    with pytest.raises(BadInput, match=r"tupe-a.cls='position-0' has no meaning.*leave cls out"):
+        build_encoding("tupe-a", **SIZES, with_memory=memory, options={"cls": "position-0"})
+
+
+def test_tables_on_embeddings_are_read_in_the_window_and_sines_in_the_text():
+    both = build_encoding("learned+sinusoidal", **SIZES)
+    x, text, window = torch.randn(1, 7, 24), Contiguous(7, 1000), Contiguous(7, 5)
+    expected = x + both.parts["learned"].table.weight[5:12]
+    assert_close(both.embed(x, text, window), both.parts["sinusoidal"](expected, text))
+    with pytest.raises(ValueError, match="max_positions=64"):
+        both.embed(x, text)

@@ -74,3 +74,17 @@ def test_correlations_of_what_was_learned(name, parts):
         assert_close(maps["sum"][:, 0], maps["absolute"][:, 0])  # the paper's reset leaves theta1 alone
     with pytest.raises(ValueError, match="length"):
         position_correlation(model, 0)
+
+
+@pytest.mark.parametrize(("length", "slots"), [(16, 16), (16, 40), (24, 8)])
+def test_flops_of_a_segment_are_those_with_a_full_memory(length, slots):
+    C, V, F, layers = 32, 50, 128, 2
+    sizes = {"vocab_size": V, "hidden_size": C, "num_hidden_layers": layers, "encoding": "none"}
+    config = build_config("decoder", **sizes, memory="segment-recurrence", memory_length=slots, segment_length=length)
+    keys = (slots + length) / length  # for each token
+    per_token = 2 * (layers * (2 * C * C + 2 * C * C * keys + 2 * C * F + 2 * slots * C + 2 * length * C) + C * V)
+    assert cost(config, "causal-lm", length=length)["forward_flops_per_token"] == round(per_token)
+    ahead = build_config("decoder", **sizes, memory="look-ahead", memory_length=slots, segment_length=length)
+    found = cost(ahead, "causal-lm", length=length)
+    assert found["forward_flops_per_token"] > per_token
+    assert found["parameters"] == cost(config, "causal-lm", length=length)["parameters"]

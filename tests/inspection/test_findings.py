@@ -173,7 +173,7 @@ def test_the_shortest_length_works_for_all(drawn):
 def drawn(monkeypatch):
     """Figures as matplotlib has them before they become files, by title."""
     kept = []
-    monkeypatch.setattr(figures, "_png", lambda figure: (kept.append(figure), b"")[1])
+    monkeypatch.setattr(figures, "png_of", lambda figure: (kept.append(figure), b"")[1])
 
     def draw_kept(inspection):
         kept.clear()

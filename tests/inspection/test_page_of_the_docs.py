@@ -13,11 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]):
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+@pytest.mark.parametrize("drawn", ["map-absolute.png", "alpha.png"])
+def test_the_examples_run(drawn: str, capsys: pytest.CaptureFixture[str]):
+    examples = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    code = examples[drawn == "alpha.png"]
     with torch.random.fork_rng():
         exec(compile(code, "inspect.md", "exec"), {})
-    assert "map-absolute.png" in capsys.readouterr().out
+    assert drawn in capsys.readouterr().out
 
 
 def test_every_figure_option_and_function_that_is_named_is_there():

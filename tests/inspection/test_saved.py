@@ -183,7 +183,10 @@ SPOILERS = {
     "no config": (lambda place: (place / "config.json").unlink(), "holds no model"),
     "broken config": (lambda place: (place / "config.json").write_text("{"), "config.json: does not say which model"),
     "config of a list": (lambda place: (place / "config.json").write_text("[]"), "does not say which model"),
-    "another type": (lambda place: spoil(place, model_type="bert"), "type 'bert'; inspect reads wordorder-encoder"),
+    "another type": (
+        lambda place: spoil(place, model_type="bert"),
+        "type 'bert'; inspect reads wordorder-encoder and wordorder-decoder",
+    ),
     "another class": (lambda place: spoil(place, architectures=["BertModel"]), "'BertModel', which is none of"),
     "no class of models": (lambda place: spoil(place, architectures=["Nothing"]), "'Nothing', which is none of"),
     "unknown encoding": (lambda place: spoil(place, encoding="tupe-x"), "unknown encoding 'tupe-x'"),
@@ -254,7 +257,7 @@ def test_texts_that_cannot_be_read_are_refused(model_dir: Path, tmp_path: Path):
 def test_a_folder_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ):
-    monkeypatch.setattr(saved, "_load", None)
+    monkeypatch.setattr(saved, "load_saved", None)
     (tmp_path / "file").write_bytes(b"")
     out = where if where.startswith("/") else str(tmp_path / where)
     with pytest.raises(BadInput, match=f"{out}' cannot be written: .*; choose another one"):

@@ -293,8 +293,11 @@ def test_wrong_arguments_are_named(architecture, call, word):
         ({"architecture": "convolution", "kernel_sizes": [3, 0]}, r"kernel_sizes must be positive.*got \[3, 0\]"),
         ({"architecture": "convolution", "kernel_sizes": [2.5]}, "kernel_sizes must be a list, each an integer"),
         ({"architecture": "convolution", "filters": 0}, "filters must be positive, got 0"),
-        ({"architecture": "convolution", "hidden_act": "swiglu"}, "activation must be one of relu, gelu, silu"),
-        ({"architecture": "recurrent", "recurrent_size": 0}, "hidden must be positive"),
+        (
+            {"architecture": "convolution", "hidden_act": "swiglu"},
+            "hidden_act: .* must be one of relu, gelu, silu, got 'swiglu'",
+        ),
+        ({"architecture": "recurrent", "recurrent_size": 0}, "recurrent_size must be positive, got 0"),
         ({"architecture": "transformer", "hidden_size": 33}, "multiple of num_attention_heads"),
         ({"complex_valued": True, "encoding": "t5"}, "a complex network needs complex embeddings, got encoding 't5'"),
         ({"complex_options": {"scores": "modulus"}}, "complex_options are for complex layers; set complex_valued"),

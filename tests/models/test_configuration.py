@@ -61,7 +61,9 @@ def test_all_faults_are_reported_at_once():
         ({"num_key_value_heads": 3}, "num_key_value_heads"),
         ({"hidden_size": 0}, "hidden_size must be positive"),
         ({"layer_norm_eps": 0}, "layer_norm_eps"),
-        ({"memory": "look-ahead"}, "memory must be one of 'none'"),
+        ({"memory": "all"}, "memory must be one of 'none', 'segment-recurrence', 'look-ahead'"),
+        ({"memory": "look-ahead", "document_pooling": "sum"}, "document_pooling must be"),
+        ({"memory": "segment-recurrence", "memory_options": {"same_length": True}}, "same_length is for decoders"),
         ({"tie_word_embeddings": 1}, "true or false"),
         ({"head_act": "swiglu"}, "head_act must be one of 'gelu', 'relu', 'silu'"),
         ({"classifier_dense": "no"}, "classifier_dense must be true or false"),
@@ -92,3 +94,8 @@ def test_networks_and_tasks_are_listed():
         model_class("encoder", "translation")
     with pytest.raises(BadInput, match="known: encoder"):
         build_config("perceiver")
+
+
+def test_a_classifier_without_classes_is_refused():
+    with pytest.raises(BadInput, match="num_labels must be positive, got 0"):
+        WordOrderEncoderConfig(vocab_size=30, num_labels=0)

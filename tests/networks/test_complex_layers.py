@@ -177,6 +177,24 @@ def test_dropout_takes_both_parts_and_keeps_the_phase():
         PhaseDropout(1.5)
 
 
+@pytest.mark.parametrize(
+    "layer", [ComplexLinear(4, 2), ComplexConvolution(4, 2, size=1), ModReLU(4), PhaseDropout(0.1)]
+)
+def test_complex_tensors_are_refused_with_the_remedy(layer):
+    z = torch.randn(2, 3, 4, dtype=torch.complex64)
+    for wrong in (z, (z, z)):
+        with pytest.raises(ValueError, match=r"z must be \(z.real, z.imag\) .*, got torch.complex64"):
+            layer(wrong)
+
+
+@pytest.mark.parametrize("options", [{}, {"shared": True}])
+def test_a_linear_map_names_the_channels_that_it_reads(options):
+    layer, z = ComplexLinear(4, 2, **options), torch.randn(2, 3, 4)
+    for wrong in (z, (torch.randn(2, 3, 5), torch.randn(2, 3, 5))):
+        with pytest.raises(ValueError, match=r"z must have 4 complex channels, .* got \(2, 3, (4|5|10)\)"):
+            layer(wrong)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="outputs must be positive, got 0"):
         ComplexLinear(3, 0)

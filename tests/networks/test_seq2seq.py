@@ -4,7 +4,7 @@ from network_cases import FROM_PAPER, NAMES, SIZES, assert_gradients_close, padd
 from seq2seq_from_paper import translate
 from torch.testing import assert_close
 
-from wordorder import Decoder, Encoder, Seq2Seq
+from wordorder import ComplexDecoder, Decoder, Encoder, Seq2Seq
 from wordorder.networks import KeyValueCache
 from wordorder.ops import Contiguous, Packed
 
@@ -184,6 +184,10 @@ def test_weights_on_the_source_on_request():
     [
         (lambda: Seq2Seq(Encoder(9), Decoder(9)), "cross_attention=True"),
         (lambda: Seq2Seq(Encoder(9, width=8), Decoder(9, cross_attention=True)), "same channels, got 8 and 256"),
+        (
+            lambda: Seq2Seq(Encoder(9, width=8), ComplexDecoder(9, width=8, cross_attention=True)),
+            "one is complex and the other real; take ComplexEncoder with ComplexDecoder",
+        ),
         (lambda: Seq2Seq(Encoder(9), Decoder(8, cross_attention=True)), "one vocabulary, got 9 and 8"),
         (
             lambda: seq2seq("rope")(

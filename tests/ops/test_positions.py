@@ -61,6 +61,49 @@ def test_visibility_is_the_product_of_its_conditions():
     assert not Visibility(packed, packed, causal=True).is_plain_causal
 
 
+@pytest.mark.parametrize("kind", ["contiguous", "offsets", "packed", "arbitrary"])
+def test_ahead_and_within_go_by_position(kind):
+    index = torch.tensor([[0, 1, 2, 3], [-2, -1, 0, 1]])
+    where = {
+        "contiguous": Contiguous(4, 5),
+        "offsets": Contiguous(4, torch.tensor([0, -2])),
+        "packed": Packed(index, torch.zeros_like(index)),
+        "arbitrary": Arbitrary(index),
+    }[kind]
+    ahead = Visibility(where, where, ahead=True)
+    assert ahead.dense()[0, 0].int().tolist() == [[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+    near = Visibility(where, where, causal=True, within=2)
+    assert near.dense()[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    assert not ahead.hides_nothing
+    assert not ahead.is_plain_causal
+    assert not near.is_plain_causal
+
+
+def test_memory_looks_ahead_from_its_own_positions():
+    """Three slots, and the keys 1 .. 3 of the window."""
+    seen = Visibility(Contiguous(3), Contiguous(3, 1), ahead=True).dense()
+    assert seen[0, 0].int().tolist() == [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "word"),
+    [
+        ({"causal": True, "ahead": True}, "leave nothing"),
+        ({"within": 3}, "causal=True"),
+        ({"causal": True, "within": 0}, "within must be at least 1"),
+    ],
+)
+def test_conditions_that_contradict_each_other_are_refused(keywords, word):
+    with pytest.raises(ValueError, match=word):
+        Visibility(Contiguous(4), Contiguous(4), **keywords)
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 2], range(3), 3])
+def test_positions_that_are_no_tensor_are_refused(positions):
+    with pytest.raises(ValueError, match=r"positions must be a tensor of integers, .* got (list|range|int)"):
+        as_positions(positions)
+
+
 def test_offsets_in_tensors_are_never_compared():
     left, right = (Contiguous(4, torch.tensor([0, -2])) for _ in range(2))
     assert not Visibility(left, right, causal=True).is_plain_causal

@@ -85,6 +85,26 @@ def test_a_run_killed_by_sigkill_goes_on_bit_for_bit(recipe_file, tmp_path, whol
     assert not (folder / ".saving-16").exists()
 
 
+MEMORY = (
+    "data.task=causal-lm",
+    "data.packing=lanes",
+    "data.length=16",
+    "tokenizer.kind=byte",
+    "model.network=decoder",
+    "model.encoding=transformer-xl",
+    "model.memory=look-ahead",
+    "model.memory_length=24",
+)
+
+
+def test_memory_goes_on_bit_for_bit_after_sigkill(recipe_file, tmp_path):
+    expected, folder = go(recipe_file, *MEMORY, output_dir=tmp_path / "whole"), tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, str(recipe_file), str(folder), "in a step", *SETTINGS, *MEMORY]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -9
+    assert (folder / "checkpoint-12" / "carried-0.safetensors").exists()
+    assert_same(go(recipe_file, *MEMORY, output_dir=folder, resume=True), expected)
+
+
 class Enough(Exception):
     pass
 

@@ -107,17 +107,22 @@ def _on_cpu(call: Call) -> Backend:
         return "reference" if call.return_lse else "sdpa"
     if call.return_lse:
         return _tiles(call)
-    learned = call.training and (call.bias == "learned" or call.content or call.dropout)
-    if not learned:
+    if not _learns(call):
         return "recomputed-tiles" if _matrix_bytes(call) > LARGEST_MATRIX and call.structured else "sdpa"
     return "sdpa" if call.queries * call.keys < SMALL else _tiles(call)
+
+
+def _learns(call: Call) -> bool:
+    """Whether there is a backward pass that torch's fused kernels cannot do."""
+    return call.training and (call.bias == "learned" or call.content or call.dropout)
 
 
 def _tiles(call: Call) -> Backend:
     weights = call.batch * call.heads * call.queries * call.keys * call.dtype.itemsize
     # weights kept in 16 bits would cost the gradient of the bias its exactness
     exact = call.dtype.itemsize > 2
-    keep = exact and call.training and call.keys <= LONGEST_KEPT and weights <= MOST_KEPT
+    # weights that come of q.k alone are computed again in less time than they take to write and read
+    keep = exact and _learns(call) and call.keys <= LONGEST_KEPT and weights <= MOST_KEPT
     return "kept-tiles" if keep else "recomputed-tiles"
 
 

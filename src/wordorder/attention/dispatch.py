@@ -10,7 +10,7 @@ from wordorder.attention import flex, reference, sdpa, tiles
 from wordorder.attention.choice import choose_backend
 from wordorder.attention.plan import Plan, describe, make_plan
 from wordorder.encodings import Order
-from wordorder.ops import Visibility
+from wordorder.ops import Bias, Visibility
 
 
 @overload
@@ -81,17 +81,19 @@ def attention(
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    content = _content(q, k, plan)
-    q, k = plan.order.rotate_queries(q), plan.order.rotate_keys(k)
+    shift, content = _content(q, k, plan)
+    q, k = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
     if plan.backend == "sdpa":
-        return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, content, dropout, plan.is_causal)
+        added = None if content is None else content.written_out(q.dtype)
+        return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, added, dropout, plan.is_causal)
     if plan.backend == "flex":
         return flex.attend(q, k, v, plan.order, plan.mask)
     output: Tensor
     lse: Tensor | None
     if plan.backend == "reference":
+        added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
         output, lse = reference.attend(
-            q, k, v, plan.order, plan.visible_B1TS, content_BHTS=content, dropout=dropout, return_lse=return_lse
+            q, k, v, plan.order, plan.visible_B1TS, content_BHTS=added, dropout=dropout, return_lse=return_lse
         )
     else:
         assert plan.hidden is not None
@@ -99,7 +101,7 @@ def attention(
         # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
         outside = cast("Any", torch).compiler.disable(tiles.attend)
         output, lse = outside(
-            q, k, v, plan.order, plan.hidden, content_BHTS=content, dropout=dropout, keep=keep, return_lse=return_lse
+            q, k, v, plan.order, plan.hidden, content=content, dropout=dropout, keep=keep, return_lse=return_lse
         )
     return output if lse is None else (output, lse)
 
@@ -141,21 +143,27 @@ def _plan(
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
     """The weights that `attention` gives to values, (B, H, T, S) in the dtype of q; for looking at, and slow."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    content = _content(q, k, plan)
-    turned = plan.order.rotate_queries(q), plan.order.rotate_keys(k)
-    return reference.weights(reference.scores(*turned, plan.order, plan.visible_B1TS, content)).type_as(q)
+    shift, content = _content(q, k, plan)
+    turned = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
+    added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
+    return reference.weights(reference.scores(*turned, plan.order, plan.visible_B1TS, added)).type_as(q)
 
 
-def _content(q: Tensor, k: Tensor, plan: Plan) -> Tensor | None:
-    """The sum of the terms by content, from queries and keys as they were before any rotation.
+def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | None]:
+    """What the terms by content add to the queries, and to the scores; from queries and keys before any rotation.
 
     A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone.
     """
-    total: Tensor | None = None
-    for term in plan.order.content:
-        scores = term.scores(q, k, plan.order.scale, plan.visible_B1TS)
-        total = scores if total is None else total + scores
-    return total
+    shift: Tensor | None = None
+    total: Bias | None = None
+    order = plan.order
+    visible = plan.visible_B1TS if plan.mask is None else plan.mask
+    for term in order.content:
+        vector, bias = term.meet(q, k, order.scale, visible, moved=order.moves)
+        if vector is not None:
+            shift = vector if shift is None else shift + vector
+        total = bias if total is None else total + bias
+    return (None if shift is None else shift.type_as(q)), total
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -98,7 +98,7 @@ def _mask_mod(
         )
         sequences = query_sequence, key_sequence
     query_BT, key_BS = (positions.index_BT(device).expand(batch, -1) for positions in (mask.query, mask.key))
-    causal = mask.causal
+    causal, ahead, within = mask.causal, mask.ahead, mask.within
 
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         del h
@@ -109,6 +109,10 @@ def _mask_mod(
             visible = visible & (sequences[0][b, i] == sequences[1][b, j])
         if causal:
             visible = visible & (query_BT[b, i] >= key_BS[b, j])
+        if ahead:
+            visible = visible & (query_BT[b, i] < key_BS[b, j])
+        if within is not None:
+            visible = visible & (query_BT[b, i] - key_BS[b, j] < within)
         return visible
 
     return seen, batch, None

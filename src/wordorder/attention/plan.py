@@ -21,7 +21,7 @@ class Plan:
         backend: who computes.
         order: the scale, rotations, bias and terms by content.
         mask: who sees whom, as it was given.
-        visible_B1TS: bool, True = visible; None where nothing is hidden; for the reference and terms by content.
+        visible_B1TS: bool, True = visible; None where nothing is hidden; for SDPA and the reference.
         mask_BHTS: bias and mask in one matrix, for SDPA.
         is_causal: the mask is the lower triangle, which SDPA knows by name.
         hidden: the mask by tiles.
@@ -137,8 +137,7 @@ def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, c
         # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
         wide = torch.promote_types(call.dtype, torch.float32)
         order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
-    visible = _dense(mask, device) if order.content else None
-    return Plan(chosen, order, mask, visible, hidden=hidden)
+    return Plan(chosen, order, mask, hidden=hidden)
 
 
 def _dense(mask: Visibility | Tensor | None, device: torch.device) -> Tensor | None:

@@ -4,17 +4,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.checkpoints.conversion_report import ConversionReport
-from wordorder.checkpoints.dictionary import Dictionary, make_tokenizer
+from wordorder.checkpoints.dictionary import Dictionary
 from wordorder.checkpoints.reference_args import ReferenceArgs
 from wordorder.checkpoints.reference_names import Form
 from wordorder.errors import RunFailed
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 
 def config_fields(
@@ -73,7 +73,12 @@ def architectures_of(form: Form) -> tuple[str, ...]:
 
 
 def write_folder(
-    folder: Path, report: ConversionReport, tensors: "dict[str, Tensor]", vocabulary: Dictionary | None
+    folder: Path,
+    report: ConversionReport,
+    tensors: "dict[str, Tensor]",
+    tokenizer: "PreTrainedTokenizerFast | None",
+    *,
+    config_class: str = "WordOrderEncoderConfig",
 ) -> None:
     """Fill a folder that `AutoModelForMaskedLM` and the like load.
 
@@ -81,7 +86,8 @@ def write_folder(
         folder: an empty one.
         report: holds the configuration; written too, as conversion.json.
         tensors: by our name.
-        vocabulary: of the tokeniser, if there is to be one.
+        tokenizer: written beside the model, if there is one.
+        config_class: the class of the configuration, by name.
 
     Raises:
         RunFailed: a file could not be written.
@@ -89,28 +95,27 @@ def write_folder(
     from safetensors import SafetensorError
     from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 
-    config: Any = _config(report)
+    config: Any = _config(report, config_class)
     _check_names(config, report.architectures, tensors)
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         config.save_pretrained(folder)
         # safetensors gives its files to their owner alone; the folder's are for whom the umask says
         (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode)
-        if vocabulary is not None:
-            tokenizer: Any = make_tokenizer(vocabulary, config.max_position_embeddings)
-            tokenizer.save_pretrained(folder)
+        if tokenizer is not None:
+            cast("Any", tokenizer).save_pretrained(folder)
         text = json.dumps(asdict(report), indent=2, ensure_ascii=False)
         (folder / "conversion.json").write_text(f"{text}\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
         raise RunFailed(f"the converted model could not be written: {error}") from error
 
 
-def _config(report: ConversionReport) -> Any:
+def _config(report: ConversionReport, config_class: str) -> Any:
     import torch
 
-    from wordorder.models import WordOrderEncoderConfig
+    from wordorder import models
 
-    config: Any = WordOrderEncoderConfig(**report.config)
+    config: Any = getattr(models, config_class)(**report.config)
     config.architectures = list(report.architectures)
     config.dtype = getattr(torch, report.dtype)
     if report.config.get("num_labels") == 1:
@@ -128,7 +133,6 @@ def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], ten
     for name in architectures:
         with torch.device("meta"):
             model: Any = getattr(models, name)(config)
-        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    if config.tie_word_embeddings:
-        shapes.pop("head.decoder.weight", None)
+        tied = model.get_expanded_tied_weights_keys()
+        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
     assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}

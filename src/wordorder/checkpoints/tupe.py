@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.checkpoints.conversion_report import ConversionReport, notes_of
-from wordorder.checkpoints.dictionary import fit_dictionary, read_tokens
+from wordorder.checkpoints.dictionary import fit_dictionary, make_tokenizer, read_tokens
 from wordorder.checkpoints.hugging_face_folder import architectures_of, config_fields, write_folder
 from wordorder.checkpoints.reference_args import ReferenceArgs, read_args
 from wordorder.checkpoints.reference_file import ReferenceFile, open_reference_file, read_config
@@ -77,7 +77,7 @@ def convert_tupe(
             weights = file.load([name for name in file.shapes if name in read])
         _check_buckets(source, weights.pop(BUCKETS_OF_DISTANCE, None), sizes)
         tied = _is_tied(weights)
-        tensors = _in_one_dtype(to_ours(weights, form))
+        tensors = in_one_dtype(to_ours(weights, form))
         if tied:
             tensors.pop("head.decoder.weight", None)
         report = ConversionReport(
@@ -93,7 +93,8 @@ def convert_tupe(
             tokenizer=vocabulary is not None,
             notes=tuple(notes_of(file, form, settings, vocabulary, given=args, tied=tied)),
         )
-        write_folder(folder, report, tensors, vocabulary)
+        length = report.config["max_position_embeddings"]
+        write_folder(folder, report, tensors, None if vocabulary is None else make_tokenizer(vocabulary, length))
     return report
 
 
@@ -176,7 +177,7 @@ def _is_tied(weights: "Mapping[str, Tensor]") -> bool:
     return copy is None or torch.equal(copy, weights["sentence_encoder.embed_tokens.weight"])
 
 
-def _in_one_dtype(tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
+def in_one_dtype(tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
     """Copies in float32, which holds every half exactly; in float64 if any of them is."""
     import torch
 

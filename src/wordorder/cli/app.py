@@ -10,6 +10,7 @@ from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
 from wordorder.cli.evaluate import evaluate
 from wordorder.cli.faults import FaultReporter
+from wordorder.cli.generate import generate
 from wordorder.cli.inspect import inspect
 from wordorder.cli.list import list_names
 from wordorder.cli.predict import predict
@@ -55,6 +56,7 @@ app.command("train")(train)
 app.command("compare")(compare)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
+app.command("generate")(generate)
 app.command("inspect")(inspect)
 app.command("cost")(cost)
 app.command("convert")(convert)

@@ -1,4 +1,4 @@
-"""`wordorder convert tupe CHECKPOINT OUT_DIR`: a reference checkpoint to a folder for transformers."""
+"""`wordorder convert CODE CHECKPOINT OUT_DIR`: a reference checkpoint to a folder for transformers."""
 
 import sys
 from dataclasses import asdict
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wordorder.cli.output import print_json, print_table
+from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from wordorder.checkpoints import ConversionReport
 
 _SHOWN = 20  # placeholders; the JSON has them all
@@ -20,46 +23,72 @@ class Reference(StrEnum):
     """Whose checkpoints can be read."""
 
     tupe = "tupe"
+    transformer_xl = "transformer-xl"
+    lamemo = "lamemo"
 
 
 def convert(
     reference: Annotated[
-        Reference, typer.Argument(metavar="CODE", help="The code that wrote the checkpoint: tupe.", show_default=False)
+        Reference,
+        typer.Argument(
+            metavar="CODE",
+            help="The code that wrote the checkpoint: tupe, transformer-xl or lamemo.",
+            show_default=False,
+        ),
     ],
     checkpoint: Annotated[
         Path,
-        typer.Argument(metavar="CHECKPOINT", help="A .pt file of that code, or .safetensors.", show_default=False),
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="A .pt file of that code, or .safetensors; or a folder of transformers' old TransfoXL.",
+            show_default=False,
+        ),
     ],
     out_dir: Annotated[
         Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.", show_default=False)
     ],
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="JSON", help="Arguments of the training run, in place of those in the file.", show_default=False
-        ),
+        typer.Option(metavar="JSON", help="Settings of the model, in place of those in the file.", show_default=False),
     ] = None,
     dictionary: Annotated[
         Path | None,
-        typer.Option(metavar="TXT", help="fairseq's dict.txt: write a tokeniser for BPE pieces.", show_default=False),
+        typer.Option(
+            metavar="TXT", help="tupe: fairseq's dict.txt: write a tokeniser for BPE pieces.", show_default=False
+        ),
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Which classification head to take, of several.", show_default=False),
+        typer.Option(metavar="NAME", help="tupe: which classification head to take, of several.", show_default=False),
+    ] = None,
+    vocab: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TXT",
+            help="transformer-xl, lamemo: the words, one a line: write a tokeniser for words.",
+            show_default=False,
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Convert a checkpoint of TUPE's reference code (a copy of fairseq) to a folder that transformers loads.
+    """Convert a checkpoint of TUPE's, Transformer-XL's or LaMemo's code to a folder that transformers loads.
 
     Example: **wordorder convert tupe tupe_ckp/model.pt tupe-r-base --dictionary dict.txt**
 
+    Example: **wordorder convert lamemo checkpoint_best.pt lamemo-wt103 --vocab words.txt**
+
     The file is read without unpickling: nothing in it is imported or called, and what it names besides is listed.
     """
-    from wordorder.checkpoints import convert_tupe
+    from wordorder.checkpoints import convert_lamemo, convert_transformer_xl, convert_tupe
 
-    assert reference is Reference.tupe
-    report = convert_tupe(checkpoint, out_dir, config=config, dictionary=dictionary, head=head, overwrite=overwrite)
+    if reference is Reference.tupe:
+        _refuse(reference, {"--vocab": vocab})
+        report = convert_tupe(checkpoint, out_dir, config=config, dictionary=dictionary, head=head, overwrite=overwrite)
+    else:
+        _refuse(reference, {"--dictionary": dictionary, "--head": head})
+        code = convert_lamemo if reference is Reference.lamemo else convert_transformer_xl
+        report = code(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
     list_placeholders(report)
     if json:
         print_json({"out_dir": str(out_dir), **asdict(report)})
@@ -70,6 +99,13 @@ def convert(
     print_table(f"{checkpoint} to {out_dir}", ("", "value"), rows)
     for note in report.notes:
         print(f"{note[0].upper()}{note[1:]}.")
+
+
+def _refuse(reference: Reference, options: "Mapping[str, object]") -> None:
+    """Options of other codes' checkpoints."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference.value}; leave it out")
 
 
 def list_placeholders(report: "ConversionReport") -> None:

@@ -19,6 +19,14 @@ class Split(StrEnum):
     all = "all"
 
 
+class ContextKind(StrEnum):
+    """What a language model reads before the token that it predicts."""
+
+    segment = "segment"
+    sliding = "sliding"
+    memory = "memory"
+
+
 def evaluate(
     model_dir: Annotated[
         Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.", show_default=False)
@@ -41,6 +49,38 @@ def evaluate(
             min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.", show_default=False
         ),
     ] = None,
+    context: Annotated[
+        ContextKind | None,
+        typer.Option(
+            help="Language model: what it reads before a token. Default: memory if it has one, else segment.",
+            show_default=False,
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Context sliding: tokens by which the window moves. Default: half of it.", show_default=False
+        ),
+    ] = None,
+    memory_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Context memory: slots. Default: as in training.", show_default=False),
+    ] = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Context memory: streams that the text is read in, each from an empty memory; 1 is exact. "
+            "Default: as in training.",
+            show_default=False,
+        ),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            min=8, help="Language model: tokens of a segment or window. Default: as in training.", show_default=False
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Score a saved model on data that is cut and split as that of its own run: loss by token, and what the task adds.
@@ -49,9 +89,19 @@ def evaluate(
 
     A translation model is scored by loss and by BLEU: **wordorder evaluate MODEL_DIR test.en --target test.de --split
     all**
-    """
-    from wordorder.training import evaluate_model_dir
 
+    A language model with a memory, once more without: **wordorder evaluate MODEL_DIR sotu --context sliding --stride
+    32**
+    """
+    from wordorder.training import Context, evaluate_model_dir
+
+    read = Context(
+        kind=None if context is None else context.value,
+        stride=stride,
+        memory_length=memory_length,
+        lanes=lanes,
+        length=length,
+    )
     with counted("Translating") as progress:
         scores = evaluate_model_dir(
             model_dir,
@@ -60,6 +110,7 @@ def evaluate(
             batch_size=batch_size,
             target=target,
             num_beams=beams,
+            context=read,
             progress=progress,
         )
     if json:

@@ -13,7 +13,7 @@ def inspect(
     model_dir: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL_DIR", help="A folder with a model of type wordorder-encoder.", show_default=False
+            metavar="MODEL_DIR", help="A folder with an encoder, or with a causal language model.", show_default=False
         ),
     ],
     length: Annotated[
@@ -26,7 +26,7 @@ def inspect(
     ] = None,
     text: Annotated[
         Path | None,
-        typer.Option(help="A text whose words the correlations are of; default: the vocabulary.", show_default=False),
+        typer.Option(help="A text whose words the correlations are of; a language model reads it.", show_default=False),
     ] = None,
     data: Annotated[
         str | None,
@@ -37,9 +37,11 @@ def inspect(
     """Draw what a trained model has learned about positions, and measure how much of it is distance alone.
 
     Example: **wordorder inspect runs/demo/tupe-r/seed-0/model**
+
+    A causal language model is watched while it reads --text: attention by distance, effective context length, and
+    what the slots of a look-ahead memory keep as they age; --length is then its segments'.
     """
     from wordorder.inspection import inspect_model_dir
-    from wordorder.inspection.page import tables, worth_table
     from wordorder.training import evaluate_model_dir
     from wordorder.training.quiet import quiet_libraries
 
@@ -49,7 +51,7 @@ def inspect(
     if json:
         print_json({"folder": str(saved.folder), **saved.numbers})
         return
-    for table in tables(saved.inspection) + worth_table(saved.numbers["worth"]):
+    for table in saved.tables:
         print_table(table.title, table.columns, table.rows, numbers=True)
     for line in (*(f"{answer}." for answer in saved.inspection.answers()), *saved.inspection.notes):
         print(line)

@@ -55,7 +55,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     Args:
         title: the line above it.
         columns: the headings.
-        rows: one sequence of cells a row; integers get thousands separators.
+        rows: one sequence of cells a row; integers get thousands separators, truth values are those of JSON.
         numbers: align every column but the first to the right.
     """
     from rich import box
@@ -68,8 +68,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for index, column in enumerate(columns):
         table.add_column(Text(column), justify="right" if numbers and index else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
+        table.add_row(*(Text(_cell(cell)) for cell in row))
     # A pipe or a file has no width of its own, unless COLUMNS gives it one; rich would fold the cells into 80 columns.
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 200)
     console.print(Text(title, style="bold"))
     console.print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -102,7 +102,8 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
     if fewest < SEEDS_FOR_A_SPREAD:
         seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
         caution = f"With {seeds} per arm there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."
-        sentence = f"{lead}, {measure.gap(best, others[0])}."
+        equal = [str(entry["arm"]) for entry in others if measure.value(entry) == measure.value(best)]
+        sentence = f"{lead}, {f'the same as {_listed(equal)}' if equal else measure.gap(best, others[0])}."
         return Verdict(sentence=sentence, evidence=_join(caution, unfinished), best=name)
     ties = [entry for entry in others if measure.overlap(best, entry)]
     apart = [entry for entry in others if entry not in ties]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wordorder.data.config import PACKINGS, TASKS, TOKENIZER_KINDS, DataConfig, TokenizerConfig
     from wordorder.data.corpora import Document, read_documents
+    from wordorder.data.lanes import CollateLanes, Lanes, RunningText
     from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder
     from wordorder.data.preparation import PreparedData, prepare
     from wordorder.data.tokenisers import fixed_vocab_size, load_tokenizer
@@ -23,6 +24,9 @@ _HOMES = {
     "read_documents": "corpora",
     "PreparedData": "preparation",
     "prepare": "preparation",
+    "CollateLanes": "lanes",
+    "Lanes": "lanes",
+    "RunningText": "lanes",
     "EpochOrder": "order",
     "LengthGroupedEpochOrder": "order",
     "fixed_vocab_size": "tokenisers",
@@ -33,11 +37,14 @@ __all__ = [
     "PACKINGS",
     "TASKS",
     "TOKENIZER_KINDS",
+    "CollateLanes",
     "DataConfig",
     "Document",
     "EpochOrder",
+    "Lanes",
     "LengthGroupedEpochOrder",
     "PreparedData",
+    "RunningText",
     "TokenizerConfig",
     "fixed_vocab_size",
     "load_tokenizer",

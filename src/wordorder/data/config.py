@@ -15,7 +15,9 @@ PROTOCOLS = (TEST_ONCE, BEST_ON_TEST)
 CROSS_VALIDATION = ("folds", "fold", "fold_kind", "protocol")
 """Names of [data] that say how one source is divided and scored, and nothing about another source."""
 LABELLED_TASKS = ("classification", "regression")
-PACKINGS = ("full-sentences", "full-sentences-across-documents", "contiguous")
+LANES = "lanes"
+PACKINGS = ("full-sentences", "full-sentences-across-documents", "contiguous", LANES)
+RESETS = ("never", "documents")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,18 @@ class DataConfig:
     packing: str = "full-sentences"
     """How masked-lm fills its segments, one of `PACKINGS`: whole sentences of one document, padded; whole sentences of
     several documents, set apart by [SEP], as RoBERTa and TUPE; or running text cut anywhere, every segment exactly
-    `length` tokens long, documents set apart by [SEP]."""
+    `length` tokens long, documents set apart by [SEP]. For causal-lm only `lanes`, which models with a memory need:
+    each row of a batch is one stream of running text that goes on from batch to batch, see `wordorder.data.lanes`; left
+    out, segments begin with [CLS] each and come in random order."""
+    reset_memory: str = "never"
+    """For lanes, one of `RESETS`. never: the text is one stream, its documents set apart by [SEP] alone; or documents:
+    each begins a segment of its own, before which its row's memory is reset, and lanes get whole documents."""
+    roll: bool = True
+    """For lanes: turn the training text by a random number of tokens in each epoch, a function of training.seed and the
+    epoch alone, so that segments are cut elsewhere; with reset_memory = documents their order is shuffled instead."""
+    eval_lanes: int = 16
+    """For lanes: how many lanes validation and test are divided into where memory is carried through them, fewer where
+    the text is short. Each lane begins without memory, so more lanes are faster and a little worse; 1 is exact."""
     max_pieces: int | None = None
     """Most pieces that classification takes from one document, spread evenly over it; None: all."""
     truncate: bool = False
@@ -119,6 +132,7 @@ class DataConfig:
             *_choice_faults("data.protocol", self.protocol, PROTOCOLS),
             *_fraction_faults("data.mask_probability", self.mask_probability, 1.0),
             *_choice_faults("data.packing", self.packing, PACKINGS),
+            *_lane_faults(self),
             *_whole_faults("data.max_pieces", self.max_pieces, 1, optional=True),
             *_whole_faults("data.seed", self.seed, 0),
             *_whole_faults("data.limit_documents", self.limit_documents, 3, optional=True),
@@ -240,7 +254,7 @@ def _writing_faults(data: DataConfig) -> list[str]:
         return []
     labelled = " and ".join(LABELLED_TASKS)
     given = {
-        "packing": (data.packing != "full-sentences", "masked-lm"),
+        "packing": (data.packing in PACKINGS and data.packing not in _packings_of(data.task), "masked-lm"),
         "mask_probability": (data.mask_probability != 0.15, "masked-lm"),
         "max_pieces": (data.max_pieces is not None, labelled),
     }
@@ -249,6 +263,27 @@ def _writing_faults(data: DataConfig) -> list[str]:
         for name, (is_given, tasks) in given.items()
         if is_given
     ]
+
+
+def _packings_of(task: str) -> tuple[str, ...]:
+    return ("full-sentences", LANES) if task == "causal-lm" else ("full-sentences",)
+
+
+def _lane_faults(data: DataConfig) -> list[str]:
+    """The faults of what only lanes have."""
+    faults = [
+        *_choice_faults("data.reset_memory", data.reset_memory, RESETS),
+        *_whole_faults("data.eval_lanes", data.eval_lanes, 1),
+    ]
+    if type(data.roll) is not bool:
+        faults.append(f"data.roll must be true or false, got {data.roll!r}")
+    if data.packing == LANES and data.task not in ("causal-lm", "translation"):  # for the latter it is said elsewhere
+        faults.append(f"data.packing lanes is only for task causal-lm, not for {data.task}; leave it out")
+    usual = {"reset_memory": "never", "roll": True, "eval_lanes": 16}
+    if data.packing != LANES and not faults:
+        given = [name for name, default in usual.items() if getattr(data, name) != default]
+        faults += [f"data.{name} is only for data.packing lanes; set it too, or leave {name} out" for name in given]
+    return faults
 
 
 def _target_faults(data: DataConfig) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from torch.utils.data import Dataset
 from wordorder.data.masking import IGNORED, Masking
 from wordorder.data.segments import Segments
 from wordorder.data.translation import SentencePairs
+
+if TYPE_CHECKING:
+    from wordorder.data.lanes import RunningText
 
 Example = dict[str, Tensor]
 Key = int | tuple[int, int]
@@ -46,7 +50,7 @@ class MaskedLanguageExamples(Dataset[Example]):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        epoch_B, index_B = _epochs_and_indices(keys, len(self))
+        epoch_B, index_B = resolve_keys(keys, len(self))
         ids_BN, present_BN = self.segments.rows(index_B, padding=self.padding)
         epoch_B = epoch_B * 0 if self.fixed else epoch_B
         seen_BN, labels_BN = self.masking(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
@@ -85,7 +89,7 @@ class LabelledExamples(Dataset[Example]):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        _, index_B = _epochs_and_indices(keys, len(self))
+        _, index_B = resolve_keys(keys, len(self))
         ids_BN, present_BN = self.segments.rows(index_B, padding=0)
         rows = zip(
             torch.as_tensor(ids_BN), torch.as_tensor(self.labels[index_B]), present_BN.sum(1).tolist(), strict=True
@@ -101,12 +105,13 @@ class CausalLanguageExamples(Dataset[Example]):
 
     Args:
         segments: from `pack_running_text`.
-        characters: of the split's text, and
-        words: by white space; what losses are divided by so that they do not depend on the tokeniser.
+        text: the same text without segments, for other ways to score it; its numbers of characters and words are what
+            losses are divided by so that they do not depend on the tokeniser.
     """
 
-    def __init__(self, segments: Segments, *, characters: int, words: int) -> None:
-        self.segments, self.characters, self.words = segments, characters, words
+    def __init__(self, segments: Segments, text: "RunningText") -> None:
+        self.segments, self.text = segments, text
+        self.characters, self.words = text.characters, text.words
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -115,7 +120,7 @@ class CausalLanguageExamples(Dataset[Example]):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        _, index_B = _epochs_and_indices(keys, len(self))
+        _, index_B = resolve_keys(keys, len(self))
         ids_BN, present_BN = self.segments.rows(index_B, padding=0)
         examples: list[Example] = []
         for ids, count in zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True):
@@ -156,7 +161,7 @@ class TranslationExamples(Dataset[Example]):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        _, index_B = _epochs_and_indices(keys, len(self))
+        _, index_B = resolve_keys(keys, len(self))
         sides: list[list[Tensor]] = []
         for side in (self.pairs.sources, self.pairs.targets):
             ids_BN, present_BN = side.rows(index_B, padding=0)
@@ -165,7 +170,16 @@ class TranslationExamples(Dataset[Example]):
         return [{"input_ids": source, "labels": target} for source, target in zip(*sides, strict=True)]
 
 
-def _epochs_and_indices(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Epoch and index of each key.
+
+    Args:
+        keys: as a data set gets them.
+        length: of the data set; a negative index counts from its end.
+
+    Raises:
+        IndexError: an index is out of range.
+    """
     pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
     epoch_B, index_B = pairs[:, 0], pairs[:, 1]
     index_B = np.where(index_B < 0, index_B + length, index_B)
@@ -197,8 +211,8 @@ class Collate:
         width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
         present = torch.arange(width) < torch.tensor(lengths)[:, None]
         return {
-            "input_ids": _pad([example["input_ids"] for example in examples], present, self.padding),
-            "labels": _pad(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
+            "input_ids": pad_right([example["input_ids"] for example in examples], present, self.padding),
+            "labels": pad_right(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
             "attention_mask": present.long(),
         }
 
@@ -222,8 +236,8 @@ class CollatePairs:
         sources, targets = ([example[side] for example in examples] for side in ("input_ids", "labels"))
         there, predicted = self._present(sources), self._present(targets)
         batch = {
-            "input_ids": _pad(sources, there, self.padding),
-            "labels": _pad(targets, predicted, IGNORED),
+            "input_ids": pad_right(sources, there, self.padding),
+            "labels": pad_right(targets, predicted, IGNORED),
         }
         return batch if there.all() else {**batch, "attention_mask": there.long()}
 
@@ -234,7 +248,14 @@ class CollatePairs:
         return torch.arange(width) < torch.tensor(lengths)[:, None]
 
 
-def _pad(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
+def pad_right(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
+    """Rows of unequal length as one tensor.
+
+    Args:
+        rows: of whole numbers.
+        present: bool (B, N), True where a row has an element.
+        value: stands everywhere else.
+    """
     padded = torch.full(present.shape, value)
     padded[present] = torch.cat(rows)
     return padded

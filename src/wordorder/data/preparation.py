@@ -1,7 +1,7 @@
 """From a recipe's `[data]` and `[tokenizer]` to datasets that a trainer can use."""
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from wordorder.data.cache import content_hash, default_cache_dir
 from wordorder.data.classification import cut_in_pieces, label_names
-from wordorder.data.config import DataConfig, TokenizerConfig, token_faults
+from wordorder.data.config import LANES, DataConfig, TokenizerConfig, token_faults
 from wordorder.data.corpora import Document
 from wordorder.data.corpora.read import read_and_count
 from wordorder.data.encode import EncodedDocuments, encode_documents
@@ -23,6 +23,7 @@ from wordorder.data.examples import (
     MaskedLanguageExamples,
     TranslationExamples,
 )
+from wordorder.data.lanes import CollateLanes, RunningText, running_text
 from wordorder.data.masking import Masking
 from wordorder.data.segments import PACKINGS, Segments, keep, pack_running_text
 from wordorder.data.split import Split, split_documents
@@ -33,7 +34,8 @@ from wordorder.errors import BadInput
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Examples = MaskedLanguageExamples | LabelledExamples | CausalLanguageExamples | TranslationExamples
+Examples = MaskedLanguageExamples | LabelledExamples | CausalLanguageExamples | TranslationExamples | RunningText
+"""Data sets; a `RunningText` becomes one when it is divided into lanes or windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class PreparedData:
     validation: Examples
     test: Examples | None
     """None where data.test_source is "none"."""
-    collate: Collate | CollatePairs
+    collate: Collate | CollatePairs | CollateLanes
     label_names: tuple[str, ...] = ()
     """Classes in the order of their ids; empty for the other tasks."""
     statistics: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -101,7 +103,8 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     parts = {name: part for name, part in split.parts().items() if part}
     texts = [text for d in split.train for text in (d.text, d.pair) if text]
     trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
-    trained.model_max_length = data.length
+    if data.packing != LANES:  # a text in lanes may be of any length
+        trained.model_max_length = data.length
     with _progress("Encoding") as progress:
         encoded = {
             name: encode_documents([d.text for d in part], trained, cache_dir=cache_dir, progress=progress)
@@ -163,26 +166,39 @@ def _segments(work: _Work, name: str) -> Segments:
 
 
 def _prepare_causal_lm(work: _Work, split: Split, seed: int) -> PreparedData:
-    segments = {name: pack_running_text(work.encoded[name], length=work.length, **work.ends) for name in work.parts}
-    statistics = _statistics(work, split, segments)
     if len(work.encoded["train"].ids) < work.length - 1:
         raise BadInput(
             f"data.source {work.data.source}: train has {len(work.encoded['train'].ids)} tokens, less than one segment "
             f"of data.length {work.length}; give more text or a smaller length"
         )
-    examples = {
-        name: CausalLanguageExamples(
-            segments[name], characters=statistics[name]["characters"], words=statistics[name]["words"]
-        )
-        for name in work.parts
-    }
+    in_lanes, padding = work.data.packing == LANES, _id(work.tokenizer.pad_token_id)
+    # a segment that begins with [CLS] has room for one token less
+    texts = {name: _running_text(work, name, work.length - (not in_lanes)) for name in work.parts}
+    segments = {name: pack_running_text(work.encoded[name], length=work.length, **work.ends) for name in work.parts}
+    examples: dict[str, Any] = texts
+    if not in_lanes:
+        examples = {name: CausalLanguageExamples(segments[name], text) for name, text in texts.items()}
     return PreparedData(
         tokenizer=work.tokenizer,
         train=examples["train"],
         validation=examples["validation"],
         test=examples.get("test"),
-        collate=Collate(padding=_id(work.tokenizer.pad_token_id), longest=work.length),
-        statistics=statistics,
+        collate=CollateLanes(padding=padding) if in_lanes else Collate(padding=padding, longest=work.length),
+        statistics=_statistics(work, split, texts if in_lanes else segments),
+    )
+
+
+def _running_text(work: _Work, name: str, length: int) -> RunningText:
+    texts = [document.text for document in work.parts[name]]
+    return running_text(
+        work.encoded[name],
+        sep_id=work.ends["sep_id"],
+        length=length,
+        characters=sum(map(len, texts)),
+        words=sum(len(text.split()) for text in texts),
+        by_document=work.data.reset_memory == "documents",
+        eval_lanes=work.data.eval_lanes,
+        roll=work.data.roll,
     )
 
 
@@ -281,7 +297,7 @@ _TASKS: dict[str, Callable[[_Work, Split, int], PreparedData]] = {
 }
 
 
-def _statistics(work: _Work, split: Split, segments: dict[str, Segments]) -> dict[str, Any]:
+def _statistics(work: _Work, split: Split, segments: Mapping[str, Sized]) -> dict[str, Any]:
     unknown = work.tokenizer.unk_token_id
     counts = {
         name: {

@@ -4,7 +4,15 @@ from wordorder.encodings.alibi import ALiBi
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.complex_order import ComplexOrder, ComplexOrderEmbedding
 from wordorder.encodings.complex_vanilla import ComplexVanilla, ComplexVanillaEmbedding
-from wordorder.encodings.composition import Composition, Use, build_encoding, names_of, options_of, split_options
+from wordorder.encodings.composition import (
+    Composition,
+    Use,
+    WithMemory,
+    build_encoding,
+    names_of,
+    options_of,
+    split_options,
+)
 from wordorder.encodings.learned import Learned
 from wordorder.encodings.none import NoEncoding
 from wordorder.encodings.order import Order
@@ -25,6 +33,7 @@ from wordorder.encodings.rotary import LinearScaledRotary, NTKAwareRotary, Rotar
 from wordorder.encodings.shaw import Shaw
 from wordorder.encodings.sinusoidal import Sinusoidal
 from wordorder.encodings.t5 import T5
+from wordorder.encodings.transformer_xl import TransformerXL
 from wordorder.encodings.tupe import TUPE, TUPERelative
 from wordorder.encodings.untied_sum import UntiedSum
 
@@ -58,8 +67,10 @@ __all__ = [
     "Shift",
     "Sinusoidal",
     "TUPERelative",
+    "TransformerXL",
     "UntiedSum",
     "Use",
+    "WithMemory",
     "YaRNRotary",
     "build_encoding",
     "names_of",

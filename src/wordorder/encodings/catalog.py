@@ -10,6 +10,7 @@ from wordorder.encodings.rotary import LinearScaledRotary, NTKAwareRotary, Rotar
 from wordorder.encodings.shaw import Shaw
 from wordorder.encodings.sinusoidal import Sinusoidal
 from wordorder.encodings.t5 import T5
+from wordorder.encodings.transformer_xl import TransformerXL
 from wordorder.encodings.tupe import TUPE, TUPERelative
 from wordorder.encodings.untied_sum import UntiedSum
 
@@ -24,6 +25,7 @@ CATALOG: dict[str, type[Encoding]] = {
     "alibi": ALiBi,
     "t5": T5,
     "shaw": Shaw,
+    "transformer-xl": TransformerXL,
     "tupe-a": TUPE,
     "tupe-r": TUPERelative,
     "untied-sum": UntiedSum,

@@ -24,6 +24,7 @@ from wordorder.ops import Bias, Positions
 from wordorder.ops.precision import no_autocast
 
 Use = Literal["encoder", "decoder", "cross-attention"]
+WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
 
 # What a network tells an encoding about itself; every other argument of an encoding's constructor is an option.
 _SIZES = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
@@ -66,11 +67,18 @@ class Composition(nn.Module):
         """Let go of `replacement`, for a network that reads the token embeddings of another."""
         self._replacing = {}
 
-    def embed(self, x_BTC: Tensor, positions: Positions) -> Tensor:
-        """Embeddings with the parts that act on embeddings applied, in the order of the name."""
+    def embed(self, x_BTC: Tensor, positions: Positions, window: Positions | None = None) -> Tensor:
+        """Embeddings with the parts that act on embeddings applied, in the order of the name.
+
+        Args:
+            x_BTC: token embeddings.
+            positions: where the tokens stand in their text.
+            window: where they stand in what attention sees, the oldest slot of a memory being 0; a table, which the
+                text would outgrow, is read at these. None = the text is all there is.
+        """
         for part in self.parts.values():
             if isinstance(part, OnEmbeddings):
-                x_BTC = part(x_BTC, positions)
+                x_BTC = part(x_BTC, window if part.bounded and window is not None else positions)
         return x_BTC
 
     def prepare(
@@ -184,6 +192,7 @@ def build_encoding(
     vocabulary: int | None = None,
     padding_idx: int | None = None,
     complex_valued: bool = False,
+    with_memory: WithMemory = "none",
 ) -> Composition:
     """Build the encodings that ``name`` lists, sized for a network.
 
@@ -200,9 +209,13 @@ def build_encoding(
         padding_idx: token id that those keep at 0.
         complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
             instead of mapping them to real numbers.
+        with_memory: the network's memory. With "look-ahead" queries meet keys to their right in decoders too, so that
+            ``bidirectional`` defaults to True; with any memory ``cls`` defaults to "none", because position 0 of what
+            attention sees is the oldest slot and no longer [CLS].
 
     Raises:
-        BadInput: unknown name or option, or an encoding that is not defined for this use (with the reason).
+        BadInput: unknown name or option, an encoding that is not defined for this use (with the reason), or
+            ``cls="position-0"`` with a memory.
         ValueError: an option is out of range.
     """
     sizes = {
@@ -215,8 +228,8 @@ def build_encoding(
         "padding_idx": padding_idx,
     }
     by_use = {
-        "bidirectional": use != "decoder",
-        "cls": "position-0" if use == "encoder" else "none",
+        "bidirectional": use != "decoder" or with_memory == "look-ahead",
+        "cls": "position-0" if use == "encoder" and with_memory == "none" else "none",
         "as_real": "pair" if complex_valued else "concat",
     }
     parts: dict[str, Encoding] = {}
@@ -226,6 +239,11 @@ def build_encoding(
             raise BadInput(f"encoding {part!r} is not defined for {use}: {encoding.refused_in[use]}")
         if issubclass(encoding, ReplacesEmbedding) and vocabulary is None:
             raise BadInput(f"encoding {part!r} replaces the token embeddings: pass vocabulary, the number of token ids")
+        if with_memory != "none" and chosen.get("cls", "none") != "none":
+            raise BadInput(
+                f"encoding_options: {part}.cls={chosen['cls']!r} has no meaning with memory={with_memory!r}, where "
+                "position 0 is the oldest slot and not [CLS]; leave cls out, or set it to 'none'"
+            )
         takes = inspect.signature(encoding).parameters
         arguments = {key: value for key, value in {**sizes, **by_use}.items() if key in takes}
         # Named after the file, not the variant: arms such as tupe-a and tupe-r then share what they have in common.

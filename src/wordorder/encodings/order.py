@@ -32,6 +32,17 @@ class Order:
             return self
         return replace(self, content=tuple(term.layer(index) for term in self.content))
 
+    def ahead(self) -> "Order":
+        """The order where every key counts as one to the right: LaMemo's full, unmasked look-ahead."""
+        if not self.content:
+            return self
+        return replace(self, content=tuple(term.ahead() for term in self.content))
+
+    @property
+    def moves(self) -> bool:
+        """Whether queries or keys are turned or shifted before they meet."""
+        return bool(self.query_rotations or self.key_rotations)
+
     def rotate_queries(self, q_BHTD: Tensor) -> Tensor:
         """Queries moved (turned, shifted) by their positions."""
         for move in self.query_rotations:

@@ -207,6 +207,29 @@ class ContentScores(ABC):
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
         """What is added to the scores, already scaled: (B, H, T, S)."""
 
+    def meet(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    ) -> tuple[Tensor | None, Bias]:
+        """The term as a backend wants it: a vector added to every query, and a bias that describes itself.
+
+        Args:
+            q_BHTD: queries, before any rotation.
+            k_BHSD: keys, before any rotation, one head for each of the queries'.
+            scale: the content scale.
+            visible: who sees whom.
+            moved: whether queries and keys are rotated or shifted before they meet; what this term wants to meet the
+                keys themselves must then be in the bias.
+
+        Returns:
+            What is added to the queries that meet the keys, (H, 1, D) or None, and the rest of the term.
+        """
+        del moved
+        return None, DenseBias(self.scores(q_BHTD, k_BHSD, scale, visible))
+
+    def ahead(self) -> "ContentScores":
+        """The term where every key counts as one to the right, for terms that treat the two sides differently."""
+        return self
+
 
 class OnScoresByContent(Encoding, ABC):
     """Adds to the scores a term that depends on queries, keys or both."""

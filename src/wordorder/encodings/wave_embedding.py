@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.wave_frequencies import FrequencyInit, initial_frequencies
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
-from wordorder.ops import Positions, as_positions
+from wordorder.ops import Contiguous, Positions, as_positions
 from wordorder.ops.token_ids import check_token_ids
 from wordorder.ops.wave_tables import WaveTables, wrap_phase
 from wordorder.ops.waves import row_wise_waves, waves
@@ -98,15 +98,17 @@ class WaveEmbedding(nn.Module):
         phase = self.tables().phase
         return None if phase is None else wrap_phase(phase)
 
-    def forward(self, token_ids: Tensor, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, token_ids: Tensor, positions: Positions | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Real and imaginary part, (B, T, D) each, of integer token ids (B, T) at positions (T,), (1, T) or (B, T).
+
+        Positions are 0 .. T - 1 where none are given.
 
         Raises:
             ValueError: ids are not integers (B, T) or lie outside the vocabulary (looked at on the CPU only); positions
                 are not integers, or of another shape.
         """
         check_token_ids(token_ids, self.vocabulary)
-        where = as_positions(positions)
+        where = Contiguous(token_ids.shape[1]) if positions is None else as_positions(positions)
         position_BT = where.index_BT(token_ids.device)
         batch, length = token_ids.shape
         if where.length != length or position_BT.shape[0] not in (1, batch):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import ReplacesEmbedding
 from wordorder.encodings.wave_embedding import WaveEmbedding, check_choice
-from wordorder.ops import Contiguous, Positions
+from wordorder.ops import Positions
 
 AsReal = Literal["concat", "real-part", "pair"]
 
@@ -57,7 +57,7 @@ class WavesAsReal(ReplacesEmbedding):
 
     def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
         """Real vectors (B, T, C) with word order in them; positions are 0 .. T - 1 where none are given."""
-        real, imag = self.waves(token_ids_BT, Contiguous(token_ids_BT.shape[1]) if positions is None else positions)
+        real, imag = self.waves(token_ids_BT, positions)
         if self.as_real == "real-part":
             return real
         both_BTC = torch.cat((real, imag), dim=-1)

@@ -21,7 +21,8 @@ def cost(
     Args:
         config: of the model.
         task: "masked-lm", "classification", ...
-        length: tokens per example; for translation of each side, and a token is one of either side.
+        length: tokens per example; for translation of each side, and a token is one of either side; for a model with a
+            memory of each segment, and what is counted is a segment before which the memory is full.
         batch_size: examples per step; for the activations.
         labelled_share: share of tokens that masked LM predicts; read where the configuration has sparse_prediction.
 
@@ -41,7 +42,12 @@ def cost(
         model = model_class(config.model_type.removeprefix("wordorder-"), task)(config)
     model.train()
     token_ids = torch.zeros(batch_size, length, dtype=torch.long, device="meta")
-    sides = {"input_ids": token_ids, **({"decoder_input_ids": token_ids} if task == "translation" else {})}
+    sides: dict[str, Any] = {
+        "input_ids": token_ids,
+        **({"decoder_input_ids": token_ids} if task == "translation" else {}),
+    }
+    if getattr(config, "memory", "none") != "none":
+        sides["memory"] = _full_memory(model, token_ids)
     kept = _KeptBytes(model)
     # deterministic counting: dropout keeps masks, which belong to the activations
     with FlopCounterMode(display=False) as forward, kept:
@@ -53,7 +59,7 @@ def cost(
         head = _head_flops(model, batch_size, length)
         forward_flops -= round(head * (1 - labelled_share))
         backward_flops -= round(2 * head * (1 - labelled_share))
-    tokens = len(sides) * batch_size * length
+    tokens = (1 + (task == "translation")) * batch_size * length
     parameters, moved = _parameters(model), traffic(model, tokens=tokens)
     return {
         "parameters": parameters,
@@ -67,6 +73,15 @@ def cost(
         "moved_bytes": moved.dense,
         "moved_row_wise_bytes": moved.row_wise,
     }
+
+
+def _full_memory(model: PreTrainedModel, token_ids: Tensor) -> Any:
+    """The memory after as many segments as fill it."""
+    memory: Any = None
+    with torch.no_grad():
+        while memory is None or memory.length < model.config.memory_length:
+            memory = model(input_ids=token_ids, memory=memory).memory
+    return memory
 
 
 def _parameters(model: PreTrainedModel) -> dict[str, int]:

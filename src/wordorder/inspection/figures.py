@@ -66,7 +66,8 @@ def new_figure(width: float, height: float) -> Any:  # matplotlib's own types ar
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _png(figure: Any) -> bytes:
+def png_of(figure: Any) -> bytes:
+    """The file of a figure."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI)
     return file.getvalue()
@@ -89,7 +90,7 @@ def _correlations(found: WordPositionCorrelations) -> Drawing:
         "four terms" if len(panels) == 4 else "two terms: the mixed ones do not exist where positions meet at scores"
     )
     return Drawing(
-        _png(figure),
+        png_of(figure),
         "Words and positions in the first layer",
         f"The {there}. A row is a query, a column a key; {len(found.word_ids)} words in the panels, mean over heads,"
         " one colour scale. Each row's mean is taken off, since softmax cancels it. Spread: root mean square of that"
@@ -125,7 +126,7 @@ def _map(name: str, found: MapFindings) -> Drawing:
     if skip:
         strips += ", before the reset that takes their place in the sum." if name.endswith("relative") else "."
     return Drawing(
-        _png(figure),
+        png_of(figure),
         f"Map: {name}",
         f"{_WHAT[name.split(' ')[-1]]}, per head, query position by key position.{strips}"
         " The colour range holds 99.5 % of the numbers. Rms: what softmax sees, each row's mean taken off.",
@@ -191,7 +192,7 @@ def _profiles(maps: Mapping[str, MapFindings]) -> Drawing:
     figure.supylabel("Logits", fontsize="medium")
     figure.legend(loc="outside upper center", ncols=len(maps), frameon=False, fontsize="small")
     return Drawing(
-        _png(figure),
+        png_of(figure),
         "By distance",
         "Mean of each diagonal, after the constants that softmax cancels are taken off the rows; the band is the"
         " standard deviation along the diagonal, 0 where distance alone decides. The level means nothing, the shape"
@@ -223,7 +224,7 @@ def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
         for name, found in maps.items()
     )
     return Drawing(
-        _png(figure),
+        png_of(figure),
         "How much depends on distance alone",
         "Full colour: the share of the best Toeplitz part in the energy (sum of squares) of the map, up to one constant"
         " per row, which softmax cancels. Pale: the rest, which no relative term can say.",

@@ -9,6 +9,7 @@ from importlib.resources import files
 from wordorder.errors import MissingExtra
 from wordorder.inspection.figures import Drawing
 from wordorder.inspection.findings import Inspection, floats
+from wordorder.inspection.language_model import LanguageModelInspection
 
 MISSING = "–"
 
@@ -69,6 +70,37 @@ def _shares(inspection: Inspection) -> Table:
     return Table(title, headings, tuple(rows))
 
 
+def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
+    """The loss by context, and what each layer attends to.
+
+    Args:
+        inspection: of `inspect_language_model`.
+    """
+    context, habits = inspection.context, inspection.habits
+    last = context.losses[-1]
+    losses = [
+        (str(before), f"{loss:.4f}", f"{math.exp(loss):.4g}", f"{loss - last:+.4f}", f"{error:.4f}")
+        for before, loss, error in zip(context.contexts, context.losses, context.errors, strict=True)
+    ]
+    columns = [("layer", *(str(layer + 1) for layer in range(len(habits.half_L))))]
+    columns.append(("half of the attention within", *(str(int(distance)) for distance in habits.half_L)))
+    if habits.on_memory_LH is not None:
+        columns.append(("share on memory", *map(_share, floats(habits.on_memory_LH.mean(1)))))
+    if habits.alpha_LHA is not None:
+        youngest, oldest = (floats(habits.alpha_LHA.mean(1)[:, age]) for age in (0, -1))
+        columns.append(("alpha of the youngest slot", *map(_share, youngest), MISSING))
+        columns.append(("alpha of the oldest slot", *map(_share, oldest), MISSING))
+    headings, *rows = zip(*columns, strict=True)
+    return [
+        Table(
+            f"Loss on the same {context.tokens} tokens by what was read before",
+            ("tokens before", "loss", "perplexity", "to the last", "standard error"),
+            tuple(losses),
+        ),
+        Table("What each layer attends to", headings, tuple(rows)),
+    ]
+
+
 def worth_table(worth: Mapping[str, Mapping[str, object]] | None) -> list[Table]:
     """The scores of the model with each part of its maps alone; none where nothing was scored."""
     if worth is None:
@@ -87,7 +119,7 @@ _KEPT = {
 
 
 def page(
-    inspection: Inspection,
+    inspection: Inspection | LanguageModelInspection,
     drawings: Mapping[str, Drawing],
     shown_tables: Sequence[Table],
     *,

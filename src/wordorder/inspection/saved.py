@@ -8,21 +8,31 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from wordorder.durable import check_writable, write_files
 from wordorder.errors import BadInput
 from wordorder.inspection.correlation import score_maps
-from wordorder.inspection.figures import draw
+from wordorder.inspection.figures import Drawing, draw
 from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers, without_nan
-from wordorder.inspection.page import page, tables, worth_table
+from wordorder.inspection.language_model import (
+    LanguageModelInspection,
+    inspect_language_model,
+    language_model_numbers,
+)
+from wordorder.inspection.page import Table, page, reading_tables, tables, worth_table
 from wordorder.inspection.parts import worth_of_parts
+from wordorder.inspection.reading_figures import draw_reading
+from wordorder.inspection.saved_model import LANGUAGE_MODEL, class_of, config_of, first_tokens, load_saved
 from wordorder.inspection.words import WORDS
 
 LENGTH = 512
 """Positions looked at where nobody says how many, unless the model takes fewer."""
 
-NUMBERS, PAGE, MAPS = "numbers.json", "inspect.html", "maps.safetensors"
+TOKENS = 8192
+"""Tokens of a text that a language model is watched over."""
+
+NUMBERS, PAGE, MAPS, READING = "numbers.json", "inspect.html", "maps.safetensors", "reading.safetensors"
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,14 @@ class SavedInspection:
         numbers: the content of numbers.json.
         folder: where the files are.
         files: their names.
+        tables: of what was found.
     """
 
-    inspection: Inspection
+    inspection: Inspection | LanguageModelInspection
     numbers: dict[str, Any]
     folder: Path
     files: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
 
 
 def inspect_model_dir(
@@ -50,71 +62,150 @@ def inspect_model_dir(
     text: str | Path | None = None,
     score: Callable[[], Mapping[str, Any]] | None = None,
 ) -> SavedInspection:
-    """Look at what a saved encoder has learned about positions.
+    """Look at what a saved encoder has learned about positions, or watch a saved language model read a text.
 
     Writes numbers.json (every number, the model and the versions), and where there is something to draw the figures
-    (PNG), maps.safetensors (maps and panels, float32) and inspect.html (all of it on one page). Each file is written
-    under a temporary name and renamed; figures of an earlier inspection that this one has not are removed.
+    (PNG), maps.safetensors (maps and panels, float32; of a language model reading.safetensors, attention by distance
+    and alpha by age of each head) and inspect.html (all of it on one page). Each file is written under a temporary name
+    and renamed; figures of an earlier inspection that this one has not are removed.
 
     Args:
-        model_dir: holds a model of type wordorder-encoder, with or without a head.
+        model_dir: holds a model of type wordorder-encoder, with or without a head, or a causal language model of type
+            wordorder-decoder.
         out: the folder to write into, made if needed; default: see `default_folder`.
-        length: positions to look at, 4 .. 1024; default: as many as the model takes, but no more than 512.
+        length: positions to look at, 4 .. 1024; default: as many as the model takes, but no more than 512. Of a
+            language model: tokens of a segment, or of a window where there is no memory; default: see
+            `inspect_language_model`.
         text: a UTF-8 file whose first 1024 tokens are the words of the correlations, the first of them in the panels;
-            default: words drawn from the vocabulary.
+            default: words drawn from the vocabulary. A language model reads the first 8192 tokens; there is no default.
         score: scores the saved model, for what the parts of its maps are worth; see `worth_of_parts`. It is called four
             times.
 
     Raises:
         BadInput: there is no such model or it is of another type, damaged or pickled; the length is out of range; the
-            text cannot be read; the folder cannot be written; or ``score`` is given for a model that adds nothing
-            content-free to its scores.
+            text cannot be read, or is missing or too short for a language model; the folder cannot be written; or
+            ``score`` is given for a model that adds nothing content-free to its scores, or for a language model.
         MissingExtra: matplotlib or jinja2 is not installed.
     """
     source = Path(model_dir)
-    kind = _class_of(source)
+    kind = class_of(source)
     folder = default_folder(source) if out is None else Path(out)
     fault = check_writable(folder)
     if fault:
         raise BadInput(f"the folder {str(folder)!r} cannot be written: {fault}; choose another one")
-    length = _length(_config(source, kind), length)
-    words = _words(source, text)
-    model = _load(source, kind)
-    if score is not None and not score_maps(model, 1):
-        raise BadInput(
-            f"{source}: encoding {model.config.encoding!r} adds nothing content-free to the scores, so there are no"
-            " parts to score the model with; leave --data out"
-        )
-    inspection = inspect_model(model, length, words=words)
-    worth = None if score is None else worth_of_parts(score)
-    drawings = draw(inspection)
-    facts = {"folder": str(source), "architecture": type(model).__name__, **_facts(model.config)}
+    config = config_of(source, kind)
+    if config.model_type == LANGUAGE_MODEL:
+        found = _watch_language_model(source, kind, config, length=length, text=text, score=score)
+    else:
+        found = _look_at_encoder(source, kind, config, length=length, text=text, score=score)
+    facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
     versions = _versions()
-    contents = {name: drawing.png for name, drawing in drawings.items()}
-    if drawings:
-        contents[MAPS] = _tensors(inspection)
-        shown = {**facts, "positions": length, **versions}
+    contents = {name: drawing.png for name, drawing in found.drawings.items()}
+    if found.drawings:
+        contents[found.tensors_name] = found.tensors()
+        shown = {**facts, **found.facts, **versions}
         named = [(name.replace("_", " "), str(value)) for name, value in shown.items() if value is not None]
-        shown_tables = tables(inspection) + worth_table(worth)
         contents[PAGE] = page(
-            inspection, drawings, shown_tables, name=str(source), encoding=model.config.encoding, facts=named
+            found.inspection, found.drawings, found.tables, name=str(source), encoding=config.encoding, facts=named
         ).encode()
-    found = {
-        "model": facts,
-        "words_of": "vocabulary" if text is None else str(text),
-        **numbers(inspection),
-        "worth": without_nan(worth),
-        "versions": versions,
-        "files": [*contents, NUMBERS],
-    }
-    contents[NUMBERS] = _json(found).encode()
+    written = {"model": facts, **found.numbers, "versions": versions, "files": [*contents, NUMBERS]}
+    contents[NUMBERS] = _json(written).encode()
     old = _files_listed(folder / NUMBERS) - set(contents)
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, contents)
     for name in old:
         if (folder / name).is_file():
             (folder / name).unlink()
-    return SavedInspection(inspection, found, folder, tuple(contents))
+    return SavedInspection(found.inspection, written, folder, tuple(contents), tuple(found.tables))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is to write of a model of either kind.
+
+    Args:
+        inspection: what was found.
+        numbers: of it, for JSON.
+        drawings: of it; without any there is neither page nor tensors.
+        tables: of it.
+        facts: beside those of the model, for the page.
+        tensors: gives a safetensors file.
+        tensors_name: of that file.
+    """
+
+    inspection: Inspection | LanguageModelInspection
+    numbers: dict[str, Any]
+    drawings: Mapping[str, Drawing]
+    tables: list[Table]
+    facts: dict[str, Any]
+    tensors: Callable[[], bytes]
+    tensors_name: str
+
+
+def _look_at_encoder(
+    source: Path,
+    kind: Any,
+    config: Any,
+    *,
+    length: int | None,
+    text: str | Path | None,
+    score: Callable[[], Mapping[str, Any]] | None,
+) -> _Found:
+    length = _length(config, length)
+    words = None if text is None else first_tokens(source, text, WORDS)
+    model = load_saved(source, kind)
+    if score is not None and not score_maps(model, 1):
+        raise BadInput(
+            f"{source}: encoding {config.encoding!r} adds nothing content-free to the scores, so there are no"
+            " parts to score the model with; leave --data out"
+        )
+    inspection = inspect_model(model, length, words=words)
+    worth = None if score is None else worth_of_parts(score)
+    return _Found(
+        inspection,
+        {
+            "words_of": "vocabulary" if text is None else str(text),
+            **numbers(inspection),
+            "worth": without_nan(worth),
+        },
+        draw(inspection),
+        tables(inspection) + worth_table(worth),
+        {"positions": length},
+        lambda: _tensors(inspection),
+        MAPS,
+    )
+
+
+def _watch_language_model(
+    source: Path,
+    kind: Any,
+    config: Any,
+    *,
+    length: int | None,
+    text: str | Path | None,
+    score: Callable[[], Mapping[str, Any]] | None,
+) -> _Found:
+    if text is None:
+        raise BadInput(
+            f"{source}: holds a causal language model, which is watched while it reads a text, and no text is named;"
+            " give --text FILE"
+        )
+    if score is not None:
+        raise BadInput(f"{source}: --data scores an encoder with parts of its maps; leave it out for a language model")
+    ids = first_tokens(source, text, TOKENS)
+    model = load_saved(source, kind)
+    # as in training: a text by itself begins with [CLS], running text in lanes with nothing
+    start_id = None if config.bos_token_id == config.eos_token_id else config.bos_token_id
+    inspection = inspect_language_model(model, ids, length=length, start_id=start_id)
+    return _Found(
+        inspection,
+        {"text": str(text), "text_tokens": len(ids), **language_model_numbers(inspection)},
+        draw_reading(inspection),
+        reading_tables(inspection),
+        {"tokens_at_a_time": inspection.habits.length, "tokens_read": len(ids)},
+        lambda: _reading_tensors(inspection),
+        READING,
+    )
 
 
 def default_folder(model_dir: Path) -> Path:
@@ -133,67 +224,11 @@ def _files_listed(path: Path) -> set[str]:
         return set()
 
 
-def _class_of(folder: Path) -> Any:
-    """The class that config.json names, of a model that can be inspected."""
-    import wordorder.models as models
-
-    path = folder / "config.json"
-    try:
-        settings: Any = json.loads(path.read_text(encoding="utf-8"))
-        kind = settings["model_type"]
-    except FileNotFoundError:
-        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path}: does not say which model it is: {error}") from None
-    if kind != "wordorder-encoder":
-        raise BadInput(
-            f"{folder}: holds a model of type {kind!r}; inspect reads wordorder-encoder, as train, compare and convert"
-            " write it"
-        )
-    named = str((settings.get("architectures") or ["WordOrderEncoderModel"])[0])
-    found: Any = getattr(models, named, None) if named.startswith("WordOrderEncoder") else None
-    if found is None:
-        raise BadInput(f"{folder}: config.json names the class {named!r}, which is none of this package's encoders")
-    return found
-
-
-def _config(folder: Path, kind: Any) -> Any:
-    from huggingface_hub.errors import StrictDataclassError
-
-    try:
-        return kind.config_class.from_pretrained(str(folder), local_files_only=True)
-    except StrictDataclassError as error:
-        raise BadInput(f"{folder / 'config.json'}: {' '.join(str(error).split())}") from None
-
-
-def _load(folder: Path, kind: Any) -> Any:
-    """The model, from safetensors only: nothing is unpickled."""
-    from safetensors import SafetensorError
-
-    try:
-        model, report = kind.from_pretrained(
-            str(folder),
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are looked at below, and named
-        )
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{folder}: no weights can be read from safetensors, the only format taken: {reason}") from None
-    # transformers would draw these at random, and chance would be inspected
-    if report["mismatched_keys"]:
-        named = sorted(str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"])
-        raise BadInput(f"{folder}: weights have other sizes than config.json says: {', '.join(named)}")
-    if report["missing_keys"]:
-        raise BadInput(f"{folder}: weights are missing from the file: {', '.join(sorted(report['missing_keys']))}")
-    return model.eval()
-
-
 def _facts(config: Any) -> dict[str, Any]:
     names = (
         "encoding", "encoding_options", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "num_key_value_heads", "max_position_embeddings", "vocab_size", "norm", "norm_placement", "wordorder_version",
+        "num_key_value_heads", "max_position_embeddings", "vocab_size", "norm", "norm_placement", "memory",
+        "memory_length", "segment_length", "memory_options", "wordorder_version",
     )  # fmt: skip
     return {name: getattr(config, name) for name in names}
 
@@ -222,34 +257,22 @@ def _tensors(inspection: Inspection) -> bytes:
     return save({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
+def _reading_tensors(inspection: LanguageModelInspection) -> bytes:
+    """Attention by layer, head and distance, with how many tokens see each; alpha by layer, head and age; float32."""
+    from safetensors.torch import save
+
+    habits = inspection.habits
+    tensors = {"attention": habits.weights_LHO, "count": habits.count_O}
+    if habits.alpha_LHA is not None:
+        tensors["alpha"] = habits.alpha_LHA
+    return save({name: tensor.float().contiguous() for name, tensor in tensors.items()})
+
+
 def _length(config: Any, length: int | None) -> int:
-    from wordorder.models import check_length
+    from wordorder.models import check_positions
 
     if length is None:
         return min(config.max_position_embeddings, LENGTH)
-    check_length(config, length)  # first: it says what this model takes
+    check_positions(config, length)  # first: it says what this model takes
     check_range(length)
     return length
-
-
-def _words(folder: Path, text: str | Path | None) -> list[int] | None:
-    """The first tokens of a text."""
-    if text is None:
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        content = Path(text).read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
-    try:
-        tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{folder}: holds no tokenizer, which a text needs: {reason}") from None
-    ids: list[int] = tokenizer(content[: 64 * WORDS], add_special_tokens=False)["input_ids"][:WORDS]
-    if not ids:
-        raise BadInput(f"--text {text}: holds no words")
-    return ids

@@ -19,7 +19,13 @@ from wordorder.models.classifier import (
 )
 from wordorder.models.classifier_configuration import WordOrderClassifierConfig
 from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.configuration import WordOrderConfig, check_length, longest_text
+from wordorder.models.configuration import (
+    WordOrderConfig,
+    check_length,
+    check_positions,
+    longest_text,
+    takes_any_length,
+)
 from wordorder.models.decoder import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
@@ -37,8 +43,10 @@ from wordorder.models.grafting import graft, register_grafts
 from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
 from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
 from wordorder.models.registration import register_models
+from wordorder.models.segment_cache import SegmentCache
 from wordorder.models.seq2seq import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
 from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
+from wordorder.models.streaming import check_room, stream_tokens
 
 register_models()
 register_grafts()
@@ -46,6 +54,7 @@ register_grafts()
 __all__ = [
     "FOLLOWED",
     "NETWORK_TASKS",
+    "SegmentCache",
     "WordOrderClassifierConfig",
     "WordOrderClassifierForSequenceClassification",
     "WordOrderClassifierModel",
@@ -69,9 +78,13 @@ __all__ = [
     "build_config",
     "build_model",
     "check_length",
+    "check_positions",
+    "check_room",
     "config_fields",
     "filled_fields",
     "graft",
     "longest_text",
     "model_class",
+    "stream_tokens",
+    "takes_any_length",
 ]

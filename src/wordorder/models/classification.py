@@ -3,12 +3,13 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Unpack
+from typing import Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.models.document import pool_document, read_document
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderSequenceClassifierOutput, WordOrderTokenClassifierOutput
@@ -17,7 +18,8 @@ from wordorder.models.outputs import WordOrderSequenceClassifierOutput, WordOrde
 class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel):
     """The encoder with a text classification head on the first token: dense, tanh, dropout, linear (as BERT, TUPE).
 
-    Without ``classifier_dense``: dropout, linear.
+    Without ``classifier_dense``: dropout, linear. With a memory the head reads what ``document_pooling`` makes of all
+    tokens of all segments.
     """
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
@@ -40,7 +42,7 @@ class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel)
         num_items_in_batch: Tensor | int | None = None,
         **inputs: Unpack[EncoderInputs],
     ) -> WordOrderSequenceClassifierOutput:
-        """Classify texts.
+        """Classify texts, of any length where the model has a memory (see `read_document`).
 
         The other arguments are those of `WordOrderEncoderModel.forward`.
 
@@ -53,17 +55,20 @@ class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel)
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
             **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
         """
-        output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
-        hidden_BTC = output.last_hidden_state
-        first_B = 0 if attention_mask is None else attention_mask.int().argmax(dim=1)
-        first_BC = hidden_BTC[torch.arange(hidden_BTC.shape[0], device=hidden_BTC.device), first_B]
-        pooled_BC = first_BC if self.dense is None else torch.tanh(self.dense(first_BC))
+        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        hidden_BTC = cast(Tensor, output.last_hidden_state)
+        text_BC = pool_document(hidden_BTC, attention_mask, self.config.document_pooling or "first")
+        pooled_BC = text_BC if self.dense is None else torch.tanh(self.dense(text_BC))
         logits = self.classifier(self.dropout(pooled_BC))
         loss = None
         if labels is not None:
             loss = self.loss_of_texts(logits, labels, num_items_in_batch)
         return WordOrderSequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+            loss=loss,
+            logits=logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+            memory=output.memory,
         )
 
 
@@ -89,7 +94,7 @@ class WordOrderEncoderForTokenClassification(WordOrderEncoderPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **inputs: Unpack[EncoderInputs],
     ) -> WordOrderTokenClassifierOutput:
-        """Classify tokens.
+        """Classify tokens, in texts of any length where the model has a memory (see `read_document`).
 
         The other arguments are those of `WordOrderEncoderModel.forward`.
 
@@ -102,13 +107,17 @@ class WordOrderEncoderForTokenClassification(WordOrderEncoderPreTrainedModel):
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
             **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
         """
-        output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         logits = self.classifier(self.dropout(output.last_hidden_state))
         loss = None
         if labels is not None:
             loss = self.loss_of(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
         return WordOrderTokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+            loss=loss,
+            logits=logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+            memory=output.memory,
         )
 
 

@@ -24,6 +24,7 @@ from wordorder.networks import (
 )
 from wordorder.networks.complex_valued import COMPLEX_EMBEDDINGS, COMPLEX_OPTIONS, ComplexEncoder, ReferenceTransformer
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
+from wordorder.networks.text_network import check_activation
 
 if TYPE_CHECKING:
     from wordorder.models.classifier_configuration import WordOrderClassifierConfig as Config
@@ -61,7 +62,7 @@ def _bag(config: "Config") -> "TextBody":
     options = complex_options(config, ComplexBagOfWords)
     if not config.complex_valued:
         return BagOfWords(config.hidden_size)
-    return ComplexBagOfWords(config.hidden_size, activation=config.hidden_act, **options)
+    return ComplexBagOfWords(config.hidden_size, activation=_activation(config), **options)
 
 
 def _convolution(config: "Config") -> "TextBody":
@@ -69,11 +70,20 @@ def _convolution(config: "Config") -> "TextBody":
     kind = ComplexTextConvolution if config.complex_valued else TextConvolution
     sizes: dict[str, Any] = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
     options = complex_options(config, ComplexTextConvolution)
-    return kind(config.hidden_size, filters=config.filters, activation=config.hidden_act, **sizes, **options)
+    return kind(config.hidden_size, filters=config.filters, activation=_activation(config), **sizes, **options)
+
+
+def _activation(config: "Config") -> str:
+    try:
+        return check_activation(config.hidden_act)
+    except ValueError as error:
+        raise BadInput(f"hidden_act: of architecture {config.architecture!r} the {error}") from None
 
 
 def _recurrent(config: "Config") -> "TextBody":
     hidden = config.hidden_size if config.recurrent_size is None else config.recurrent_size
+    if hidden <= 0:
+        raise BadInput(f"recurrent_size must be positive, got {hidden}")
     if config.recurrent_cell == "unitary":
         _refuse_for_unitary(config)
         return UnitaryTextRecurrent(config.hidden_size, hidden=hidden, **complex_options(config, UnitaryTextRecurrent))

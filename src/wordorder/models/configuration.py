@@ -12,6 +12,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from wordorder.encodings import CATALOG, Use, build_encoding, names_of, split_options
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
+from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
 
@@ -20,6 +21,9 @@ _FROM_TRANSFORMERS = {
     "torch_dtype", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "name_or_path",
     "_name_or_path", "_commit_hash", "model_type", "transformers_version", "tie_last_hidden_states", "per_layer_config",
 }  # fmt: skip
+
+MEMORIES: dict[str, type[Memory]] = {kind.name: kind for kind in (SegmentRecurrence, LookAheadMemory)}
+"""What ``memory`` can be, by name."""
 
 
 @strict
@@ -61,7 +65,12 @@ class WordOrderConfig(PreTrainedConfig):
             hold "complex-order" or "complex-vanilla", which otherwise become real vectors at once (their ``as_real``).
         complex_options: of complex layers: shared_weights, scores, bias, shared_norms, nonlinearity, read_out; see
             `wordorder.ComplexEncoder`.
-        memory: segment memory; "none" so far.
+        memory: of earlier segments of a text: "none", "segment-recurrence" (Transformer-XL) or "look-ahead" (LaMemo);
+            for encoders and decoders.
+        memory_length: most tokens that memory holds; None = half of max_position_embeddings.
+        segment_length: tokens of a segment where a text is cut for the network (data, generation, evaluation); a
+            network by itself reads what it is given as one segment. None = half of max_position_embeddings.
+        memory_options: of `wordorder.SegmentRecurrence` (same_length) or `wordorder.LookAheadMemory` (full, epsilon).
         wordorder_version: version that wrote the configuration.
 
     Raises:
@@ -70,6 +79,10 @@ class WordOrderConfig(PreTrainedConfig):
 
     uses: ClassVar[tuple[Use, ...]] = ("encoder",)
     """Where the network uses the encoding: each of them may refuse it."""
+    can_remember: ClassVar[bool] = False
+    """Whether the network can have a memory."""
+    reads_documents: ClassVar[bool] = False
+    """Whether its heads, with a memory, read texts of any length in segments of segment_length."""
 
     vocab_size: int = 32768
     hidden_size: int = 256
@@ -97,7 +110,10 @@ class WordOrderConfig(PreTrainedConfig):
     embedding_norm: bool | None = None
     complex_valued: bool = False
     complex_options: dict[str, Any] | None = None
-    memory: Literal["none"] = "none"
+    memory: Literal["none", "segment-recurrence", "look-ahead"] = "none"
+    memory_length: int | None = None
+    segment_length: int | None = None
+    memory_options: dict[str, Any] | None = None
     wordorder_version: str | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -107,7 +123,14 @@ class WordOrderConfig(PreTrainedConfig):
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
             allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
         faults = [unknown_field(key, known) for key in kwargs if key not in allowed]
+        if self.memory != "none":
+            half = max(self.max_position_embeddings // 2, 1)
+            self.memory_length = half if self.memory_length is None else self.memory_length
+            self.segment_length = half if self.segment_length is None else self.segment_length
         faults += self.faults()
+        classes = kwargs.get("num_labels")
+        if classes is not None and classes <= 0:
+            faults.append(f"num_labels must be positive, got {classes}")
         if faults:
             raise BadInput(faults)
         if self.wordorder_version is None:
@@ -120,14 +143,14 @@ class WordOrderConfig(PreTrainedConfig):
         """Everything that is wrong with the sizes and the encoding, one line each."""
         sizes = (
             "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-            "intermediate_size", "max_position_embeddings",
+            "intermediate_size", "max_position_embeddings", "memory_length", "segment_length",
         )  # fmt: skip
         found = [f"{n} must be positive, got {v}" for n in sizes if (v := getattr(self, n)) is not None and v <= 0]
         found += self.rate_faults("hidden_dropout_prob", "attention_probs_dropout_prob")
         for name in ("layer_norm_eps", "initializer_range"):
             if getattr(self, name) <= 0:
                 found.append(f"{name} must be positive, got {getattr(self, name)}")
-        found += self.head_faults()
+        found += self.head_faults() + self._memory_faults()
         return found + (self._encoding_faults() if not found else self._name_faults())
 
     def head_faults(self) -> list[str]:
@@ -139,6 +162,41 @@ class WordOrderConfig(PreTrainedConfig):
             found.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
         if groups is not None and groups > 0 and heads % groups:
             found.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
+        return found
+
+    def _memory_faults(self) -> list[str]:
+        """What is wrong with the memory, one line each."""
+        if self.memory == "none":
+            beside = ("memory_length", "segment_length", "memory_options")
+            return [f"{name} is for a memory; set memory" for name in beside if getattr(self, name) is not None]
+        if not self.can_remember:
+            return [f"memory={self.memory!r}: {self.model_type} has no memory; encoders and decoders can have one"]
+        known = inspect.signature(MEMORIES[self.memory]).parameters
+        options = [name for name in known if name != "length"]
+        found: list[str] = []
+        for name, value in (self.memory_options or {}).items():
+            if name not in options:
+                listed = ", ".join(options)
+                found.append(f"memory_options: {self.memory} has no option {name!r}; known: {listed}")
+            elif not fits(known[name].annotation, value):
+                found.append(f"memory_options.{name} must be {describe(known[name].annotation)}, got {value!r}")
+        return found or self._memory_value_faults()
+
+    def _memory_value_faults(self) -> list[str]:
+        assert self.memory_length is not None
+        assert self.segment_length is not None
+        found: list[str] = []
+        try:
+            MEMORIES[self.memory](max(self.memory_length, 1), **(self.memory_options or {}))
+        except ValueError as error:
+            found.append(f"memory_options: {error}")
+        together, limit = self.memory_length + self.segment_length, self.max_position_embeddings
+        bounded = [name for name in _parts(self.encoding) if name in CATALOG and CATALOG[name].bounded]
+        if bounded and together > limit:
+            found.append(
+                f"memory_length + segment_length = {together} is longer than the position table of encoding"
+                f" {'+'.join(bounded)!r}: max_position_embeddings={limit}; raise it, or shorten one of them"
+            )
         return found
 
     def rate_faults(self, *names: str) -> list[str]:
@@ -183,7 +241,12 @@ class WordOrderConfig(PreTrainedConfig):
                 vocabulary=self.vocab_size,
                 padding_idx=self.pad_token_id,
                 complex_valued=self.complex_valued,
+                with_memory=self.memory,
             )
+
+
+def _parts(encoding: str) -> list[str]:
+    return [part.strip() for part in encoding.split("+")]
 
 
 def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:
@@ -220,6 +283,15 @@ def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) ->
     ]
 
 
+def takes_any_length(config: PreTrainedConfig) -> bool:
+    """Whether a model's heads read texts of any length, whatever its encoding: in segments, with a memory.
+
+    Args:
+        config: of a network of this package, or of a grafted one.
+    """
+    return getattr(config, "reads_documents", False) and getattr(config, "memory", "none") != "none"
+
+
 def longest_text(config: PreTrainedConfig) -> int:
     """The longest text in tokens that the model was made for; for encodings without a learned table no limit.
 
@@ -234,14 +306,36 @@ def longest_text(config: PreTrainedConfig) -> int:
 def check_length(config: PreTrainedConfig, length: int) -> None:
     """Refuse texts that are longer than the model's learned table, or than that of the model it was grafted on.
 
+    Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment.
+
+    Args:
+        config: of a network of this package, or of a grafted one.
+        length: in tokens.
+
     Raises:
         BadInput: names the limit and the remedy.
     """
-    limit = longest_text(config)
+    if not takes_any_length(config):
+        check_positions(config, length, slots=getattr(config, "memory_length", None) or 0)
+
+
+def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) -> None:
+    """Refuse more tokens at a time than the model's learned table has positions for, or that of its graft's host.
+
+    Args:
+        config: as in `check_length`.
+        length: tokens that are read at a time.
+        slots: of a memory, over which a table is read as well.
+
+    Raises:
+        BadInput: names the limit and the remedy.
+    """
+    limit = longest_text(config) - slots
     bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
+    taken = f", of which memory_length={slots} are the memory's" if slots else ""
     host = ["input positions"] if getattr(config, "keep_input_positions", False) else []
     if (bounded or host) and length > limit:
         raise BadInput(
             f"length {length} is longer than the position table of encoding {'+'.join(bounded or host)!r}:"
-            f" max_position_embeddings={limit}; raise model.max_position_embeddings or lower data.length"
+            f" max_position_embeddings={limit + slots}{taken}; raise model.max_position_embeddings or lower data.length"
         )

@@ -13,11 +13,13 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.models.cache import BoundCache, new_cache
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.encoder import all_back, wants
+from wordorder.models.encoder import all_back, backend_of, wants
 from wordorder.models.layout import cached_layout, layout_of
-from wordorder.models.network import build_decoder
+from wordorder.models.network import build_decoder, input_parts
 from wordorder.models.outputs import WordOrderDecoderOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.models.segment import read_segment
+from wordorder.models.segment_cache import SegmentCache, read_cached
 from wordorder.networks import Decoder, DecoderOutput
 from wordorder.ops import Positions
 
@@ -48,7 +50,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
 
     def __init__(self, config: WordOrderDecoderConfig) -> None:
         super().__init__(config)
-        self.decoder = build_decoder(config, layers=config.num_hidden_layers)
+        self.decoder = build_decoder(config, layers=config.num_hidden_layers, **input_parts(config))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -81,18 +83,32 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
                 (left with a cache); leave it out where nothing is padded.
             position_ids: long (B or 1, T); see `layout_of`, which also says when they mean packed sequences, and
                 `cached_layout` for those with a cache.
-            past_key_values: a cache, which is added to.
+            past_key_values: a cache, which is added to; for a model with a memory a `SegmentCache`, and no memory.
             inputs_embeds: instead of input_ids, (B, T, C).
             use_cache: begin a cache and return it; default: only where one was given.
-            memory: refused; this network has none.
+            memory: what the segment before left, see `wordorder.memory`; None = the beginning of a text. A model with
+                a memory reads what it is given as one segment; ``attention_mask`` (B, T) is then of this segment. With
+                a cache it cuts what it is given every ``segment_length`` tokens.
             sequence_ids: long (B, T), which packed sequence a token belongs to; not with a cache.
             output_attentions: also return attention weights (slow); default: the configuration's.
             output_hidden_states: also return every layer's output; default: the configuration's.
 
         Raises:
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table, packed sequences or positions with gaps with a cache, or a memory.
+                table, packed sequences or positions with gaps with a cache; a memory given to a model without one, or
+                positions, packed sequences or a cache of keys to one with a memory, or a cache beside a memory.
         """
+        if self.config.memory != "none":
+            return self._read_segment(
+                self._cache_of(past_key_values, memory) if past_key_values is not None or use_cache else None,
+                memory,
+                input_ids,
+                attention_mask,
+                inputs_embeds,
+                {"position_ids": position_ids, "sequence_ids": sequence_ids},
+                output_attentions=wants(self.config.output_attentions, output_attentions),
+                output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
+            )
         if memory is not None:
             raise ValueError("memory was given, but this model has memory='none'")
         cache = past_key_values if past_key_values is not None else new_cache() if use_cache else None
@@ -113,6 +129,27 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
             past_key_values=cache,
             hidden_states=cast("Any", read.all_hidden),
             attentions=cast("Any", read.attentions),
+        )
+
+    def _cache_of(self, cache: Cache | None, memory: Any) -> Cache:
+        """The cache that was given, or one that begins with the memory that was given."""
+        if cache is not None and memory is not None:
+            raise ValueError("pass memory or past_key_values, not both: a SegmentCache holds its own memory")
+        return SegmentCache(self.config, memory=memory) if cache is None else cache
+
+    def _read_segment(self, cache: Cache | None, memory: Any, *given: Any, **wanted: bool) -> WordOrderDecoderOutput:
+        """One segment beside a memory, or the next tokens with a cache; arguments as in `segment.read_segment`."""
+        wanted_too: Any = {"backend": backend_of(self.config), **wanted}
+        if cache is None:
+            read = read_segment(self.decoder, memory, *given, **wanted_too)
+        else:
+            read = read_cached(self.decoder, cache, *given, **wanted_too)
+        return WordOrderDecoderOutput(
+            last_hidden_state=read.hidden,
+            past_key_values=cache,
+            hidden_states=cast("Any", read.all_hidden),
+            attentions=cast("Any", read.attentions),
+            memory=read.memory,
         )
 
 
@@ -172,7 +209,7 @@ def read_batch(
         source_positions=source_positions,
         source_valid_BS=None if source_mask is None else source_mask.bool(),
         cache=bound,
-        backend="reference" if getattr(config, "_attn_implementation", None) == "eager" else None,
+        backend=backend_of(config),
         return_all_hidden=output_hidden_states,
         return_attentions=output_attentions,
     )

@@ -14,6 +14,7 @@ from wordorder.models.layout import Layout, layout_of
 from wordorder.models.network import build_encoder
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.models.segment import read_segment
 from wordorder.networks import Encoder
 
 
@@ -73,15 +74,34 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
             attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded.
             position_ids: long (B or 1, T); see `layout_of`, which also says when they mean packed sequences.
             inputs_embeds: instead of input_ids, (B, T, C).
-            memory: refused; this network has none.
+            memory: what the segment before left, see `wordorder.memory`; None = the beginning of a text. A model with
+                a memory reads what it is given as one segment.
             sequence_ids: long (B, T), which packed sequence a token belongs to.
             output_attentions: also return attention weights (slow); default: the configuration's.
             output_hidden_states: also return every layer's output; default: the configuration's.
 
         Raises:
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table, or a memory.
+                table; a memory given to a model without one, or positions or packed sequences to one with a memory.
         """
+        if self.config.memory != "none":
+            read = read_segment(
+                self.encoder,
+                memory,
+                input_ids,
+                attention_mask,
+                inputs_embeds,
+                {"position_ids": position_ids, "sequence_ids": sequence_ids},
+                backend=backend_of(self.config),
+                output_attentions=wants(self.config.output_attentions, output_attentions),
+                output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
+            )
+            return WordOrderModelOutput(
+                last_hidden_state=read.hidden,
+                hidden_states=cast("Any", read.all_hidden),
+                attentions=cast("Any", read.attentions),
+                memory=read.memory,
+            )
         if memory is not None:
             raise ValueError("memory was given, but this model has memory='none'")
         return encode_batch(
@@ -134,7 +154,7 @@ def encode_batch(
         layout.positions,
         embeddings_BTC=None if inputs_embeds is None else layout.turn(inputs_embeds),
         valid_BT=layout.valid_BT,
-        backend="reference" if getattr(config, "_attn_implementation", None) == "eager" else None,
+        backend=backend_of(config),
         return_all_hidden=output_hidden_states,
         return_attentions=output_attentions,
     )
@@ -143,6 +163,11 @@ def encode_batch(
         hidden_states=all_back(encoded.all_hidden, layout, (1,)),
         attentions=all_back(encoded.attentions, layout, (2, 3)),
     )
+
+
+def backend_of(config: WordOrderConfig) -> str | None:
+    """The backend of attention that transformers' ``attn_implementation`` asks for; None = the fastest."""
+    return "reference" if getattr(config, "_attn_implementation", None) == "eager" else None
 
 
 def wants(configured: Any, asked: bool | None) -> bool:

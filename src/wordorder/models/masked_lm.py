@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.models.document import read_document
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderMaskedLMOutput
@@ -61,7 +62,7 @@ class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **inputs: Unpack[EncoderInputs],
     ) -> WordOrderMaskedLMOutput:
-        """Predict tokens.
+        """Predict tokens, in texts of any length where the model has a memory (see `read_document`).
 
         The other arguments are those of `WordOrderEncoderModel.forward`.
 
@@ -75,8 +76,8 @@ class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
             **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
         """
-        output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
-        hidden = output.last_hidden_state
+        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        hidden = cast(Tensor, output.last_hidden_state)
         if labels is not None and self.config.sparse_prediction:
             labelled = labels != -100
             hidden, labels = hidden[labelled], labels[labelled]
@@ -87,5 +88,9 @@ class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
                 logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
             )
         return WordOrderMaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+            loss=loss,
+            logits=logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+            memory=output.memory,
         )

@@ -2,8 +2,12 @@
 
 from typing import Any
 
-from wordorder.models.configuration import WordOrderConfig
-from wordorder.networks import Decoder, Encoder
+from torch import nn
+
+from wordorder.memory import Memory
+from wordorder.models.configuration import MEMORIES, WordOrderConfig
+from wordorder.models.decoder_configuration import WordOrderDecoderConfig
+from wordorder.networks import AdaptiveEmbedding, AdaptiveSoftmax, Decoder, Encoder
 from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder
 
 
@@ -13,16 +17,62 @@ def build_encoder(config: WordOrderConfig) -> Encoder:
     return kind(config.vocab_size, layers=config.num_hidden_layers, **_sizes_and_style(config))
 
 
-def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool = False) -> Decoder:
+def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool = False, **parts: Any) -> Decoder:
     """The decoder that a configuration describes, with real or complex layers.
 
     Args:
         config: sizes, block style and encoding.
         layers: number of layers.
         cross_attention: let every layer also attend to the states of an encoder.
+        **parts: further arguments of `wordorder.Decoder`, such as `input_parts`.
     """
     kind = ComplexDecoder if config.complex_valued else Decoder
-    return kind(config.vocab_size, layers=layers, cross_attention=cross_attention, **_sizes_and_style(config))
+    return kind(config.vocab_size, layers=layers, cross_attention=cross_attention, **_sizes_and_style(config), **parts)
+
+
+def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
+    """What a language model's configuration says of how tokens come into its decoder, and leave it.
+
+    Args:
+        config: may have clusters of words.
+    """
+    parts: dict[str, Any] = {"embedding_scale": config.embedding_scale, "final_norm": config.final_norm}
+    if config.adaptive_cutoffs is not None:
+        parts["embedding"] = AdaptiveEmbedding(
+            config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id, **_clusters(config)
+        )
+    return parts
+
+
+def build_head(config: WordOrderDecoderConfig) -> nn.Linear | AdaptiveSoftmax:
+    """The output layer of a language model.
+
+    Args:
+        config: may have clusters of words.
+    """
+    if config.adaptive_cutoffs is None:
+        return nn.Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
+    return AdaptiveSoftmax(config.hidden_size, config.vocab_size, bias=config.head_bias, **_clusters(config))
+
+
+def _clusters(config: WordOrderDecoderConfig) -> dict[str, Any]:
+    return {
+        "cutoffs": config.adaptive_cutoffs,
+        "divisor": config.adaptive_divisor,
+        "width": config.adaptive_width,
+    }
+
+
+def memory_of(config: WordOrderConfig) -> Memory | None:
+    """The memory that a configuration describes; None = none.
+
+    Args:
+        config: of a network that can have one.
+    """
+    if config.memory == "none":
+        return None
+    assert config.memory_length is not None
+    return MEMORIES[config.memory](config.memory_length, **(config.memory_options or {}))
 
 
 def _sizes_and_style(config: WordOrderConfig) -> dict[str, Any]:
@@ -42,5 +92,6 @@ def _sizes_and_style(config: WordOrderConfig) -> dict[str, Any]:
         "dropout": config.hidden_dropout_prob,
         "attention_dropout": config.attention_probs_dropout_prob,
         "padding_idx": config.pad_token_id,
+        "memory": memory_of(config),
         **(config.complex_options or {}),
     }

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wordorder.networks import AdaptiveSoftmax
+
 
 def next_token_loss(
     logits_BTV: Tensor,
@@ -44,6 +46,38 @@ def next_token_loss(
         return loss
     count = num_items_in_batch.to(loss.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
     return loss / count
+
+
+def adaptive_token_loss(
+    head: AdaptiveSoftmax,
+    hidden_BTC: Tensor,
+    labels_BT: Tensor,
+    *,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """The same loss by an adaptive softmax, which computes rare words' probabilities only where they are labels.
+
+    Args:
+        head: the output layer.
+        hidden_BTC: what it reads.
+        labels_BT: as in `next_token_loss`, and so the next one.
+        num_items_in_batch: see there.
+
+    Raises:
+        ValueError: there is not one label for each hidden state.
+    """
+    if hidden_BTC.shape[:-1] != labels_BT.shape:
+        raise ValueError(
+            "labels must be one for each hidden state (with labels leave logits_to_keep out), got"
+            f" {tuple(labels_BT.shape)} for {tuple(hidden_BTC.shape[:-1])}"
+        )
+    unlabelled_N = (labels_BT == -100).flatten()
+    # tokens without a label take part as a common word, at no cost of waiting for the device to count them
+    found_N = head.negative_log_likelihood(hidden_BTC.flatten(0, -2), labels_BT.flatten().masked_fill(unlabelled_N, 0))
+    count = (~unlabelled_N).sum() if num_items_in_batch is None else num_items_in_batch
+    return found_N.masked_fill(unlabelled_N, 0.0).sum() / (
+        count.to(found_N.device) if isinstance(count, Tensor) else count
+    )
 
 
 def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
-from wordorder.networks import initialise_module
+from wordorder.networks import AdaptiveEmbedding, initialise_module
 
 
 class WordOrderPreTrainedModel(PreTrainedModel):
@@ -59,8 +59,18 @@ class WordOrderPreTrainedModel(PreTrainedModel):
             new_num_tokens: the new number; None = the present one.
             pad_to_multiple_of: round it up to a multiple.
             mean_resizing: draw new rows as the present ones are spread; False = by initializer_range.
+
+        Raises:
+            BadInput: the words are in clusters (adaptive_cutoffs).
         """
         table: Any = self.get_input_embeddings()
+        if isinstance(table, AdaptiveEmbedding):
+            if new_num_tokens is None and pad_to_multiple_of is None:
+                return table
+            raise BadInput(
+                "adaptive_cutoffs: tokens are sorted by frequency into clusters, to which none can be added; convert or"
+                " train the model again with another vocab_size"
+            )
         if not isinstance(table, ReplacesEmbedding):
             table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
             self._forget_lost_padding()

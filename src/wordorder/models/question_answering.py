@@ -8,6 +8,7 @@ from typing import Unpack
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.models.document import read_document
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderQuestionAnsweringOutput
@@ -34,7 +35,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **inputs: Unpack[EncoderInputs],
     ) -> WordOrderQuestionAnsweringOutput:
-        """Find a span.
+        """Find a span, in texts of any length where the model has a memory (see `read_document`).
 
         The other arguments are those of `WordOrderEncoderModel.forward`.
 
@@ -48,7 +49,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
             **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
         """
-        output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
@@ -59,4 +60,5 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
             end_logits=end_BT,
             hidden_states=output.hidden_states,
             attentions=output.attentions,
+            memory=output.memory,
         )

@@ -1,5 +1,7 @@
 """Networks in plain torch: encoder, decoder and both together with any encoding, and the blocks they are made of."""
 
+from wordorder.networks.adaptive_embedding import AdaptiveEmbedding
+from wordorder.networks.adaptive_softmax import AdaptiveSoftmax
 from wordorder.networks.blocks import Blocks, FeedForward
 from wordorder.networks.cache import Cache, KeyValueCache
 from wordorder.networks.complex_valued import ComplexBlocks, ComplexDecoder, ComplexEncoder
@@ -23,6 +25,8 @@ from wordorder.networks.text_transformer import TextTransformer
 from wordorder.networks.token_tables import token_tables, use_sparse_gradients
 
 __all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
     "BagOfWords",
     "Blocks",
     "Cache",

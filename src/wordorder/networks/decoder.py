@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from wordorder.attention import Plan
 from wordorder.encodings import Order
+from wordorder.memory import Memory, MemoryState
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.cache import Cache, layer_cache
 from wordorder.networks.decoder_layer import DecoderLayer, Source
@@ -26,12 +27,14 @@ class DecoderOutput:
         all_hidden: embeddings and every layer's output, if asked for; the last one is ``hidden``.
         attentions: every layer's attention weights (B, H, T, S), if asked for.
         cross_attentions: every layer's weights on the source, (B, H, T, source tokens), if asked for.
+        memory: what the segment left, for the next one; None where the network has no memory.
     """
 
     hidden: Tensor
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
+    memory: MemoryState | None = None
 
 
 class Decoder(Stack):
@@ -67,10 +70,15 @@ class Decoder(Stack):
         dropout: on embeddings and on each sublayer's output.
         attention_dropout: on attention weights.
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+        embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`.
+        embedding_scale: embeddings are multiplied by it; default: 1. Transformer-XL: the square root of width.
+        final_norm: normalise the last layer's output; default: with pre-norm only.
+        memory: of earlier segments, `SegmentRecurrence` or `LookAheadMemory`; not with cross_attention. With a learned
+            table, ``max_positions`` must hold a segment and the memory's slots.
 
     Raises:
         BadInput: unknown encoding or option, or an encoding that decoders cannot have.
-        ValueError: a size is out of range.
+        ValueError: a size is out of range, or a memory comes with cross_attention.
     """
 
     def __init__(
@@ -94,6 +102,10 @@ class Decoder(Stack):
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
         padding_idx: int | None = None,
+        embedding: nn.Module | None = None,
+        embedding_scale: float | None = None,
+        final_norm: bool | None = None,
+        memory: Memory | None = None,
     ) -> None:
         blocks = Blocks(
             width=width,
@@ -117,6 +129,10 @@ class Decoder(Stack):
             encoding_options=encoding_options,
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
+            embedding=embedding,
+            embedding_scale=embedding_scale,
+            final_norm=final_norm,
+            memory=memory,
         )
 
     def assemble(self, vocabulary: int, blocks: Blocks, *, cross_attention: bool, **sizes: Unpack[StackSizes]) -> None:
@@ -127,7 +143,12 @@ class Decoder(Stack):
             blocks: sizes and style of the layers.
             cross_attention: let every layer also attend to the states of an encoder.
             **sizes: as in `Stack`.
+
+        Raises:
+            ValueError: a memory comes with cross-attention.
         """
+        if cross_attention and sizes["memory"] is not None:
+            raise ValueError("memory and cross_attention cannot be combined; pass memory=None or cross_attention=False")
         layer = partial(DecoderLayer, cross=cross_attention)
         Stack.__init__(self, vocabulary, blocks, layer=layer, use="decoder", **sizes)
         self.cross_attention = cross_attention
@@ -144,11 +165,15 @@ class Decoder(Stack):
         source_positions: Positions | Tensor | None = None,
         source_valid_BS: Tensor | None = None,
         cache: Cache | None = None,
+        memory: MemoryState | None = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
     ) -> DecoderOutput:
         """Read token ids, or embeddings in their place.
+
+        A decoder with a memory reads them as one segment, however many they are, and returns what the next segment
+        wants as ``memory``. For reading a segment in several steps see `open_segment` and `read_segment`.
 
         Args:
             token_ids_BT: long (B, T); with a cache, the tokens that come after those that it holds.
@@ -157,11 +182,12 @@ class Decoder(Stack):
                 offset per example.
             embeddings_BTC: instead of token ids, (B, T, C).
             valid_BS: bool, False where a token is padding, for all tokens that the cache holds and then these; None =
-                no padding.
+                no padding. With a memory, of these tokens alone, padded on the right.
             source_BSC: the states of an encoder, (B, tokens, channels); may be left out once a cache has seen them.
             source_positions: of the source; only packed ones matter: text i of a row then asks source i of that row.
             source_valid_BS: bool, False where a token of the source is padding; None = no padding.
-            cache: of earlier steps; it is added to.
+            cache: of earlier steps; it is added to. Not in a decoder with a memory.
+            memory: what the segment before left; None = the beginning of a text.
             backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return every layer's output.
             return_attentions: also return every layer's attention weights; slow.
@@ -170,8 +196,21 @@ class Decoder(Stack):
             ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
                 vocabulary (looked at on the CPU only), a position is beyond a learned table, a source is given to a
                 decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`, or
-                a cache is to be filled under gradient checkpointing.
+                a cache is to be filled under gradient checkpointing; a memory is given to a decoder that has none, or
+                positions or a cache to one that has; padding as in `read_segment`.
         """
+        if self.memory is not None or memory is not None:
+            refused = {"positions": positions, "cache": cache, "source": source_BSC}
+            return self._read(
+                token_ids_BT,
+                embeddings_BTC,
+                memory,
+                refused,
+                valid_BT=valid_BS,
+                backend=backend,
+                return_all_hidden=return_all_hidden,
+                return_attentions=return_attentions,
+            )
         given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
@@ -201,6 +240,29 @@ class Decoder(Stack):
                 return_attentions=return_attentions,
             )
         return self._run(x_BTC, plan, source, cache, return_all_hidden, return_attentions)
+
+    def _read(
+        self,
+        token_ids_BT: Tensor | None,
+        embeddings_BTC: Tensor | None,
+        memory: MemoryState | None,
+        refused: Mapping[str, object],
+        **wanted: Any,
+    ) -> DecoderOutput:
+        """One segment beside a memory, and what it leaves."""
+        segment = self.open_segment(memory)
+        given = [name for name, value in refused.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"{given[0]} cannot be given to a decoder with a memory, which knows where its slots stand"
+            )
+        hidden, all_hidden, attentions = self.read_segment(segment, token_ids_BT, embeddings_BTC, **wanted)
+        return DecoderOutput(
+            hidden,
+            tuple(all_hidden) if wanted["return_all_hidden"] else None,
+            tuple(attentions) if wanted["return_attentions"] else None,
+            memory=segment.close(),
+        )
 
     def plan_cross_attention(
         self,

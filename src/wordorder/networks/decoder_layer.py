@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from wordorder.attention import Plan
 from wordorder.networks.blocks import Blocks
 from wordorder.networks.cache import LayerCache
-from wordorder.networks.multi_head import CrossAttention, SelfAttention
+from wordorder.networks.multi_head import CrossAttention, Recall, SelfAttention
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,16 @@ class DecoderLayer(nn.Module):
         self.dropout = blocks.dropout_layer()
 
     def forward(
-        self, x_BTC: Tensor, plan: Plan, source: Source | None = None, cache: LayerCache | None = None
+        self, x_BTC: Tensor, plan: Plan | Recall, source: Source | None = None, cache: LayerCache | None = None
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
+        """(B, T, C) -> (B, T, C).
+
+        Args:
+            x_BTC: the tokens; with a memory, in a segment's first step, its slots before them.
+            plan: order and mask; with a memory, the segment as this layer sees it, which may leave fewer rows.
+            source: another text, for cross-attention.
+            cache: of earlier steps.
+        """
         cache = cache or LayerCache()
         x_BTC = self._after_self_attention(x_BTC, plan, cache)
         if self.cross_attention is not None and self.cross_attention_norm is not None and source is not None:
@@ -60,19 +67,26 @@ class DecoderLayer(nn.Module):
         return self._residual(x_BTC, inner, self.feedforward_norm)
 
     def attention_weights(
-        self, x_BTC: Tensor, plan: Plan, source: Source | None = None, cache: LayerCache | None = None
+        self, x_BTC: Tensor, plan: Plan | Recall, source: Source | None = None, cache: LayerCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """The weights that `forward` uses on the same input, on its own text and on the source, without dropout."""
         cache = cache or LayerCache()
-        own = self.attention.weights(self.attention_norm(x_BTC) if self.pre else x_BTC, plan, extend=cache.own)
+        asked = self.attention_norm(x_BTC) if self.pre else x_BTC
+        if isinstance(plan, Recall):
+            return self.attention.recalled_weights(asked, plan), None
+        own = self.attention.weights(asked, plan, extend=cache.own)
         if self.cross_attention is None or self.cross_attention_norm is None or source is None:
             return own, None
         x_BTC = self._after_self_attention(x_BTC, plan, cache)
         asked = self.cross_attention_norm(x_BTC) if self.pre else x_BTC
         return own, self.cross_attention.weights(asked, source.states_BSC, source.plan, extend=cache.source)
 
-    def _after_self_attention(self, x_BTC: Tensor, plan: Plan, cache: LayerCache) -> Tensor:
-        mixed = self.attention(self.attention_norm(x_BTC) if self.pre else x_BTC, plan, extend=cache.own)
+    def _after_self_attention(self, x_BTC: Tensor, plan: Plan | Recall, cache: LayerCache) -> Tensor:
+        asked = self.attention_norm(x_BTC) if self.pre else x_BTC
+        if isinstance(plan, Recall):
+            mixed, x_BTC = self.attention.recall(asked, plan), x_BTC[:, -plan.asking :]
+        else:
+            mixed = self.attention(asked, plan, extend=cache.own)
         return self._residual(x_BTC, mixed, self.attention_norm)
 
     def _residual(self, x_BTC: Tensor, added_BTC: Tensor, norm: nn.Module) -> Tensor:

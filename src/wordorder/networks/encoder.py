@@ -7,9 +7,10 @@ from typing import Any, Unpack, cast
 from torch import Tensor, nn
 
 from wordorder.attention import Plan
+from wordorder.memory import Memory, MemoryState, SegmentRecurrence
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.initialisation import initialise
-from wordorder.networks.multi_head import SelfAttention
+from wordorder.networks.multi_head import Recall, SelfAttention
 from wordorder.networks.stack import Stack, StackSizes
 from wordorder.ops import Positions
 
@@ -21,12 +22,14 @@ class EncoderOutput:
     Args:
         hidden: the last layer's output, after the final norm, (B, T, C).
         all_hidden: embeddings and every layer's output, if asked for; the last one is ``hidden``.
-        attentions: every layer's attention weights (B, H, T, T), if asked for.
+        attentions: every layer's attention weights (B, H, T, T), if asked for; with a memory (B, H, T, M + T).
+        memory: what the segment left, for the next one; None where the network has no memory.
     """
 
     hidden: Tensor
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+    memory: MemoryState | None = None
 
 
 class EncoderLayer(nn.Module):
@@ -48,17 +51,32 @@ class EncoderLayer(nn.Module):
         self.feedforward_norm = blocks.norm_layer()
         self.dropout = blocks.dropout_layer()
 
-    def forward(self, x_BTC: Tensor, plan: Plan) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
+    def forward(self, x_BTC: Tensor, plan: Plan | Recall) -> Tensor:
+        """(B, T, C) -> (B, T, C).
+
+        Args:
+            x_BTC: the tokens; with a memory, its slots before them.
+            plan: order and mask; with a memory, the segment as this layer sees it, which may leave fewer rows.
+        """
+        asked = self.attention_norm(x_BTC) if self.pre else x_BTC
+        if isinstance(plan, Recall):
+            mixed, x_BTC = self.attention.recall(asked, plan), x_BTC[:, -plan.asking :]
+        else:
+            mixed = self.attention(asked, plan)
+        x_BTC = x_BTC + self.dropout(mixed)
         if self.pre:
-            x_BTC = x_BTC + self.dropout(self.attention(self.attention_norm(x_BTC), plan))
             return x_BTC + self.dropout(self.feedforward(self.feedforward_norm(x_BTC)))
-        x_BTC = self.attention_norm(x_BTC + self.dropout(self.attention(x_BTC, plan)))
+        x_BTC = self.attention_norm(x_BTC)
         return self.feedforward_norm(x_BTC + self.dropout(self.feedforward(x_BTC)))
 
-    def attention_weights(self, x_BTC: Tensor, plan: Plan) -> Tensor:
-        """The weights that `forward` uses on the same input, (B, H, T, T), without dropout."""
-        return self.attention.weights(self.attention_norm(x_BTC) if self.pre else x_BTC, plan)
+    def attention_weights(self, x_BTC: Tensor, plan: Plan | Recall) -> Tensor:
+        """The weights that `forward` uses on the same input, (B, H, T, S), without dropout."""
+        asked = self.attention_norm(x_BTC) if self.pre else x_BTC
+        return (
+            self.attention.recalled_weights(asked, plan)
+            if isinstance(plan, Recall)
+            else self.attention.weights(asked, plan)
+        )
 
 
 class Encoder(Stack):
@@ -90,10 +108,11 @@ class Encoder(Stack):
         dropout: on embeddings and on each sublayer's output.
         attention_dropout: on attention weights.
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+        memory: of earlier segments of a long document, `SegmentRecurrence` (without same_length) or `LookAheadMemory`.
 
     Raises:
         BadInput: unknown encoding or option.
-        ValueError: a size is out of range.
+        ValueError: a size is out of range, or a memory has same_length.
     """
 
     def __init__(
@@ -116,6 +135,7 @@ class Encoder(Stack):
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
         padding_idx: int | None = None,
+        memory: Memory | None = None,
     ) -> None:
         blocks = Blocks(
             width=width,
@@ -138,6 +158,7 @@ class Encoder(Stack):
             encoding_options=encoding_options,
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
+            memory=memory,
         )
 
     def assemble(self, vocabulary: int, blocks: Blocks, **sizes: Unpack[StackSizes]) -> None:
@@ -147,7 +168,15 @@ class Encoder(Stack):
             vocabulary: number of token ids.
             blocks: sizes and style of the layers.
             **sizes: as in `Stack`.
+
+        Raises:
+            ValueError: a memory has same_length.
         """
+        memory = sizes["memory"]
+        if isinstance(memory, SegmentRecurrence) and memory.same_length:
+            raise ValueError(
+                "same_length is for decoders, whose tokens see what stands before them; leave it out in an encoder"
+            )
         Stack.__init__(self, vocabulary, blocks, layer=EncoderLayer, use="encoder", **sizes)
         initialise(self)
 
@@ -158,26 +187,54 @@ class Encoder(Stack):
         *,
         embeddings_BTC: Tensor | None = None,
         valid_BT: Tensor | None = None,
+        memory: MemoryState | None = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
     ) -> EncoderOutput:
         """Encode token ids, or embeddings in their place.
 
+        An encoder with a memory reads them as one segment of a longer text: they see each other and the slots, the
+        slots of a look-ahead memory see all of them, and what the next segment wants is returned as ``memory``.
+
         Args:
             token_ids_BT: long (B, T).
             positions: where the tokens stand; typed, or a long tensor (B, T); default 0 .. T - 1 for every example.
                 For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative) offset per example.
             embeddings_BTC: instead of token ids, (B, T, C).
-            valid_BT: bool, False where a token is padding; None = no padding.
+            valid_BT: bool, False where a token is padding (with a memory, on the right); None = no padding.
+            memory: what the segment before left; None = the beginning of a text.
             backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return every layer's output.
             return_attentions: also return every layer's attention weights; slow.
 
         Raises:
             ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
-                vocabulary (looked at on the CPU only), or a position is beyond a learned table.
+                vocabulary (looked at on the CPU only), a position is beyond a learned table, a memory is given to an
+                encoder that has none, or positions to one that has; padding as in `read_segment`.
         """
+        if self.memory is not None or memory is not None:
+            segment = self.open_segment(memory)
+            if positions is not None:
+                raise ValueError(
+                    "positions cannot be given to an encoder with a memory, which knows where its slots stand"
+                )
+            hidden, all_hidden, attentions = self.read_segment(
+                segment,
+                token_ids_BT,
+                embeddings_BTC,
+                valid_BT=valid_BT,
+                causal=False,
+                backend=backend,
+                return_all_hidden=return_all_hidden,
+                return_attentions=return_attentions,
+            )
+            return EncoderOutput(
+                hidden,
+                tuple(all_hidden) if return_all_hidden else None,
+                tuple(attentions) if return_attentions else None,
+                segment.close(),
+            )
         x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
         plan = self.plan(where, x_BTC, valid_BT, backend=backend, return_attentions=return_attentions)
         return self._run(x_BTC, plan, return_all_hidden, return_attentions)

@@ -1,12 +1,15 @@
 """Attention with its projections: of a sequence to itself, and of one sequence to another."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wordorder.attention import Plan, attention, attention_weights
+from wordorder.memory import Plans, Segment
 
 Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Takes this step's keys and values (B, G, T, D) and gives all of them so far (B, G, S, D): how a cache comes in.
@@ -36,17 +39,47 @@ class MultiHead(nn.Module):
         parts = cast(tuple[Any, ...], cast("Any", x_BTC).split(splits, -1))
         return tuple(part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
-        """What the heads find, (B, H, T, D) -> (B, T, C)."""
-        mixed_BHTD = attention(q, k, v, plan, dropout=self.dropout if self.training else 0.0)
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the heads find (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
+        dropout = self.dropout if self.training else 0.0
+        if return_lse:
+            return attention(q, k, v, plan, dropout=dropout, return_lse=True)
+        return attention(q, k, v, plan, dropout=dropout), None
+
+    def _join(self, mixed_BHTD: Tensor) -> Tensor:
+        """What the heads found as channels, (B, T, C)."""
         mixed_BTHD = mixed_BHTD.transpose(1, 2)
         if torch.compiler.is_exporting():  # exporters lower attention to one with other strides: only a copy is sure
             mixed_BTHD = mixed_BTHD.clone(memory_format=torch.contiguous_format)
         return mixed_BTHD.flatten(2)
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """The weights that `_mix` gives to values, (B, H, T, S)."""
+        """The weights that `attend` gives to values, (B, H, T, S)."""
         return attention_weights(q, k, plan)
+
+
+@dataclass(frozen=True)
+class Recall:
+    """A segment that is read beside the slots of a memory, as one layer sees it in one step.
+
+    Args:
+        segment: what is remembered, and what of this step will be.
+        layer: from 0.
+        plans: order and masks of this step.
+        tokens: of this step; they are the last rows of what the layer reads, slots may stand before them.
+    """
+
+    segment: Segment
+    layer: int
+    plans: Plans
+    tokens: int
+
+    @property
+    def asking(self) -> int:
+        """How many of the last rows ask, and come out of the layer."""
+        return self.segment.asking(self.layer, self.tokens, self.plans.start)
 
 
 class SelfAttention(MultiHead):
@@ -82,7 +115,18 @@ class SelfAttention(MultiHead):
         q, k, v = self._heads(x_BTC)
         if extend is not None:
             k, v = extend(k, v)
-        return self.out(self._mix(q, k, v, plan))
+        return self.out(self._join(self.attend(q, k, v, plan)[0]))
+
+    def recall(self, x_BSC: Tensor, recall: Recall) -> Tensor:
+        """What the rows that ask find among a memory's slots and a segment's tokens, (B, rows, C).
+
+        Args:
+            x_BSC: slots and tokens of this step, or tokens alone.
+            recall: the segment as this layer sees it.
+        """
+        q, k, v = self._heads(x_BSC, asking=recall.asking)
+        mixed = recall.segment.mix(recall.layer, recall.plans, q, k, v, self.attend)
+        return self.out(self._join(mixed))
 
     def weights(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """The attention weights (B, H, T, S), without dropout; for looking at.
@@ -97,9 +141,34 @@ class SelfAttention(MultiHead):
             k, _ = extend(k, v)
         return self._weigh(q, k, plan)
 
-    def _heads(self, x_BTC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self._split(self.qkv(x_BTC), self.splits)
+    def recalled_weights(self, x_BSC: Tensor, recall: Recall) -> Tensor:
+        """The weights (B, H, T, S) that this step's tokens give to slots and tokens; call it before `recall`."""
+        q, k, _ = self._heads(x_BSC, asking=recall.tokens)
+        held = recall.segment.key_values.get(recall.layer)
+        return self._weigh(q, k if held is None else torch.cat((held[0], k), dim=2), recall.plans.tokens)
+
+    def _heads(self, x_BTC: Tensor, asking: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the last ``asking`` rows (None = all), keys and values of all."""
+        if asking is None or asking == x_BTC.shape[1]:
+            q, k, v = self._split(self.qkv(x_BTC), self.splits)
+            return q, k, v
+        if _is_more_than_its_weight(self.qkv):
+            q, k, v = self._split(self.qkv(x_BTC), self.splits)
+            return q[:, :, -asking:], k, v
+        weight, bias, queries = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
+        of_queries, of_others = (None, None) if bias is None else (bias[:queries], bias[queries:])
+        (q,) = self._split(F.linear(x_BTC[:, -asking:], weight[:queries], of_queries), self.splits[:1])
+        k, v = self._split(F.linear(x_BTC, weight[queries:], of_others), self.splits[1:])
         return q, k, v
+
+
+def _is_more_than_its_weight(linear: nn.Module) -> bool:
+    """Whether only calling it is sure: it is complex or an adapter, or hooks put its weight in place or watch it."""
+    parts = vars(linear)
+    # accelerate, which loads weights as modules are called, gives them a forward of their own
+    return type(linear) is not nn.Linear or any(
+        parts.get(name) for name in ("forward", "_forward_pre_hooks", "_forward_hooks")
+    )
 
 
 class CrossAttention(MultiHead):
@@ -139,7 +208,7 @@ class CrossAttention(MultiHead):
             ValueError: neither source nor extend is given.
         """
         q, k, v = self._heads(x_BTC, source_BSC, extend)
-        return self.out(self._mix(q, k, v, plan))
+        return self.out(self._join(self.attend(q, k, v, plan)[0]))
 
     def weights(self, x_BTC: Tensor, source_BSC: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """The attention weights (B, H, T, S), without dropout; arguments as in `forward`."""

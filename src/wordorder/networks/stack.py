@@ -1,14 +1,16 @@
 """What encoders and decoders have in common: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
 from wordorder.attention import Plan, describe, make_plan
 from wordorder.encodings import Order, ReplacesEmbedding, Use, build_encoding
+from wordorder.memory import Memory, MemoryState, Segment
 from wordorder.networks.blocks import Blocks
+from wordorder.networks.segment_reading import Step, check_step, open_segment, plans_of, run_step
 from wordorder.ops import Contiguous, Positions, Visibility, as_positions
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
@@ -23,6 +25,10 @@ class StackSizes(TypedDict):
     encoding_options: Mapping[str, Any] | None
     embedding_norm: bool | None
     padding_idx: int | None
+    embedding: NotRequired[nn.Module | None]
+    embedding_scale: NotRequired[float | None]
+    final_norm: NotRequired[bool | None]
+    memory: Memory | None
 
 
 class Stack(nn.Module):
@@ -39,10 +45,15 @@ class Stack(nn.Module):
         encoding_options: options of the encoding; see `build_encoding`.
         embedding_norm: normalise the embeddings; None = with post-norm only.
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+        embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`; it has its own padding.
+        embedding_scale: embeddings, also those given in place of token ids, are multiplied by it, before positions are
+            added; None = 1.
+        final_norm: normalise the last layer's output; None = with pre-norm only.
+        memory: of earlier segments; None = there is none.
 
     Raises:
         BadInput: unknown encoding or option.
-        ValueError: a size is out of range.
+        ValueError: a size is out of range, memory is none, or an embedding beside an encoding that replaces it.
     """
 
     def __init__(
@@ -58,12 +69,18 @@ class Stack(nn.Module):
         encoding_options: Mapping[str, Any] | None,
         embedding_norm: bool | None,
         padding_idx: int | None,
+        embedding: nn.Module | None = None,
+        embedding_scale: float | None = None,
+        final_norm: bool | None = None,
+        memory: Memory | None = None,
     ) -> None:
         super().__init__()
         for name, value in (("vocabulary", vocabulary), ("layers", layers)):
             if value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")
-        self.blocks, self.heads, self.head_dim = blocks, blocks.heads, blocks.head_dim
+        if memory is not None and not isinstance(cast("object", memory), Memory):
+            raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {memory!r}")
+        self.blocks, self.heads, self.head_dim, self.memory = blocks, blocks.heads, blocks.head_dim, memory
         composition = build_encoding(
             encoding,
             width=blocks.channels,
@@ -75,19 +92,31 @@ class Stack(nn.Module):
             vocabulary=vocabulary,
             padding_idx=padding_idx,
             complex_valued=blocks.channels != blocks.width,
+            with_memory="none" if memory is None else memory.name,
         )
-        self.embedding = composition.replacement or nn.Embedding(vocabulary, blocks.width, padding_idx=padding_idx)
+        if embedding is not None and composition.replacement is not None:
+            raise ValueError(f"encoding {encoding!r} replaces the token embeddings; leave embedding out")
+        self.embedding: Any = composition.replacement or embedding
+        if self.embedding is None:
+            self.embedding = nn.Embedding(vocabulary, blocks.width, padding_idx=padding_idx)
+        self.embedding_scale = embedding_scale
         self.encoding = composition
         normalise_embeddings = not blocks.pre if embedding_norm is None else embedding_norm
         self.embedding_norm = blocks.norm_layer() if normalise_embeddings else nn.Identity()
         self.dropout = blocks.dropout_layer()
         self.layers = nn.ModuleList(layer(blocks) for _ in range(layers))
-        self.final_norm = blocks.norm_layer() if blocks.pre else nn.Identity()
+        normalise_output = blocks.pre if final_norm is None else final_norm
+        self.final_norm = blocks.norm_layer() if normalise_output else nn.Identity()
         self.read_out = blocks.read_out()
         self.gradient_checkpointing = False
 
     def embed(
-        self, token_ids_BT: Tensor | None, embeddings_BTC: Tensor | None, positions: Positions | Tensor | None
+        self,
+        token_ids_BT: Tensor | None,
+        embeddings_BTC: Tensor | None,
+        positions: Positions | Tensor | None,
+        *,
+        window: Positions | None = None,
     ) -> tuple[Tensor, Positions]:
         """What the first layer reads, (B, T, channels), and the positions as typed values.
 
@@ -95,6 +124,7 @@ class Stack(nn.Module):
             token_ids_BT: long (B, T).
             embeddings_BTC: instead of token ids, (B, T, C).
             positions: where the tokens stand; None = 0 .. T - 1 for every example.
+            window: where they stand in the window of a memory; see `Composition.embed`.
 
         Raises:
             ValueError: neither or both of ids and embeddings are given, or ids are not integers (B, T) or outside the
@@ -115,7 +145,9 @@ class Stack(nn.Module):
             x_BTC = self.embedding(token_ids_BT, where)
         else:
             x_BTC = self.embedding(token_ids_BT)
-        return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where))), where
+        if self.embedding_scale is not None:
+            x_BTC = x_BTC * self.embedding_scale
+        return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where, window))), where
 
     def plan_self_attention(
         self,
@@ -152,8 +184,18 @@ class Stack(nn.Module):
         *,
         backend: str | None = None,
         return_attentions: bool = False,
+        return_lse: bool = False,
     ) -> Plan:
-        """Order and mask in the form that the backend wants, for all layers; arguments as in `plan_self_attention`."""
+        """Order and mask in the form that the backend wants, for all layers; arguments as in `plan_self_attention`.
+
+        Args:
+            order: what the encodings prepared.
+            mask: who sees whom.
+            like_BTC: see there.
+            backend: see there.
+            return_attentions: see there.
+            return_lse: log-sum-exps are wanted.
+        """
         call = describe(
             order,
             mask,
@@ -165,9 +207,82 @@ class Stack(nn.Module):
             dtype=working_dtype(like_BTC),  # of queries, keys and values
             device=like_BTC.device,
             dropout=self.blocks.attention_dropout if self.training else 0.0,
+            return_lse=return_lse,
             return_weights=return_attentions,
         )
         return make_plan(order, mask, call, backend=backend or self.blocks.backend, layers=len(self.layers))
+
+    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> Segment:
+        """A segment about to be read beside what earlier ones left.
+
+        Args:
+            state: what the segment before left; None = nothing.
+            keep: hold keys and values, so that the segment can be read in several steps (`read_segment`).
+
+        Raises:
+            ValueError: the network has no memory, or the state does not fit it.
+        """
+        if self.memory is None:
+            raise ValueError("memory was given to a network without one; build it with memory=LookAheadMemory(length)")
+        return open_segment(self.memory, state, layers=len(self.layers), keep=keep)
+
+    def read_segment(
+        self,
+        segment: Segment,
+        token_ids_BT: Tensor | None,
+        embeddings_BTC: Tensor | None = None,
+        *,
+        positions: Positions | None = None,
+        valid_BT: Tensor | None = None,
+        causal: bool = True,
+        backend: str | None = None,
+        return_all_hidden: bool = False,
+        return_attentions: bool = False,
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """The next tokens of a segment, or all of them: final states (B, T, C), and what else was asked for.
+
+        Args:
+            segment: of `open_segment`; it takes note of the tokens.
+            token_ids_BT: long (B, T).
+            embeddings_BTC: instead of token ids, (B, T, C).
+            positions: where the tokens stand in their texts; None = on from what was read before. Only encodings that
+                act on embeddings without a table read them.
+            valid_BT: bool, False where one of these tokens is padding; None = none is.
+            causal: tokens see only what stands before them; else the segment must be read in one step.
+            backend: of attention, as in `choose_backend`; None chooses.
+            return_all_hidden: give what each layer read of the tokens, and the final states.
+            return_attentions: give each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
+
+        Raises:
+            ValueError: as in `embed` and `segment_reading.check_step`; or keys are to be kept under gradient
+                checkpointing.
+        """
+        memory, given = self.memory, token_ids_BT if embeddings_BTC is None else embeddings_BTC
+        assert memory is not None
+        if given is None or given.dim() < 2:
+            self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
+            raise AssertionError
+        by_place = any(part.bounded for part in self.encoding.parts.values())
+        step = Step(segment, given.shape[1], None if valid_BT is None else valid_BT.bool(), causal, by_place)
+        check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
+        if segment.keep and self.gradient_checkpointing and self.training:
+            raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
+        x_BTC, _ = self.embed(token_ids_BT, embeddings_BTC, positions or step.in_text, window=step.in_table)
+        like = x_BTC
+
+        def prepare(query: Positions, key: Positions) -> Order:
+            return self.encoding.prepare(query, key, dtype=like.dtype, device=like.device)
+
+        def plan(order: Order, mask: Visibility, *, return_lse: bool) -> Plan:
+            return self.plan_attention(
+                order, mask, like, backend=backend, return_attentions=return_attentions, return_lse=return_lse
+            )
+
+        plans = plans_of(step, memory, prepare, plan)
+        wanted = {"return_all_hidden": return_all_hidden, "return_attentions": return_attentions}
+        x_BTC, all_hidden, attentions = run_step(step, plans, self.layers, x_BTC, self.run_layer, **wanted)
+        hidden = self.finish(x_BTC)
+        return hidden, [*all_hidden, hidden] if return_all_hidden else [], attentions
 
     def run_layer(self, layer: nn.Module, *arguments: Any) -> Tensor:
         """A layer's output, computed again in the backward pass where gradient checkpointing is on."""

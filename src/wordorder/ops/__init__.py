@@ -2,7 +2,9 @@
 
 from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBias
 from wordorder.ops.buckets import t5_bucket
+from wordorder.ops.merge import merge_read_outs
 from wordorder.ops.positions import Arbitrary, Contiguous, Packed, Positions, as_positions, shift_between
+from wordorder.ops.relative_shift import RelativeBias, relative_shift
 from wordorder.ops.row_wise_adam import RowWiseAdam
 from wordorder.ops.visibility import Visibility
 
@@ -14,11 +16,14 @@ __all__ = [
     "LowRankBias",
     "Packed",
     "Positions",
+    "RelativeBias",
     "RowWiseAdam",
     "SumBias",
     "ToeplitzBias",
     "Visibility",
     "as_positions",
+    "merge_read_outs",
+    "relative_shift",
     "shift_between",
     "t5_bucket",
 ]

@@ -72,10 +72,14 @@ def as_positions(positions: Positions | Tensor) -> Positions:
     """Accept a plain tensor (T,) or (B, T) of integers where typed positions are asked for.
 
     Raises:
-        ValueError: the tensor is not of integers, or has neither one nor two axes.
+        ValueError: neither typed positions nor a tensor; or the tensor is not of integers, or has neither one nor two
+            axes.
     """
-    if not isinstance(positions, Tensor):
+    if isinstance(positions, (Contiguous, Packed, Arbitrary)):
         return positions
+    if not isinstance(positions, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = type(positions).__name__
+        raise ValueError(f"positions must be a tensor of integers, such as torch.arange(length), got {kind}")
     if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
         raise ValueError(f"positions must be integers, got {positions.dtype}; convert them with .long()")
     if positions.dim() not in (1, 2):

@@ -10,32 +10,54 @@ from wordorder.ops.positions import Packed, Positions, shift_between
 
 @dataclass(frozen=True)
 class Visibility:
-    """The product of three conditions: the key is a token, of the same packed sequence, and not in the future.
+    """The product of conditions: the key is a token, of the same packed sequence, and on the side that may be seen.
 
     Args:
         query: positions of the queries.
         key: positions of the keys.
         causal: a query sees only keys at its own position or before it.
         valid_BS: bool (B, S), False where a key is padding; None = every key is a token.
+        ahead: a query sees only keys strictly after its own position (memory that looks ahead); not with causal.
+        within: with causal, a query sees only keys at a distance below this, its own position being at distance 0;
+            None = all before it. Transformer-XL's ``same_length`` is the memory's length here.
 
     Raises:
-        ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom.
+        ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom; causal
+            and ahead come together, which would leave nothing to see; within is below 1 or comes without causal.
     """
 
     query: Positions
     key: Positions
     causal: bool = False
     valid_BS: Tensor | None = None
+    ahead: bool = False
+    within: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.query, Packed) != isinstance(self.key, Packed):
             kinds = type(self.query).__name__, type(self.key).__name__
             raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
+        if self.causal and self.ahead:
+            raise ValueError("causal and ahead together leave nothing to see; choose one of them")
+        if self.within is not None and (self.within < 1 or not self.causal):
+            raise ValueError(f"within must be at least 1 and goes with causal=True, got {self.within}, {self.causal}")
 
     @property
     def hides_nothing(self) -> bool:
         """Whether every query sees every key, known without looking at a tensor."""
-        return not self.causal and self.valid_BS is None and not isinstance(self.key, Packed)
+        return not (self.causal or self.ahead) and self.valid_BS is None and not isinstance(self.key, Packed)
+
+    @property
+    def diagonals(self) -> tuple[int | None, int | None] | None:
+        """The lowest and the highest j - i that is seen, None = no end; None where j - i does not decide it."""
+        shift = shift_between(self.query, self.key)
+        if shift is None:
+            return None
+        if self.ahead:
+            return 1 - shift, None
+        if not self.causal:
+            return None, None
+        return None if self.within is None else 1 - self.within - shift, -shift
 
     @property
     def is_plain_causal(self) -> bool:
@@ -43,6 +65,7 @@ class Visibility:
         # offsets in tensors are not compared: that would read them
         return (
             self.causal
+            and self.within is None
             and self.valid_BS is None
             and shift_between(self.query, self.key) == 0
             and self.query.length == self.key.length
@@ -60,9 +83,12 @@ class Visibility:
         if isinstance(self.query, Packed) and isinstance(self.key, Packed):
             query_BR, key_BE = self.query.sequence_BT.to(device)[:, rows], self.key.sequence_BT.to(device)[:, keys]
             conditions.append(query_BR[:, :, None] == key_BE[:, None, :])
-        if self.causal:
+        if self.causal or self.ahead:
             query_BR, key_BE = self.query.index_BT(device)[:, rows], self.key.index_BT(device)[:, keys]
-            conditions.append(query_BR[:, :, None] >= key_BE[:, None, :])
+            back_BRE = query_BR[:, :, None] - key_BE[:, None, :]
+            conditions.append(back_BRE >= 0 if self.causal else back_BRE < 0)
+            if self.within is not None:
+                conditions.append(back_BRE < self.within)
         if not conditions:
             return None
         visible_BRE = conditions[0]

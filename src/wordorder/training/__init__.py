@@ -1,6 +1,7 @@
 """Recipes and runs: read a TOML recipe, train what it describes, evaluate and use the result."""
 
 from wordorder.training.arguments import argument_names
+from wordorder.training.contexts import Context
 from wordorder.training.evaluate import evaluate_model_dir
 from wordorder.training.predict import answer, classify, fill_mask, regress
 from wordorder.training.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
@@ -10,6 +11,7 @@ from wordorder.training.translate import translate
 __all__ = [
     "ArmConfig",
     "CompareConfig",
+    "Context",
     "Recipe",
     "RunResult",
     "answer",

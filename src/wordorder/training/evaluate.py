@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
-from wordorder.training.predict import load_model, task_of
+from wordorder.training.contexts import Context, batches_in_context
+from wordorder.training.predict import load_model, remembers, task_of
 from wordorder.training.saved_run import data_settings, search_settings
 from wordorder.training.sources import SOURCES, find_source
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from wordorder.data import DataConfig, PreparedData
+    from wordorder.training.scores import CausalTally
 
 SPLITS = ("train", "validation", "test")
 _TASKS = {
@@ -33,6 +35,7 @@ def evaluate_model_dir(
     batch_size: int = 32,
     target: str | None = None,
     num_beams: int | None = None,
+    context: Context | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """The exact scores of a saved model: sums over all predictions, divided once.
@@ -47,26 +50,30 @@ def evaluate_model_dir(
         target: for translation, the file whose lines translate those of the source; None where the source is that of
             the run, or has both in columns.
         num_beams: for translation, beams of the search; 1 is greedy; None: those of the model's run.
+        context: for causal language models, what they know when they predict a token; None: what `Context` has where
+            nothing is said.
         progress: for translation, called with the number of sentences translated and in all.
 
     Returns:
         The task's scores, see `TokenTally`, `CausalTally`, `ClassTally`, `NumberTally` and `TranslationTally`; for
         translation also bleu_signature, which says how bleu was computed. Pairs that are longer than data.length are
         cut, not left out, in every split. Where the run's own source is scored, and its data.protocol let the test part
-        choose the checkpoint, optimistic (True) stands beside them.
+        choose the checkpoint, optimistic (True) stands beside them. For running text in lanes, and where a context is
+        given: context, length, and stride or memory_length and lanes.
 
     Raises:
         BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
-            has classes that the model does not know.
+            has classes that the model does not know, or the context is not one for this model.
     """
     import torch
 
     from wordorder.data import TokenizerConfig, prepare
-    from wordorder.data.config import BEST_ON_TEST
-    from wordorder.models import check_length, longest_text
+    from wordorder.data.config import BEST_ON_TEST, LANES
+    from wordorder.models import check_length, longest_text, takes_any_length
+    from wordorder.training.carried_memory import has_memory
     from wordorder.training.generation import Search, Translator, translate_examples
     from wordorder.training.quiet import quiet_libraries
-    from wordorder.training.scores import score, tally_for
+    from wordorder.training.scores import CausalTally, score, tally_for
     from wordorder.training.translation_scores import TranslationTally, bleu_signature
 
     folder = Path(model_dir)
@@ -79,8 +86,11 @@ def evaluate_model_dir(
         data = replace(data, truncate=True)
         beside["bleu_signature"] = bleu_signature()  # first: sacrebleu may not be there
     with quiet_libraries():
-        model = load_model(folder)
-        length = data.length or longest_text(model.config)
+        context = (context or Context()).resolved(task=data.task, remembers=remembers(folder))
+        model = load_model(folder, memory_length=context.memory_length, segment_length=context.length)
+        data = context.in_data(data, remembers=has_memory(model.config))
+        segment = None if takes_any_length(model.config) else getattr(model.config, "segment_length", None)
+        length = data.length or segment or longest_text(model.config)
         check_length(model.config, length)
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
@@ -91,6 +101,8 @@ def evaluate_model_dir(
         device = device or torch.device("cpu")
         model = model.to(device).eval()
         tally = tally_for(data.task, device, classes=classes, examples=parts)
+        if isinstance(tally, CausalTally) and (data.packing == LANES or context != Context(kind="segment")):
+            return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
         score(model, _batches(parts, collate, batch_size), tally, device=device)
         if not isinstance(tally, TranslationTally):
             return {**tally.scores(), **beside}
@@ -106,6 +118,32 @@ def evaluate_model_dir(
                 done += len(translations)
                 progress(done, sum(map(len, parts)))
         return {**tally.scores(), **beside}
+
+
+def _score_in_context(
+    model: Any, parts: Sequence[Any], prepared: "PreparedData", context: Context, tally: "CausalTally", batch_size: int
+) -> dict[str, Any]:
+    """Score running text, and say how it was read."""
+    from wordorder.data import CollateLanes, RunningText
+    from wordorder.training.carried_memory import score_running_text
+
+    tokenizer: Any = prepared.tokenizer
+    collate, carries = CollateLanes(padding=tokenizer.pad_token_id), context.kind == "memory"
+    how: dict[str, Any] = {"context": context.kind}
+    for part in parts:
+        in_lanes = isinstance(part, RunningText)
+        text = part if in_lanes else part.text
+        # in training, segments that are no lanes begin with [CLS]
+        start_id = None if in_lanes else tokenizer.cls_token_id
+        streams = batches_in_context(text, context, collate=collate, batch_size=batch_size, start_id=start_id)
+        for batches in streams:
+            score_running_text(model, batches, tally, device=model.device, carries=carries)
+        how["length"] = text.length
+        if carries:
+            how |= {"memory_length": model.config.memory_length, "lanes": sum(s.rows for s in text.scoring_lanes())}
+        elif context.kind == "sliding":
+            how["stride"] = context.stride or max(1, text.length // 2)
+    return {**tally.scores(), **how}
 
 
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":

@@ -9,18 +9,20 @@ from typing import Any
 
 import torch
 
-from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData
+from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData, RunningText
 from wordorder.data.examples import LabelledExamples, TranslationExamples
 from wordorder.durable import replace_folder, sync_files, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models import build_config, build_model, config_fields
 from wordorder.training import curve
+from wordorder.training.advice import numbers_advice, scale_advice
 from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import clean, read_state
 from wordorder.training.environment import describe_environment
 from wordorder.training.generation import Search
 from wordorder.training.interruption import Interruption
 from wordorder.training.label_smoothing import smoothed_inputs_for
+from wordorder.training.memory_trainer import MemoryTrainer, rows_of_a_step
 from wordorder.training.meter import Meter
 from wordorder.training.metrics import HEADLINE
 from wordorder.training.pretrained import weights_content
@@ -56,9 +58,13 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
     if recipe.data.task == "regression":
         known |= {"num_labels": 1, "problem_type": "regression"}
     if recipe.data.task in ("causal-lm", "translation"):
-        # What generation starts and ends with: every text is [CLS] text [SEP].
-        start, end = prepared.tokenizer.cls_token_id, prepared.tokenizer.sep_token_id
+        # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
+        in_lanes = isinstance(prepared.train, RunningText)
+        end = prepared.tokenizer.sep_token_id
+        start = end if in_lanes else prepared.tokenizer.cls_token_id
         ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
+        if recipe.model.get("memory", "none") != "none":
+            ends["segment_length"] = recipe.data.length
         known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
     fields = {**known, **recipe.model}
     if fields["vocab_size"] < tokens:
@@ -91,6 +97,7 @@ def _train_and_test(
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
     arguments = build_arguments(recipe.training, folder)
+    examples, order = _training_examples(prepared, arguments, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
     clean(folder)
     curve.rewrite(folder, read_state(start)["log_history"] if start else ())
@@ -104,7 +111,7 @@ def _train_and_test(
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
-    for advice in (_scale_advice(recipe, prepared), _numbers_advice(recipe, prepared)):
+    for advice in (scale_advice(recipe, prepared), numbers_advice(recipe, prepared)):
         if advice is not None:
             progress.advise(advice)
     row_wise = recipe.training["optim"] == ROW_WISE_ADAM
@@ -117,9 +124,9 @@ def _train_and_test(
             trainer = _trainer_class(recipe, prepared)(
                 model,
                 arguments,
-                train_dataset=prepared.train,
+                train_dataset=examples,
                 eval_dataset=prepared.validation,
-                sampler=_sampler(prepared, seed=seed, batch_size=arguments.per_device_train_batch_size),
+                sampler=order,
                 collate=prepared.collate,
                 tokenizer=prepared.tokenizer,
                 make_tally=_make_tally(recipe, prepared),
@@ -148,7 +155,7 @@ def _train_and_test(
 
 def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., WordOrderTrainer]:
     if recipe.data.task != "translation":
-        return WordOrderTrainer
+        return MemoryTrainer if isinstance(prepared.train, RunningText) else WordOrderTrainer
     assert recipe.data.length is not None  # reading a recipe fills it in
     search = Search(
         num_beams=recipe.training.get("generation_num_beams") or BEAMS,
@@ -192,48 +199,20 @@ def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-_SMALL, _LARGE = 0.05, 5.0  # of numbers to learn
+def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int) -> tuple[Any, EpochOrder]:
+    """Examples by (epoch, index), and their order.
 
-
-def _scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
-    """Say that the numbers to learn are far from what a new head gives, which is near 0 and moves by small steps."""
-    if recipe.data.task != "regression" or not isinstance(prepared.train, LabelledExamples):
-        return None
-    labels = prepared.train.labels
-    mean, spread = float(labels.mean()), float(labels.std())
-    if abs(mean) <= _LARGE and _SMALL <= spread <= _LARGE:
-        return None
-    largest = float(f"{recipe.data.label_scale * float(abs(labels).max()):.2g}")
-    return (
-        f"the labels to learn have mean {mean:.4g} and standard deviation {spread:.4g}: far from 1 they are learned "
-        f"slowly or not at all; divide them by --set data.label_scale={largest:g} or so (predictions are multiplied "
-        "by it again), and take out a large mean"
-    )
-
-
-_MANY = 20
-
-
-def _numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
-    """Say that classes look like numbers that were meant to be learned as such."""
-    try:
-        values = [float(name) for name in prepared.label_names]
-    except ValueError:
-        return None
-    if recipe.data.task != "classification" or (len(values) <= _MANY and all(value.is_integer() for value in values)):
-        return None
-    return (
-        f"the {len(values)} classes of data.label_column {recipe.data.label_column!r} are all numbers, and each is "
-        "learned as a class of its own; data.task=regression learns numbers as such"
-    )
-
-
-def _sampler(prepared: PreparedData, *, seed: int, batch_size: int) -> EpochOrder:
-    """Examples of unequal length are grouped, so that little is padded; all others come in a plain random order."""
-    lengths = getattr(prepared.train, "lengths", None)
-    if isinstance(prepared.train, LabelledExamples | TranslationExamples) and lengths is not None:
-        return LengthGroupedEpochOrder(lengths, batch_size=batch_size, seed=seed)
-    return EpochOrder(len(prepared.train), seed=seed)
+    Lanes come as they are; examples of unequal length are grouped, so that little is padded; all others come in a plain
+    random order.
+    """
+    train = prepared.train
+    if isinstance(train, RunningText):
+        lanes = train.training_lanes(rows_of_a_step(arguments), seed=seed)
+        return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
+    lengths = getattr(train, "lengths", None)
+    if isinstance(train, LabelledExamples | TranslationExamples) and lengths is not None:
+        return train, LengthGroupedEpochOrder(lengths, batch_size=arguments.per_device_train_batch_size, seed=seed)
+    return train, EpochOrder(len(train), seed=seed)
 
 
 def _logs(recipe: Recipe, folder: Path, start: Path | None) -> Any:

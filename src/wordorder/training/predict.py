@@ -56,7 +56,8 @@ def classify(
 
     Args:
         model_dir: holds a sequence classifier with its tokenizer.
-        texts: what to classify; a text longer than the model was trained on is cut, of a pair the longer one first.
+        texts: what to classify; a text longer than the model was made for is cut, of a pair the longer one first (an
+            encoder with a memory reads texts of any length).
         pairs: the second text of each, for a model of pairs.
         top_k: how many classes for each text; None gives all.
 
@@ -101,9 +102,11 @@ def regress(
 
 
 def _cut(pipe: Any) -> dict[str, Any]:
-    """How a text that is too long is cut: at the end, of a pair the longer one first."""
-    from wordorder.models import longest_text
+    """How a text that is too long is cut: at the end, of a pair the longer one first; documents are read whole."""
+    from wordorder.models import longest_text, takes_any_length
 
+    if takes_any_length(pipe.model.config):
+        return {}
     return {"truncation": "longest_first", "max_length": longest_text(pipe.model.config)}
 
 
@@ -185,7 +188,7 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(config["architectures"][0], str):
             raise ValueError("architectures holds no name")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{model_dir}: holds no model (no config.json); name the folder model/ of a run") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise BadInput(f"{path}: does not say which model it is: {error}") from None
@@ -197,17 +200,33 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
     return config
 
 
-def load_model(model_dir: str | Path) -> Any:
+def remembers(model_dir: str | Path) -> bool:
+    """Whether a saved model has a memory of earlier segments.
+
+    Args:
+        model_dir: holds config.json.
+
+    Raises:
+        BadInput: there is no model.
+    """
+    return _config(model_dir).get("memory", "none") != "none"
+
+
+def load_model(model_dir: str | Path, *, memory_length: int | None = None, segment_length: int | None = None) -> Any:
     """A saved model with the head of its task, from safetensors only: nothing is unpickled.
 
     Args:
         model_dir: holds the model.
+        memory_length: slots of its memory, which no weight depends on; None = as it was saved.
+        segment_length: tokens of the segments that will be read beside another memory_length; None = as it was saved.
 
     Raises:
-        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled.
+        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
+            position table is too short for such a memory.
     """
     from safetensors import SafetensorError
     from transformers import (
+        AutoConfig,
         AutoModelForCausalLM,
         AutoModelForMaskedLM,
         AutoModelForSeq2SeqLM,
@@ -219,8 +238,17 @@ def load_model(model_dir: str | Path) -> Any:
     kinds: dict[str, Any] = {"fill-mask": AutoModelForMaskedLM, "text-generation": AutoModelForCausalLM}
     kinds["translation"] = AutoModelForSeq2SeqLM
     kind = kinds.get(task_of(model_dir), AutoModelForSequenceClassification)
+    changed: dict[str, Any] = {}
+    if memory_length is not None:
+        configs: Any = AutoConfig
+        config = configs.from_pretrained(str(model_dir), local_files_only=True)
+        config.memory_length = memory_length
+        config.segment_length = segment_length or config.segment_length
+        if config.faults():
+            raise BadInput([f"{model_dir}: {fault}" for fault in config.faults()])
+        changed["config"] = config
     try:
-        return kind.from_pretrained(str(model_dir), local_files_only=True, use_safetensors=True)
+        return kind.from_pretrained(str(model_dir), local_files_only=True, use_safetensors=True, **changed)
     except (OSError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(

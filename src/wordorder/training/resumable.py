@@ -47,6 +47,10 @@ class ResumableTrainer(_Trainer):
     def settle(self) -> None:
         """Do what must be done before the state is worth saving; nothing here."""
 
+    def carried_state(self) -> Any:
+        """What this process carries from batch to batch, as `save_state` takes it; None, and no file, here."""
+        return None
+
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
         """Train; see transformers.Trainer.train.
 
@@ -127,7 +131,7 @@ class ResumableTrainer(_Trainer):
         self._meter.pause()
         self.settle()
         step = self.state.global_step
-        states = self._random_states()
+        states = self._states_of_processes()
         if self.args.should_save:
             self._check_weights(step)
             best = self.state.best_global_step
@@ -140,12 +144,13 @@ class ResumableTrainer(_Trainer):
         self.accelerator.wait_for_everyone()
         self._saved_step = step
 
-    def _random_states(self) -> list[Any]:
+    def _states_of_processes(self) -> list[dict[str, Any]]:
+        own = {"random": random_state(), "carried": self.carried_state()}
         if self.args.world_size == 1:
-            return [random_state()]
+            return [own]
         from accelerate.utils import gather_object
 
-        return cast(list[Any], gather_object([random_state()]))
+        return cast(list[dict[str, Any]], gather_object([own]))
 
     def _check_weights(self, step: int) -> None:
         """A finite loss can still make weights that are not; they must not replace the last good checkpoint."""
@@ -156,14 +161,17 @@ class ResumableTrainer(_Trainer):
                 f"weights are not finite after step {step} ({', '.join(bad[:3])}); {last_good(self._folder)}"
             )
 
-    def _fill(self, folder: Path, states: list[Any]) -> None:
+    def _fill(self, folder: Path, states: list[dict[str, Any]]) -> None:
         self._save(str(folder))
         save_state(folder, "optimizer", self.optimizer.state_dict())
         save_state(folder, "scheduler", self.lr_scheduler.state_dict())
         scaler = getattr(self.accelerator, "scaler", None)
         if scaler is not None:
             save_state(folder, "scaler", scaler.state_dict())
-        save_state(folder, "random", states)
+        save_state(folder, "random", [state["random"] for state in states])
+        for process, state in enumerate(states):
+            if state["carried"] is not None:
+                save_state(folder, f"carried-{process}", state["carried"])
         training = {
             "loss_sum": float(self._tr_loss),
             "logged_step": self._globalstep_last_logged,

@@ -45,6 +45,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     if data is not None and default_length is not None and not model_faults:
         data, length_faults = _fill_length(data, tables["model"], default_length)
         faults += length_faults + _generation_faults(training, tables["model"])
+        faults += _running_text_faults(data, tables["model"], training)
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
             faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
     elif "model" in tables:
@@ -125,7 +126,7 @@ def _placed(section: str, fault: str) -> str:
 
 def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str], int | None]:
     """The faults of [model], and the longest position that its configuration names."""
-    from wordorder.models import NETWORK_TASKS, build_config
+    from wordorder.models import NETWORK_TASKS, build_config, takes_any_length
 
     network = table.get("network")
     if network is None:
@@ -142,7 +143,11 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
         return faults + [_placed("model", fault) for fault in error.faults], None
     except (ValueError, TypeError) as error:
         return [*faults, _placed("model", str(error))], None
-    return faults, getattr(config, "max_position_embeddings", None)
+    longest = getattr(config, "max_position_embeddings", None)
+    if takes_any_length(config):
+        return faults, longest
+    # another network with a memory was made for segments, which leave room for its slots
+    return faults, getattr(config, "segment_length", None) or longest
 
 
 def _fill_length(data: "DataConfig", model: Mapping[str, Any], longest: int | None) -> tuple["DataConfig", list[str]]:
@@ -159,6 +164,22 @@ def _fill_length(data: "DataConfig", model: Mapping[str, Any], longest: int | No
     return data, []
 
 
+def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
+    """What memory and lanes ask of each other."""
+    faults: list[str] = []
+    in_lanes, segment = data.packing == "lanes", model.get("segment_length")
+    if model.get("memory", "none") != "none" and data.task == "causal-lm" and not in_lanes:
+        faults.append(
+            f"data.packing: model.memory {model['memory']!r} goes from segment to segment of running text; set "
+            'data.packing = "lanes"'
+        )
+    if in_lanes and segment is not None and segment != data.length:
+        faults.append(f"model.segment_length {segment} is not data.length {data.length}; leave one of them out")
+    if in_lanes and training.get("label_smoothing_factor"):
+        faults.append("training.label_smoothing_factor does nothing for data.packing lanes; set model.label_smoothing")
+    return faults
+
+
 def _length_faults(data: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
     """Refuse data.length where other values are wrong too: by what the encoding alone says, if that is right."""
     from wordorder.models import NETWORK_TASKS, build_config, check_length
@@ -166,7 +187,7 @@ def _length_faults(data: Mapping[str, Any], model: Mapping[str, Any]) -> list[st
     length, network = data.get("length"), model.get("network")
     if type(length) is not int or not isinstance(network, str) or network not in NETWORK_TASKS:
         return []
-    decisive = ("encoding", "max_position_embeddings")
+    decisive = ("encoding", "max_position_embeddings", "memory", "memory_length", "segment_length")
     try:
         config = build_config(network, **{name: model[name] for name in decisive if name in model})
     except (BadInput, ValueError, TypeError):

@@ -90,7 +90,8 @@ class CausalTally(TokenTally):
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
     of the sum in nats divided by its words by white space. Both need every token of the text to be predicted once, as
-    `wordorder.data.segments.pack_running_text` has it; the [SEP] after each document counts as a part of the text. What
+    `wordorder.data.segments.pack_running_text` and `wordorder.data.lanes` have it, and the losses of a whole text; the
+    [SEP] after each document is predicted too, and counts neither as a character nor as a word. What
     the tokeniser cannot write ([UNK]) is predicted too easily, so compare only where there is none or the same.
 
     Args:
@@ -111,6 +112,15 @@ class CausalTally(TokenTally):
             labels: (B, T), -100 where nothing is predicted.
         """
         super().add(logits[:, :-1], labels[:, 1:])
+
+    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch whose labels are shifted already, as those of lanes and windows are.
+
+        Args:
+            logits: (B, T, V).
+            labels: (B, T), what the logits at the same place predict; -100 where nothing is predicted.
+        """
+        super().add(logits, labels)
 
     def scores(self) -> dict[str, float]:
         """See the class."""

@@ -276,13 +276,15 @@ class WordOrderTrainer(RowWiseTrainer):
         # to make the last batch whole.
         return range(self.args.process_index, len(dataset), self.args.world_size)
 
-    def _batches(self, dataset: Any) -> Iterator[Mapping[str, Tensor]]:
+    def _batches(
+        self, dataset: Any, *, share: range | None = None, batch_size: int | None = None
+    ) -> Iterator[Mapping[str, Tensor]]:
         # A generator of its own keeps evaluation from drawing on the global one.
         return iter(
             DataLoader(
                 dataset,
-                batch_size=self.args.per_device_eval_batch_size,
-                sampler=cast(Any, self._share(dataset)),
+                batch_size=batch_size or self.args.per_device_eval_batch_size,
+                sampler=cast(Any, self._share(dataset) if share is None else share),
                 collate_fn=self._collate,
                 num_workers=self.args.dataloader_num_workers,
                 generator=torch.Generator(),

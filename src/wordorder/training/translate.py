@@ -67,7 +67,7 @@ def translate(
         return found
 
 
-def source_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> list[list[int]]:
     """`[CLS] text [SEP]` for each text, exactly as training had it.
 
     A special token's name inside a text is encoded as the characters that it is.
@@ -75,6 +75,7 @@ def source_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     Args:
         tokenizer: of a run.
         texts: may have white space around them.
+        strip: leave it out.
     """
     from tokenizers import Tokenizer
 
@@ -87,7 +88,7 @@ def source_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     ids: list[list[int]] = []
     for text in texts:
         # by sentences, as `encode_documents` does: a tokeniser may join what stands on both sides of their border
-        parts = encoder.encode_batch(split_sentences(text.strip()), add_special_tokens=False)
+        parts = encoder.encode_batch(split_sentences(text.strip() if strip else text), add_special_tokens=False)
         inner = [token for part in parts for token in part.ids]
         ids.append([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id])
     return ids

@@ -25,7 +25,10 @@ def start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
     if named is None:
         return None
     folder = os.environ.get("WORDORDER_DATA")
-    path = Path(named) if Path(named).exists() or folder is None else Path(folder) / named
+    places = [Path(named), *([] if folder is None else [Path(folder) / named])]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        raise BadInput(f"model.word_vectors: there is no file {' or '.join(str(place) for place in places)}")
     try:
         found = model.load_word_vectors(path, prepared.tokenizer.get_vocab())
     except ValueError as error:

@@ -23,11 +23,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.bias import TENSORS, DenseTiles, TermTiles, as_tiles
+from wordorder.attention.tiles.bias import Kind, as_tiles
 from wordorder.attention.tiles.dropout import Dropout
 from wordorder.attention.tiles.hidden import Hidden
 from wordorder.attention.tiles.passes import Backward, How, Inputs, forward, forward_kept
 from wordorder.encodings import Order
+from wordorder.ops import Bias
 from wordorder.ops.precision import no_autocast
 
 
@@ -38,7 +39,7 @@ def attend(
     order: Order,
     hidden: Hidden,
     *,
-    content_BHTS: Tensor | None = None,
+    content: Bias | None = None,
     dropout: float = 0.0,
     keep: bool = False,
     return_lse: bool = False,
@@ -51,7 +52,7 @@ def attend(
         v_BHSE: values.
         order: the content scale and the bias.
         hidden: who does not see whom.
-        content_BHTS: the terms by content of this layer, already scaled.
+        content: the terms by content of this layer, already scaled.
         dropout: probability that a weight is dropped, to the nearest 1/65,536; weights that stay are divided by the
             share that stays. Drawn from torch's CPU generator, so that ``torch.manual_seed`` repeats it.
         keep: whether the weights are kept for the backward pass (B * H * T * S numbers) or computed again.
@@ -68,17 +69,17 @@ def attend(
             f"the plan was made for {hidden.batch} examples, {hidden.queries} queries and {hidden.keys} keys, got "
             f"{batch}, {queries} and {keys}; make one for this call"
         )
-    kinds: list[type[TermTiles]] = []
+    kinds: list[Kind] = []
     tensors: list[Tensor] = []
-    if order.bias is not None:
-        kinds, tensors = as_tiles(order.bias, batch=batch, heads=heads, queries=queries, keys=keys)
-    if content_BHTS is not None:
-        kinds, tensors = [*kinds, DenseTiles], [*tensors, content_BHTS.expand(-1, heads, -1, -1)]
+    biases = [bias for bias in (order.bias, content) if bias is not None]
+    for bias in biases:
+        its_kinds, its_tensors = as_tiles(bias, batch=batch, heads=heads, queries=queries, keys=keys)
+        kinds, tensors = [*kinds, *its_kinds], [*tensors, *its_tensors]
     how = How(
         scale=order.scale,
         kinds=tuple(kinds),
         hidden=hidden,
-        may_be_blind=hidden.hides or content_BHTS is not None or (order.bias is not None and order.bias.may_hide),
+        may_be_blind=hidden.hides or any(bias.may_hide for bias in biases),
         dropout=Dropout(dropout, batch=batch, queries=queries, keys=keys),
         keep=keep,
         return_lse=return_lse,
@@ -148,7 +149,7 @@ def _row_sums(up_BHTE: Tensor, output_BHTE: Tensor, wide: torch.dtype) -> Tensor
     return torch.stack(sums, dim=1)
 
 
-def _wanted_terms(kinds: Sequence[type[TermTiles]], wanted: Sequence[bool]) -> list[bool]:
+def _wanted_terms(kinds: Sequence[Kind], wanted: Sequence[bool]) -> list[bool]:
     """Per term whether one of its tensors wants a gradient."""
     rest = iter(wanted)
-    return [any([next(rest) for _ in range(TENSORS[kind])]) for kind in kinds]
+    return [any([next(rest) for _ in range(kind.tensors)]) for kind in kinds]

@@ -7,6 +7,8 @@ ROW_TILE = 262_144
 """Elements of a tile of whole rows: 1 MiB of float32, about the second-level cache of one core."""
 SQUARE_TILE = (256, 512)
 """Rows and keys of a tile where rows need not be whole: long enough for the matrix products to be efficient."""
+BAND_ROWS = 64
+"""Rows of a tile where only a band of diagonals is seen: the fewer rows, the less is computed beside the band."""
 
 
 class Where(NamedTuple):
@@ -26,22 +28,30 @@ class Where(NamedTuple):
         heads, rows, keys = self.shape()
         return heads * rows * keys
 
-    def up_to(self, stop: int) -> "Where":
-        """The tile without the keys from ``stop`` on; it may be empty."""
-        return self._replace(keys=slice(self.keys.start, max(self.keys.start, min(stop, self.keys.stop))))
+    def limited_to(self, keys: slice) -> "Where":
+        """The tile without the keys outside of these; it may be empty."""
+        start = max(self.keys.start, keys.start)
+        return self._replace(keys=slice(start, max(start, min(keys.stop, self.keys.stop))))
+
+    def columns_of(self, part: "Where") -> slice:
+        """Where the keys of a part stand among the tile's own columns."""
+        return slice(part.keys.start - self.keys.start, part.keys.stop - self.keys.start)
 
 
-def row_tile(heads: int, queries: int, keys: int) -> tuple[int, int, int]:
-    """Heads, rows and keys of a tile of whole rows, at least 32 of them."""
+def row_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> tuple[int, int, int]:
+    """Heads, rows and keys of a tile of whole rows, at least 32 of them; ``band``: only a band of diagonals is seen."""
     queries, keys = max(1, queries), max(1, keys)  # nothing to compute still has a shape
-    rows = min(queries, max(32, ROW_TILE // keys))
-    return max(1, min(heads, ROW_TILE // (queries * keys))), rows, keys
+    rows = min(queries, max(32, ROW_TILE // keys), BAND_ROWS if band else queries)
+    return max(1, min(heads, ROW_TILE // (rows * keys))), rows, keys
 
 
-def square_tile(heads: int, queries: int, keys: int) -> tuple[int, int, int]:
-    """Heads, rows and keys of a tile of parts of rows."""
+def square_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> tuple[int, int, int]:
+    """Heads, rows and keys of a tile of parts of rows; ``band``: only a band of diagonals is seen."""
     rows, columns = max(1, min(queries, SQUARE_TILE[0])), max(1, min(keys, SQUARE_TILE[1]))
-    return max(1, min(heads, SQUARE_TILE[0] * SQUARE_TILE[1] // (rows * columns))), rows, columns
+    elements = SQUARE_TILE[0] * SQUARE_TILE[1]
+    if band:
+        rows, elements = min(rows, BAND_ROWS), max(elements, ROW_TILE)
+    return max(1, min(heads, elements // (rows * columns))), rows, columns
 
 
 def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[Where]:

@@ -1,5 +1,6 @@
 """Who sees whom, a tile at a time: keys that nobody sees are never computed, the rest is masked where it has to be."""
 
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -7,15 +8,14 @@ from torch import Tensor
 
 from wordorder.attention.tiles.geometry import Where
 from wordorder.ops import Packed, Visibility
-from wordorder.ops.positions import shift_between
 
 
 class Hidden:
     """The mask of a call, read once per forward.
 
-    Padding after the text, the common case, costs nothing: the example's keys simply end earlier. Causal masks let the
-    tiles above the diagonal be skipped. Whatever else there is (padding before the text, packed sequences, a mask
-    tensor) is written out tile by tile.
+    Padding after the text, the common case, costs nothing: the example's keys simply end earlier. Masks that are a band
+    of diagonals (causal, within a distance, ahead) let the tiles beside it be skipped. Whatever else there is (padding
+    before the text, packed sequences, a mask tensor) is written out tile by tile.
 
     Args:
         mask: who sees whom; a bool tensor broadcasts to (B, H, T, S), True = visible; None hides nothing.
@@ -30,7 +30,8 @@ class Hidden:
     ) -> None:
         self.mask, self.batch, self.queries, self.keys, self.device = mask, batch, queries, keys, device
         self.stops: list[int] | None = None
-        self.shift: int | None = None
+        self.lowest: int | None = None
+        self.highest: int | None = None
         self.rest: Visibility | Tensor | None = mask
         if isinstance(mask, Visibility):
             self._read(mask)
@@ -40,22 +41,42 @@ class Hidden:
         """Whether a query may see nothing at all."""
         return self.mask is not None
 
-    def keys_seen(self, example: int, rows: slice) -> int:
-        """Keys from here on are hidden from all these rows."""
-        stop = self.keys if self.stops is None else self.stops[example]
-        if self.shift is not None:
-            stop = min(stop, max(0, rows.stop - self.shift))
-        return stop
+    @property
+    def is_band(self) -> bool:
+        """Whether whole tiles may be hidden by which diagonals they lie on."""
+        return self.lowest is not None or self.highest is not None
 
-    def tiles(self, where: Where) -> "list[Tensor | None]":
-        """Per example the hidden places, bool, broadcast to the tile; None where nothing is hidden."""
+    def keys_seen(self, example: int, rows: slice) -> slice:
+        """Keys outside of this are hidden from all these rows; it may be empty."""
+        start, stop = 0, self.keys if self.stops is None else self.stops[example]
+        if self.lowest is not None:
+            start = max(start, rows.start + self.lowest)
+        if self.highest is not None:
+            stop = min(stop, rows.stop + self.highest)
+        return slice(start, max(start, stop))
+
+    def tiles(self, where: Where, dtype: torch.dtype) -> "list[Tensor | None]":
+        """Per example what is added to the scores, -inf where hidden, broadcast to the tile; None = nothing is hidden.
+
+        Adding takes an eighth of the time of filling by a condition, and examples share what they have in common.
+        """
+        written: dict[int, Tensor] = {}
+        found: list[Tensor | None] = []
+        for hidden in self._hidden(where):
+            if hidden is not None and id(hidden) not in written:
+                zeros = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+                written[id(hidden)] = zeros.masked_fill_(hidden, -torch.inf)
+            found.append(None if hidden is None else written[id(hidden)])
+        return found
+
+    def _hidden(self, where: Where) -> "list[Tensor | None]":
+        """Per example the hidden places, bool."""
         hidden: list[Tensor | None] = [None] * self.batch
         if self.mask is None:
             return hidden
-        if self.shift is not None and where.keys.stop - 1 > where.rows.start - self.shift:
-            row_R1 = torch.arange(where.rows.start, where.rows.stop, device=self.device)[:, None]
-            future_RE = torch.arange(where.keys.start, where.keys.stop, device=self.device) > row_R1 - self.shift
-            hidden = [future_RE] * self.batch
+        outside_RE = self._outside_band(where)
+        if outside_RE is not None:
+            hidden = [outside_RE] * self.batch
         if self.rest is None:
             return hidden
         if isinstance(self.rest, Visibility):
@@ -70,18 +91,33 @@ class Hidden:
             rest = list(~full[:, heads, where.rows, where.keys])
         return [one if other is None else one | other for one, other in zip(rest, hidden, strict=True)]
 
+    def _outside_band(self, where: Where) -> Tensor | None:
+        """Places of the tile that lie beside the band of diagonals, bool (R, E); None where all lie on it."""
+        rows, keys = where.rows, where.keys
+        lowest = None if self.lowest is None or keys.start - (rows.stop - 1) >= self.lowest else self.lowest
+        highest = None if self.highest is None or keys.stop - 1 - rows.start <= self.highest else self.highest
+        if lowest is None and highest is None:
+            return None
+        row_R1 = torch.arange(rows.start, rows.stop, device=self.device)[:, None]
+        key_E = torch.arange(keys.start, keys.stop, device=self.device)
+        below_RE = None if lowest is None else key_E < row_R1 + lowest
+        above_RE = None if highest is None else key_E > row_R1 + highest
+        if below_RE is None or above_RE is None:
+            return above_RE if below_RE is None else below_RE
+        return below_RE | above_RE
+
     def _read(self, mask: Visibility) -> None:
         """Take out of the mask what needs no matrix: keys that end early, and the triangle."""
         if isinstance(mask.key, Packed):
             return
-        valid_BS, causal = mask.valid_BS, mask.causal
+        valid_BS = mask.valid_BS
         if valid_BS is not None:
             count_B = valid_BS.sum(-1)
             if bool((valid_BS == (torch.arange(self.keys, device=valid_BS.device) < count_B[:, None])).all()):
                 counts = cast("list[int]", count_B.tolist())  # pyright: ignore[reportUnknownMemberType]
                 self.stops, valid_BS = (counts * self.batch if len(counts) == 1 else counts), None
-        shift = shift_between(mask.query, mask.key)
-        if causal and shift is not None:
-            self.shift, causal = shift, False
-        needed = causal or valid_BS is not None
-        self.rest = Visibility(mask.query, mask.key, causal=causal, valid_BS=valid_BS) if needed else None
+        rest = replace(mask, valid_BS=valid_BS)
+        if mask.diagonals is not None:
+            self.lowest, self.highest = mask.diagonals
+            rest = replace(rest, causal=False, ahead=False, within=None)
+        self.rest = None if rest.hides_nothing else rest

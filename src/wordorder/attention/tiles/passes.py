@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.bias import BiasTiles, TermTiles
+from wordorder.attention.tiles.bias import BiasTiles, Kind
 from wordorder.attention.tiles.dropout import Dropout
 from wordorder.attention.tiles.geometry import Where, row_tile, square_tile, tiles, tiles_of
 from wordorder.attention.tiles.hidden import Hidden
@@ -30,7 +30,7 @@ class How:
     """
 
     scale: float
-    kinds: tuple[type[TermTiles], ...]
+    kinds: tuple[Kind, ...]
     hidden: Hidden
     may_be_blind: bool
     dropout: Dropout
@@ -71,8 +71,6 @@ class Inputs:
         """``scale q k' + bias`` into the tile."""
         q_HRD = self.q_BHTD[example, where.heads, where.rows]
         k_HDE = self.k_BHSD[example, where.heads, where.keys].transpose(1, 2)
-        if shared is not None:
-            shared = shared[..., : tile_HRE.shape[-1]]
         # wide before the product: what is common to all keys cancels in the softmax, but not in a rounded product
         q_HRD, k_HDE = q_HRD.to(self.wide), k_HDE.to(self.wide)
         if shared is None:
@@ -91,24 +89,24 @@ def forward_kept(
     batch, (heads, queries, keys) = q.shape[0], inputs.sizes
     kept = q.new_empty(batch, heads, queries, keys)
     bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
-    shape = row_tile(heads, queries, keys)
+    shape = row_tile(heads, queries, keys, band=how.hidden.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
     for where in tiles(heads, queries, keys, shape):
-        shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where)
+        shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where, inputs.wide)
         for example in range(batch):
-            part = where.up_to(how.hidden.keys_seen(example, where.rows))
+            part = where.limited_to(how.hidden.keys_seen(example, where.rows))
             if part.size() == 0:
                 continue
             own = tile_of(kept, example, part)
             weights = own if q.dtype == wide else view(scratch, part)
-            inputs.scores(weights, shared, bias, example, part, how.scale)
-            mask = hidden[example]
+            columns, mask = where.columns_of(part), hidden[example]
+            inputs.scores(weights, _columns(shared, columns), bias, example, part, how.scale)
             if mask is not None:
-                weights.masked_fill_(mask[..., part.keys], -math.inf)
+                weights.add_(mask[..., columns])
             _normalise(weights, rows_of(lse, example, part) if need_lse else None, how.may_be_blind)
             given = weights if q.dtype == wide else own.copy_(weights)
             if how.dropout:
-                given = given * how.dropout.staying(example, where)[..., part.keys]
+                given = given * how.dropout.staying(example, where)[..., columns]
             torch.bmm(given, v[example, part.heads, part.keys], out=rows_of(output, example, part))
     if how.dropout:
         output.mul_(how.dropout.rescale)
@@ -124,24 +122,24 @@ def forward(how: How, inputs: Inputs, tensors: Sequence[Tensor]) -> tuple[Tensor
     batch, (heads, queries, keys) = inputs.q_BHTD.shape[0], inputs.sizes
     output, lse = _outputs(inputs, inputs.wide)
     bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
-    shape = square_tile(heads, queries, keys)
+    shape = square_tile(heads, queries, keys, band=how.hidden.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
     for band in tiles(heads, queries, keys, (shape[0], shape[1], max(1, keys))):
         rows = [_Rows(inputs, band) for _ in range(batch)]
         for where in tiles_of(band, shape[2]):
-            shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where)
+            shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where, inputs.wide)
             for example in range(batch):
-                part = where.up_to(how.hidden.keys_seen(example, where.rows))
+                part = where.limited_to(how.hidden.keys_seen(example, where.rows))
                 if part.size() == 0:
                     continue
                 weights = view(scratch, part)
                 if shared is not None and part == where and bias.spent(example, batch):
                     weights = shared  # nobody needs the bias after the last example: one tile less in the cache
-                inputs.scores(weights, shared, bias, example, part, how.scale)
-                mask = hidden[example]
+                columns, mask = where.columns_of(part), hidden[example]
+                inputs.scores(weights, _columns(shared, columns), bias, example, part, how.scale)
                 if mask is not None:
-                    weights.masked_fill_(mask[..., : weights.shape[-1]], -math.inf)
-                staying = how.dropout.staying(example, where)[..., : weights.shape[-1]] if how.dropout else None
+                    weights.add_(mask[..., columns])
+                staying = how.dropout.staying(example, where)[..., columns] if how.dropout else None
                 rows[example].take_up(weights, staying, inputs.v_BHSE[example, part.heads, part.keys])
         for example in range(batch):
             rows[example].finish(rows_of(output, example, band), rows_of(lse, example, band), how)
@@ -231,7 +229,7 @@ class Backward:
     ) -> None:
         self.how, self.inputs, self.kept, self.lse, self.delta, self.up = how, inputs, kept, lse, delta, up
         sizes = inputs.sizes
-        self.shape = square_tile(*sizes) if kept is None else row_tile(*sizes)
+        self.shape = (square_tile if kept is None else row_tile)(*sizes, band=how.hidden.is_band)
         self.bias = BiasTiles(how.kinds, tensors, sizes[1], wanted)
         self.weights_scratch, self.bias_scratch, self.total_scratch, self.gradient_scratch = (
             inputs.scratch(self.shape) for _ in range(4)
@@ -249,14 +247,19 @@ class Backward:
         """All examples of a tile; the bias's share of the gradient is summed over them."""
         shared = hidden = None
         if self.kept is None:
-            shared, hidden = self.bias.shared_tile(self.bias_scratch, where), self.how.hidden.tiles(where)
+            shared, hidden = (
+                self.bias.shared_tile(self.bias_scratch, where),
+                self.how.hidden.tiles(where, self.inputs.wide),
+            )
         total, begun = self.bias.accumulator(self.total_scratch, where), False
         for example in range(self.up.shape[0]):
-            part = where.up_to(self.how.hidden.keys_seen(example, where.rows))
+            part = where.limited_to(self.how.hidden.keys_seen(example, where.rows))
             if part.size() == 0:
                 continue
-            weights = self._weights(shared, hidden[example] if hidden else None, example, part)
-            staying = self.how.dropout.staying(example, where)[..., : weights.shape[-1]] if self.how.dropout else None
+            columns = where.columns_of(part)
+            mask = None if hidden is None else _columns(hidden[example], columns)
+            weights = self._weights(_columns(shared, columns), mask, example, part)
+            staying = self.how.dropout.staying(example, where)[..., columns] if self.how.dropout else None
             # the first example's gradient is where the sum over examples begins
             begins = total is not None and not begun and part == where
             gradient = total if begins and total is not None else view(self.gradient_scratch, part)
@@ -264,7 +267,7 @@ class Backward:
             if total is not None and not begins:
                 if not begun:
                     total.zero_()
-                total[..., : gradient.shape[-1]].add_(gradient)
+                total[..., columns].add_(gradient)
             begun = True
         if total is not None and begun:
             self.bias.take_up_shared(total, where)
@@ -276,13 +279,12 @@ class Backward:
         assert self.lse is not None
         weights = view(self.weights_scratch, part)
         spent = self.bias.spent(example, self.up.shape[0])
-        if shared is not None and spent and shared.shape == weights.shape:
+        if shared is not None and spent and shared.is_contiguous():
             weights = shared  # nobody needs the bias after the last example: one tile less in the cache
         self.inputs.scores(weights, shared, self.bias, example, part, self.how.scale)
-        _exp_(weights.sub_(rows_of(self.lse, example, part)))
         if hidden is not None:
-            weights.masked_fill_(hidden[..., : weights.shape[-1]], 0)
-        return weights
+            weights.add_(hidden)
+        return _exp_(weights.sub_(rows_of(self.lse, example, part)))
 
     def _example(self, gradient: Tensor, weights: Tensor, staying: Tensor | None, example: int, part: Where) -> None:
         """One example's part of the tile: dS into ``gradient``, and its share of dq, dk and dv."""
@@ -326,6 +328,11 @@ def rows_of(tensor_BHTX: Tensor, example: int, where: Where) -> Tensor:
 def tile_of(tensor_BHTS: Tensor, example: int, where: Where) -> Tensor:
     """Heads, rows and keys of one example."""
     return tensor_BHTS[example, where.heads, where.rows, where.keys]
+
+
+def _columns(tile: Tensor | None, columns: slice) -> Tensor | None:
+    """Some columns of a tile, where there is one."""
+    return None if tile is None else tile[..., columns]
 
 
 def _sums(like: Tensor, wide: torch.dtype) -> Tensor:

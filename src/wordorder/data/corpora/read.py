@@ -177,9 +177,12 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Docum
     present = list(dict.fromkeys(name for row in part.rows for name in row))
     missing = [name for name in needed if name not in present]
     if missing and part.rows:
-        remedy = "; name data.text_column and data.target_column, or the file of translations by data.target_source"
+        settings = {data.text_column: "data.text_column", label_column: "data.label_column"}
+        settings[pair_column] = "data.target_column" if translated else "data.pair_column"
+        files = ", or the file of translations by data.target_source (evaluate: --target)" if translated else ""
         faults += [
-            f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}{remedy if translated else ''}"
+            f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}; name the right one by"
+            f" {settings[name]}{files}"
             for name in missing
         ]
         return []

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.attention import Plan
-from wordorder.attention.reference import weights
+from wordorder.attention.reference import log_sum_exp, weights
 from wordorder.networks.complex_valued.linear import ComplexBias, ComplexLinear
 from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
 from wordorder.ops.complex import modulus_scores, split, streams
@@ -43,24 +43,30 @@ class ComplexHeads(MultiHead):
         heads_BATD = parts.permute(0, 3, 1, 2, 4).flatten(-2)
         return cast(tuple[Tensor, ...], heads_BATD.split([size // self.head_dim for size in splits], dim=1))
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
-        """What the heads find, (B, H, T, 2d) -> (B, T, 2C)."""
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the heads find (B, H, T, 2d), and the log-sum-exp of the scores (B, H, T) if asked for."""
         if not self.modulus:
-            mixed_BTC = super()._mix(q, k, v, plan)
-            apart = cast("Any", mixed_BTC).unflatten(-1, (-1, 2, self.head_dim)).transpose(-3, -2)
-            return cast(Tensor, apart.flatten(-3))
-        weight_BHTS = self._modulus_weights(q, k, plan)
+            return super().attend(q, k, v, plan, return_lse=return_lse)
+        logits_BHTS = self._modulus_logits(q, k, plan)
         with no_autocast(q.device):
-            dropped = F.dropout(weight_BHTS, self.dropout, self.training)
+            dropped = F.dropout(weights(logits_BHTS), self.dropout, self.training)
             mixed_BHTD = (dropped @ self._for_all_heads(v, q).to(dropped.dtype)).type_as(v)
-        return streams(mixed_BHTD).permute(0, 2, 3, 1, 4).flatten(-2).flatten(-2)
+            return mixed_BHTD, log_sum_exp(logits_BHTS) if return_lse else None
+
+    def _join(self, mixed_BHTD: Tensor) -> Tensor:
+        """What the heads found as stacked channels, (B, T, 2C)."""
+        mixed_BTC = super()._join(mixed_BHTD)
+        apart = cast("Any", mixed_BTC).unflatten(-1, (-1, 2, self.head_dim)).transpose(-3, -2)
+        return cast(Tensor, apart.flatten(-3))
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """The weights that `_mix` gives to values, (B, H, T, S)."""
-        return self._modulus_weights(q, k, plan).type_as(q) if self.modulus else super()._weigh(q, k, plan)
+        """The weights that `attend` gives to values, (B, H, T, S)."""
+        return weights(self._modulus_logits(q, k, plan)).type_as(q) if self.modulus else super()._weigh(q, k, plan)
 
-    def _modulus_weights(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """``softmax(scale |q k*| + bias + content)`` over visible keys; a row that sees none weighs nothing.
+    def _modulus_logits(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
+        """``scale |q k*| + bias + content``, -inf where a key is hidden.
 
         Raises:
             ValueError: the plan is another backend's, which may not say which keys are hidden.
@@ -77,7 +83,7 @@ class ComplexHeads(MultiHead):
             logits = order.scale * modulus_scores(split(q.to(wide)), split(k.to(wide)))
         for term in [*([] if order.bias is None else [order.bias.written_out(wide)]), *content]:
             logits = logits + term.to(wide)
-        return weights(logits if visible is None else logits.masked_fill(~visible, -torch.inf))
+        return logits if visible is None else logits.masked_fill(~visible, -torch.inf)
 
     @staticmethod
     def _for_all_heads(x_BGSD: Tensor, q_BHTD: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 from wordorder.encodings import names_of, split_options
 from wordorder.errors import BadInput
+from wordorder.memory import Memory
 from wordorder.networks.blocks import Activation, Norm, NormPlacement
 from wordorder.networks.complex_valued.attention import Scores
 from wordorder.networks.complex_valued.blocks import ComplexBlocks, Nonlinearity, ReadOut
@@ -69,6 +70,7 @@ class ComplexEncoder(Encoder):
         dropout: of complex numbers, on embeddings and on each sublayer's output.
         attention_dropout: on attention weights.
         padding_idx: token id whose embedding is 0 and stays 0.
+        memory: of earlier segments, `SegmentRecurrence` or `LookAheadMemory`.
         shared_weights: one real matrix for both streams instead of A + iB.
         scores: "real-part" or "modulus" of ``q k*``.
         bias: "complex", "shared" or "none".
@@ -101,6 +103,7 @@ class ComplexEncoder(Encoder):
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
         padding_idx: int | None = None,
+        memory: Memory | None = None,
         shared_weights: bool = False,
         scores: Scores = "real-part",
         bias: ComplexBias = "complex",
@@ -135,11 +138,12 @@ class ComplexEncoder(Encoder):
             encoding_options=complex_encoding_options(encoding, encoding_options),
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
+            memory=memory,
         )
 
 
 class ComplexDecoder(Decoder):
-    """A causal Transformer of complex numbers; arguments as in `ComplexEncoder`, ``cross_attention`` as in `Decoder`.
+    """A causal Transformer of complex numbers; arguments as in `ComplexEncoder`, all others as in `Decoder`.
 
     >>> import torch, wordorder
     >>> decoder = wordorder.ComplexDecoder(1000, width=64, layers=2, heads=4)
@@ -170,6 +174,9 @@ class ComplexDecoder(Decoder):
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
         padding_idx: int | None = None,
+        memory: Memory | None = None,
+        embedding_scale: float | None = None,
+        final_norm: bool | None = None,
         shared_weights: bool = False,
         scores: Scores = "real-part",
         bias: ComplexBias = "complex",
@@ -205,4 +212,7 @@ class ComplexDecoder(Decoder):
             encoding_options=complex_encoding_options(encoding, encoding_options),
             embedding_norm=embedding_norm,
             padding_idx=padding_idx,
+            memory=memory,
+            embedding_scale=embedding_scale,
+            final_norm=final_norm,
         )

@@ -11,7 +11,12 @@ class ComplexLayer(nn.Module, ABC):
     """A map of complex numbers, given as ``(real, imag)`` or side by side in the last axis, ``[real | imag]``."""
 
     def forward(self, z: Pair | Tensor) -> Pair | Tensor:
-        """A pair for a pair, (..., C) each; a stacked tensor for a stacked one, (..., 2C)."""
+        """A pair for a pair, (..., C) each; a stacked tensor for a stacked one, (..., 2C).
+
+        Raises:
+            ValueError: a complex tensor in their place.
+        """
+        refuse_complex_tensors(z)
         if isinstance(z, Tensor):
             return self.stacked(z)
         return split(self.stacked(stack(z)))
@@ -19,3 +24,13 @@ class ComplexLayer(nn.Module, ABC):
     @abstractmethod
     def stacked(self, z: Tensor) -> Tensor:
         """The map of a stacked tensor."""
+
+
+def refuse_complex_tensors(z: Pair | Tensor) -> None:
+    """Raise ValueError where numbers are complex in torch's sense, which no layer here computes with."""
+    for part in (z,) if isinstance(z, Tensor) else z:
+        if part.is_complex():
+            raise ValueError(
+                "z must be (z.real, z.imag) or both side by side in the last axis of one real tensor, got "
+                f"{part.dtype} {tuple(part.shape)}"
+            )

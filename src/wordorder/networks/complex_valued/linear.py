@@ -5,7 +5,7 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.complex_valued.layer import ComplexLayer
+from wordorder.networks.complex_valued.layer import ComplexLayer, refuse_complex_tensors
 from wordorder.networks.initialisation import Generators
 from wordorder.ops.complex import Pair, linear, stacked_linear, stacked_real_linear
 
@@ -31,7 +31,7 @@ class ComplexLinear(ComplexLayer):
         (..., K) pairs or (..., 2K) stacked -> (..., O) pairs or (..., 2O) stacked.
 
     Raises:
-        ValueError: a size is not positive, or unknown bias.
+        ValueError: a size is not positive, or unknown bias; from forward: another number of channels.
     """
 
     bias_real: nn.Parameter | None
@@ -62,13 +62,23 @@ class ComplexLinear(ComplexLayer):
         """(..., K) -> (..., O) for pairs, (..., 2K) -> (..., 2O) for stacked tensors."""
         if isinstance(z, Tensor) or self.weight_imag is None:
             return super().forward(z)
+        refuse_complex_tensors(z)
+        self._check_channels(z[0], self.inputs)
         return linear(z, (self.weight_real, self.weight_imag), bias_pair(self))
 
     def stacked(self, z: Tensor) -> Tensor:
         """(..., 2K) -> (..., 2O)."""
+        self._check_channels(z, 2 * self.inputs)
         if self.weight_imag is None:
             return stacked_real_linear(z, self.weight_real, self.bias if self.bias is not None else bias_pair(self))
         return stacked_linear(z, (self.weight_real, self.weight_imag), bias_pair(self))
+
+    def _check_channels(self, z: Tensor, channels: int) -> None:
+        if z.shape[-1] != channels:
+            raise ValueError(
+                f"z must have {self.inputs} complex channels, as a pair of (..., {self.inputs}) or one tensor "
+                f"(..., {2 * self.inputs}), got {tuple(z.shape)}"
+            )
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""

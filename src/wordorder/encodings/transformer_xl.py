@@ -1,0 +1,287 @@
+"""The relative positions of Transformer-XL, and of LaMemo, which gave them a right side."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.ops import (
+    Bias,
+    Contiguous,
+    DenseBias,
+    LowRankBias,
+    Positions,
+    RelativeBias,
+    ToeplitzBias,
+    Visibility,
+    as_positions,
+    relative_shift,
+    shift_between,
+)
+from wordorder.ops.positions import distances_BTS
+
+Sides = Literal["signed", "disentangled", "two-vectors"]
+
+
+class TransformerXL(OnScoresByContent):
+    """Let each query meet, beside the key, a projection of the sines of their distance, and two vectors of its head.
+
+    Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, Sec. 3.3; for keys to the right Ji et al.
+    2022, "LaMemo", https://arxiv.org/abs/2204.07341, Sec. 3.2. With t = i - j tokens from query i back to key j::
+
+        score[h, i, j] = scale * ((q_i + u_h) . k_j + (q_i + v_h) . W_h R(t))
+        R(t) = [sin(t w_0) .. sin(t w_C/2-1), cos(t w_0) .. ],  w_m = base ** (-2 m / C)  [radians per token]
+
+    W is one map (C to H * D, no bias) per layer; u and v serve all layers. A key to the right of its query (t < 0) has
+    three readings, which differ in what tells right from left:
+
+    ===============  ==================================  ==============================================
+    ``sides``        to the right                        in LaMemo's reference code
+    ===============  ==================================  ==============================================
+    "signed"         u, v and R(t): the sign of t        ``attn_type`` 31
+    "disentangled"   u, v_right and R(|t|)               ``attn_type`` 3, the paper's; 33 through `ahead`
+    "two-vectors"    u_right, v_right and R(|t|)         ``attn_type`` 32
+    ===============  ==================================  ==============================================
+
+    Differs from the reference code: all four vectors are drawn like every other matrix of the network, N(0, 0.02)
+    unless told otherwise (its rule forgets those of the right side, which stay uniform within sqrt(6 / (H + D)));
+    ``clamp`` acts on both sides (its ``clamp_len`` leaves the negative distances of ``attn_type`` 31 alone); angles
+    are in at least float32.
+
+    Args:
+        width: model channels, C; positive and even.
+        heads: H; positive.
+        head_dim: channels per head, D; positive.
+        layers: how many maps W; positive.
+        sides: what happens to the right of a query; see above.
+        clamp: tokens from which on distances count as this one (``clamp_len``); positive, None = no limit.
+        bidirectional: whether any query sees keys to its right. False (decoders whose memory does not look ahead)
+            leaves the right side's vectors out, and ``sides`` without effect.
+        vectors_per_layer: u and v of each layer's own (``untie_r``, as in the paper's largest models).
+        base: sets the longest wavelength, about 2 pi * base tokens; greater than 1.
+
+    Shape:
+        q (B, H, T, D), k (B, H, S, D) -> term (B, H, T, S), dtype of q.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    paper = "Dai et al. 2019, https://arxiv.org/abs/1901.02860"
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int,
+        head_dim: int,
+        layers: int,
+        sides: Sides = "disentangled",
+        clamp: int | None = None,
+        bidirectional: bool = True,
+        vectors_per_layer: bool = False,
+        base: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        if width <= 0 or width % 2:
+            raise ValueError(f"width must be positive and even, got {width}")
+        for name, value in (("heads", heads), ("head_dim", head_dim), ("layers", layers)):
+            if value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if sides not in get_args(Sides):
+            raise ValueError(f"sides must be one of {', '.join(get_args(Sides))}, got {sides!r}")
+        if clamp is not None and clamp <= 0:
+            raise ValueError(f"clamp must be positive or None, got {clamp}")
+        if base <= 1:
+            raise ValueError(f"base must be greater than 1, got {base}")
+        self.width, self.heads, self.head_dim, self.base, self.clamp = width, heads, head_dim, base, clamp
+        self.sides: Sides = sides if bidirectional else "signed"
+        self.projections = nn.ModuleList(nn.Linear(width, heads * head_dim, bias=False) for _ in range(layers))
+        self.vectors_per_layer = vectors_per_layer
+        shape = (layers, heads, head_dim) if vectors_per_layer else (heads, head_dim)
+        self.content_bias = nn.Parameter(torch.zeros(shape))
+        self.position_bias = nn.Parameter(torch.zeros(shape))
+        if self.sides != "signed":
+            self.position_bias_right = nn.Parameter(torch.zeros(shape))
+        if self.sides == "two-vectors":
+            self.content_bias_right = nn.Parameter(torch.zeros(shape))
+
+    def cost_parts(self) -> dict[str, int]:
+        """The maps W apart from the vectors."""
+        maps = sum(parameter.numel() for parameter in self.projections.parameters())
+        return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}
+
+    def vectors(self, layer: int, *, right: bool) -> tuple[Tensor, Tensor]:
+        """u and v as a key on this side meets them, (H, D) each."""
+        u, v = self.content_bias, self.position_bias
+        if self.sides != "signed":
+            v = self.position_bias_right if right else _with(v, self.position_bias_right)
+        if self.sides == "two-vectors":
+            u = self.content_bias_right if right else _with(u, self.content_bias_right)
+        return (u[layer], v[layer]) if self.vectors_per_layer else (u, v)
+
+    def sines(self, back: Tensor) -> Tensor:
+        """R(t) of the distances t = query - key, (..., C) in at least float32; |t| unless signed, clipped."""
+        wide = torch.promote_types(self.content_bias.dtype, torch.float32)
+        distance = back if self.sides == "signed" else back.abs()
+        if self.clamp is not None:
+            distance = distance.clamp(-self.clamp, self.clamp)
+        two_m_K = torch.arange(0, self.width, 2, device=back.device, dtype=wide)
+        angle = distance.to(wide)[..., None] * self.base ** (-two_m_K / self.width)
+        return torch.cat((angle.sin(), angle.cos()), dim=-1)
+
+    def prepare(
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        *,
+        device: torch.device | None = None,
+    ) -> "TransformerXLScores":
+        """The distances that occur and their sines: T + S - 1 of them where positions are contiguous."""
+        query, key = as_positions(query_positions), as_positions(key_positions)
+        shift = shift_between(query, key)
+        column_BTS: Tensor | None = None
+        left: int | None = None
+        if shift is not None:
+            left = min(max(query.length - shift, 0), query.length + key.length - 1)
+            back_BW = -(torch.arange(1 - query.length, key.length, device=device) + shift)[None]
+        elif isinstance(query, Contiguous) and isinstance(key, Contiguous):
+            shift_B1 = key.index_BT(device)[:, :1] - query.index_BT(device)[:, :1]  # one per example
+            back_BW = -(torch.arange(1 - query.length, key.length, device=device) + shift_B1)
+        else:
+            back_BW, column_BTS = _occurring(-distances_BTS(query, key, device))
+        return TransformerXLScores(self, back_BW, self.sines(back_BW), column_BTS, left)
+
+
+@dataclass(frozen=True)
+class TransformerXLScores(ContentScores):
+    """The term of one forward, as one layer sees it.
+
+    Args:
+        encoding: whose parameters are used.
+        back_BW: distances query - key, (1 or B, W).
+        sines_BWC: of these distances.
+        column_BTS: which of them a pair is at, (1 or B, T, S); None = contiguous positions, where it is j - i + T - 1.
+        left: how many of the distances, the first ones, are not to the right; None = nobody knows without reading.
+        index: of the layer.
+        all_right: every key counts as one to the right.
+    """
+
+    encoding: TransformerXL
+    back_BW: Tensor
+    sines_BWC: Tensor
+    column_BTS: Tensor | None
+    left: int | None
+    index: int = 0
+    all_right: bool = False
+
+    def layer(self, index: int) -> "TransformerXLScores":
+        """The term with layer ``index``'s map."""
+        return replace(self, index=index)
+
+    def ahead(self) -> "TransformerXLScores":
+        """The right side's vectors at |t| on both sides (``attn_type`` 33); no change where sides are told by sign."""
+        return replace(self, all_right=True)
+
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+        """The whole term, written out."""
+        return self.meet(q_BHTD, k_BHSD, scale, visible, moved=True)[1].written_out(q_BHTD.dtype)
+
+    def meet(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    ) -> tuple[Tensor | None, Bias]:
+        """u joins the queries and v the product with R where one pair of vectors serves all keys that can be seen."""
+        right = self._side(visible)
+        u_HD, v_HD = self.encoding.vectors(self.index, right=bool(right))
+        seen = self._seen(visible)
+        rows_BHRD = scale * self._rows(q_BHTD.dtype, seen)
+        term = self._by_distance(q_BHTD + v_HD[:, None].type_as(q_BHTD), rows_BHRD, k_BHSD.shape[2], seen.start)
+        if right is None:
+            term = term + self._right_of_v(rows_BHRD, q_BHTD.shape[2])
+            if self.encoding.sides == "two-vectors":
+                term = term + self._right_of_u(k_BHSD, scale, q_BHTD.shape[2])
+        if not moved:
+            return u_HD[:, None], term
+        u_k_BHS1 = scale * (k_BHSD @ u_HD[..., None].type_as(k_BHSD))
+        ones_BHT1 = u_k_BHS1.new_ones(1, 1, 1, 1).expand(1, k_BHSD.shape[1], q_BHTD.shape[2], 1)
+        return None, term + LowRankBias(ones_BHT1, u_k_BHS1)
+
+    def _side(self, visible: Visibility | Tensor | None) -> bool | None:
+        """Whether all keys that can be seen lie to the right, or none; None = some do, and it makes a difference."""
+        if self.all_right or self.encoding.sides == "signed":
+            return self.all_right
+        if not isinstance(visible, Visibility):
+            return None
+        return True if visible.ahead else False if visible.causal else None
+
+    def _seen(self, visible: Visibility | Tensor | None) -> slice:
+        """The distances that some query can see, as far as the mask's type says."""
+        if not isinstance(visible, Visibility) or self.left is None:
+            return slice(0, self.back_BW.shape[1])
+        return slice(self.left if visible.ahead else 0, self.left if visible.causal else self.back_BW.shape[1])
+
+    def _rows(self, dtype: torch.dtype, seen: slice) -> Tensor:
+        """``W R(t)`` per head of the distances that are seen, (1 or B, H, R, D)."""
+        weight = self.encoding.projections[self.index].weight
+        assert isinstance(weight, Tensor)
+        rows_BRX = F.linear(self.sines_BWC[:, seen].to(weight.dtype), weight)
+        rows_BRHD: Tensor = cast("Any", rows_BRX).unflatten(-1, (self.encoding.heads, -1))
+        return rows_BRHD.transpose(1, 2).to(dtype)
+
+    def _by_distance(self, query_BHTD: Tensor, rows_BHRD: Tensor, keys: int, first: int) -> Bias:
+        """``query_i . row(t)`` of every pair."""
+        if self.column_BTS is None:
+            return RelativeBias(query_BHTD, rows_BHRD, keys, first=first)
+        product_BHTW = query_BHTD @ rows_BHRD.transpose(-1, -2)
+        return DenseBias(self._at_pairs(product_BHTW), may_hide=False)
+
+    def _right_of_v(self, rows_BHWD: Tensor, queries: int) -> Bias:
+        """What v_right adds to the right of the queries, beside v: ``(v_right - v) . row(t)`` for t < 0."""
+        (_, v_HD), (_, right_HD) = (self.encoding.vectors(self.index, right=side) for side in (False, True))
+        added_BHW = (rows_BHWD @ (right_HD - v_HD)[..., None].type_as(rows_BHWD))[..., 0]
+        added_BHW = added_BHW.masked_fill(self.back_BW[:, None] >= 0, 0)
+        if self.column_BTS is None and added_BHW.shape[0] == 1:
+            return ToeplitzBias(added_BHW[0], queries, may_hide=False)
+        return DenseBias(self._at_pairs(added_BHW[:, :, None].expand(-1, -1, queries, -1)), may_hide=False)
+
+    def _right_of_u(self, k_BHSD: Tensor, scale: float, queries: int) -> Bias:
+        """What u_right adds to the right of the queries, beside u: ``scale (u_right - u) . k_j`` for t < 0."""
+        (u_HD, _), (right_HD, _) = (self.encoding.vectors(self.index, right=side) for side in (False, True))
+        added_BHS = scale * (k_BHSD @ (right_HD - u_HD)[..., None].type_as(k_BHSD))[..., 0]
+        is_right_B1TS = self._at_pairs((self.back_BW < 0)[:, None, None].expand(-1, 1, queries, -1))
+        return DenseBias(added_BHS[:, :, None].masked_fill(~is_right_B1TS, 0), may_hide=False)
+
+    def _at_pairs(self, by_distance_BHTW: Tensor) -> Tensor:
+        """Columns by distance brought to the keys, (B, H, T, S)."""
+        if self.column_BTS is None:
+            queries, width = by_distance_BHTW.shape[-2:]
+            return relative_shift(by_distance_BHTW, width - queries + 1)
+        batch = max(len(by_distance_BHTW), len(self.column_BTS))
+        heads = by_distance_BHTW.shape[1]
+        column_BHTS = self.column_BTS[:, None].expand(batch, heads, -1, -1)
+        return by_distance_BHTW.expand(batch, -1, -1, -1).gather(-1, column_BHTS)
+
+
+def _with(vector: Tensor, other: Tensor) -> Tensor:
+    """The vector. Where nothing lies to the right, as in a text's first segment, the other then has a gradient of 0.
+
+    Without one, DDP would wait for it and fail.
+    """
+    return vector + 0.0 * other
+
+
+def _occurring(back_BTS: Tensor) -> tuple[Tensor, Tensor]:
+    """The distances from the smallest to the largest that occurs, (1, W), and the column of each pair.
+
+    Reads the tensor: positions of which nothing is known cannot say otherwise how many rows are needed.
+    """
+    if back_BTS.numel() == 0:
+        return back_BTS.new_zeros(1, 1), back_BTS
+    low, high = int(back_BTS.min()), int(back_BTS.max())
+    if high - low < 4 * back_BTS.numel():
+        return torch.arange(low, high + 1, device=back_BTS.device)[None], back_BTS - low
+    found_W, column_BTS = cast("Any", torch).unique(back_BTS, return_inverse=True)
+    return found_W[None], column_BTS

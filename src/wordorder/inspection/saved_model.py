@@ -1,0 +1,130 @@
+"""Reading what `wordorder inspect` is pointed at: a saved model, from safetensors only, and a text."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from wordorder.errors import BadInput
+
+LANGUAGE_MODEL = "wordorder-decoder"
+"""Type of the models that are watched while they read a text."""
+
+
+def class_of(folder: Path) -> Any:
+    """The class that config.json names, of a model that can be inspected.
+
+    Args:
+        folder: holds config.json.
+
+    Raises:
+        BadInput: there is no such model, or it is of another type.
+    """
+    import wordorder.models as models
+
+    path = folder / "config.json"
+    try:
+        settings: Any = json.loads(path.read_text(encoding="utf-8"))
+        kind = settings["model_type"]
+    except FileNotFoundError:
+        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: does not say which model it is: {error}") from None
+    if kind not in _CLASSES:
+        raise BadInput(
+            f"{folder}: holds a model of type {kind!r}; inspect reads {' and '.join(_CLASSES)}, as train, compare and"
+            " convert write them"
+        )
+    prefix, without_head = _CLASSES[kind]
+    named = str((settings.get("architectures") or [without_head])[0])
+    found: Any = getattr(models, named, None) if named.startswith(prefix) else None
+    if found is None:
+        noun = "encoders" if prefix == "WordOrderEncoder" else "causal language models"
+        raise BadInput(f"{folder}: config.json names the class {named!r}, which is none of this package's {noun}")
+    return found
+
+
+_CLASSES = {
+    "wordorder-encoder": ("WordOrderEncoder", "WordOrderEncoderModel"),
+    LANGUAGE_MODEL: ("WordOrderDecoderForCausalLM", "WordOrderDecoderModel"),
+}
+"""Type of a model -> how the name of its class begins, and the class where config.json names none."""
+
+
+def config_of(folder: Path, kind: Any) -> Any:
+    """The configuration of a saved model.
+
+    Args:
+        folder: holds config.json.
+        kind: of `class_of`.
+
+    Raises:
+        BadInput: a field has a value of another type than it can have.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+
+    try:
+        return kind.config_class.from_pretrained(str(folder), local_files_only=True)
+    except StrictDataclassError as error:
+        raise BadInput(f"{folder / 'config.json'}: {' '.join(str(error).split())}") from None
+
+
+def load_saved(folder: Path, kind: Any) -> Any:
+    """The model, from safetensors only: nothing is unpickled.
+
+    Args:
+        folder: holds it.
+        kind: of `class_of`.
+
+    Raises:
+        BadInput: weights are missing, damaged, pickled or of other sizes.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        model, report = kind.from_pretrained(
+            str(folder),
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are looked at below, and named
+        )
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(f"{folder}: no weights can be read from safetensors, the only format taken: {reason}") from None
+    # transformers would draw these at random, and chance would be inspected
+    if report["mismatched_keys"]:
+        named = sorted(str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"])
+        raise BadInput(f"{folder}: weights have other sizes than config.json says: {', '.join(named)}")
+    if report["missing_keys"]:
+        raise BadInput(f"{folder}: weights are missing from the file: {', '.join(sorted(report['missing_keys']))}")
+    return model.eval()
+
+
+def first_tokens(folder: Path, text: str | Path, count: int) -> list[int]:
+    """The ids of the first tokens of a text.
+
+    Args:
+        folder: holds the tokenizer.
+        text: a UTF-8 file.
+        count: how many tokens at most.
+
+    Raises:
+        BadInput: the text cannot be read or holds no words, or there is no tokenizer.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        content = Path(text).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
+    try:
+        tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(f"{folder}: holds no tokenizer, which a text needs: {reason}") from None
+    ids: list[int] = tokenizer(content[: 64 * count], add_special_tokens=False)["input_ids"][:count]
+    if not ids:
+        raise BadInput(f"--text {text}: holds no words")
+    return ids

@@ -1,0 +1,200 @@
+"""What a memory keeps between segments, as a value that is passed in and returned."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryState(ABC):
+    """The slots of a memory, the oldest first, for a batch of texts that are read side by side.
+
+    A state is a value: nothing changes it, reading a segment gives a new one. It is cut off from the graph that made
+    it. In a row that has fewer tokens behind it than others, the valid slots are the last ones.
+
+    Args:
+        position: where the next token of a text stands, counted from the beginning of the text: a number for all rows,
+            or long (B,).
+        entered: slots that the last segment filled, at most, in any row.
+        valid_BM: bool, False where a slot holds nothing; None = all hold a token.
+        entered_B: slots that the last segment filled, row by row, long (B,); None = ``entered`` in all of them.
+    """
+
+    kind: ClassVar[str]
+    """Name of the memory."""
+
+    position: int | Tensor
+    entered: int
+    valid_BM: Tensor | None = None
+    entered_B: Tensor | None = None
+
+    @abstractmethod
+    def slots(self) -> dict[str, Tensor]:
+        """Every tensor that holds something per slot, by name; rows first, slots on the axis that `slot_axis` says."""
+
+    @classmethod
+    @abstractmethod
+    def from_slots(
+        cls,
+        slots: Mapping[str, Tensor],
+        *,
+        position: int | Tensor,
+        entered: int,
+        valid_BM: Tensor | None = None,
+        entered_B: Tensor | None = None,
+    ) -> Self:
+        """The state of these tensors, named as in `slots`.
+
+        Raises:
+            ValueError: a tensor is missing or unknown.
+        """
+
+    @staticmethod
+    def slot_axis(name: str) -> int:
+        """Which axis of a tensor of `slots` counts slots."""
+        del name
+        return 1
+
+    @property
+    def length(self) -> int:
+        """Slots per row, M, valid or not."""
+        name, tensor = next(iter(self.slots().items()))
+        return tensor.shape[self.slot_axis(name)]
+
+    @property
+    def batch(self) -> int:
+        """Rows, B."""
+        return next(iter(self.slots().values())).shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the slots are."""
+        return next(iter(self.slots().values())).device
+
+    def detach(self) -> Self:
+        """The state itself: states are cut off from the graph when they are made."""
+        return self
+
+    def to(self, device: torch.device | str) -> Self:
+        """The state on another device."""
+        return self._each(lambda tensor: tensor.to(device), lambda tensor: tensor.to(device))
+
+    def reorder(self, index_B: Tensor) -> Self:
+        """Row b goes on from what row ``index_B[b]`` remembers, as beam search wants it.
+
+        Args:
+            index_B: long, rows of the present batch; of any number.
+
+        Raises:
+            ValueError: of another shape or dtype, or (looked at on the CPU only) there is no such row.
+        """
+        if index_B.dim() != 1 or index_B.dtype not in (torch.int64, torch.int32):
+            given = f"{index_B.dtype} {tuple(index_B.shape)}"
+            raise ValueError(f"rows to go on from must be whole numbers (rows,), got {given}")
+        if index_B.device.type == "cpu" and index_B.numel() and not torch.compiler.is_compiling():
+            low, high = (int(end) for end in index_B.aminmax())
+            if low < 0 or high >= self.batch:
+                raise ValueError(f"rows to go on from must lie in 0 .. {self.batch - 1}, got {low} .. {high}")
+        index_B = index_B.to(self.device)
+        return self._each(lambda tensor: tensor.index_select(0, index_B), lambda row: row.index_select(0, index_B))
+
+    def last(self, length: int) -> Self:
+        """The newest slots only.
+
+        Args:
+            length: how many; more than there are leaves all.
+
+        Raises:
+            ValueError: negative.
+        """
+        if length < 0:
+            raise ValueError(f"length must not be negative, got {length}")
+        first = self.length - length
+        if first <= 0:
+            return self
+        # copies, for a view would hold on to what is left out
+        kept = {name: t.narrow(self.slot_axis(name), first, length).clone() for name, t in self.slots().items()}
+        valid = None if self.valid_BM is None else self.valid_BM[:, first:]
+        entered = min(self.entered, length)
+        entered_B = None if self.entered_B is None else self.entered_B.clamp(max=length)
+        return replace(self.with_slots(kept), valid_BM=valid, entered=entered, entered_B=entered_B)
+
+    def reset(self, rows_B: Tensor) -> Self:
+        """These rows forget everything: what they read next begins a new text.
+
+        Args:
+            rows_B: bool (B,), True = forget.
+
+        Raises:
+            ValueError: of another shape or dtype.
+        """
+        if rows_B.shape != (self.batch,) or rows_B.dtype != torch.bool:
+            raise ValueError(f"rows must be bool ({self.batch},), got {rows_B.dtype} {tuple(rows_B.shape)}")
+        rows_B = rows_B.to(self.device)
+        shape = self.batch, self.length
+        valid_BM = torch.ones(shape, dtype=torch.bool, device=self.device) if self.valid_BM is None else self.valid_BM
+        return replace(
+            self,
+            position=_per_row(self.position, rows_B).masked_fill(rows_B, 0),
+            valid_BM=valid_BM & ~rows_B[:, None],
+            entered_B=_per_row(self.entered if self.entered_B is None else self.entered_B, rows_B).masked_fill(
+                rows_B, 0
+            ),
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything as tensors by name, for safetensors or torch.save; `from_state_dict` reads it."""
+        numbers = {"position": self.position, "entered": self.entered}
+        found = {name: n if isinstance(n, Tensor) else torch.tensor(n) for name, n in numbers.items()}
+        rows = {"valid": self.valid_BM, "entered_rows": self.entered_B}
+        found |= {name: tensor for name, tensor in rows.items() if tensor is not None}
+        return {f"{self.kind}.{name}": t.contiguous() for name, t in {**found, **self.slots()}.items()}
+
+    @staticmethod
+    def from_state_dict(tensors: Mapping[str, Tensor]) -> "MemoryState":
+        """The state that `state_dict` wrote, of whatever kind.
+
+        Raises:
+            ValueError: it is of no known kind, or entries are missing or unknown.
+        """
+        kinds = {kind.kind: kind for kind in MemoryState.__subclasses__()}
+        found = {name.partition(".")[0] for name in tensors}
+        if len(found) != 1 or not found <= set(kinds):
+            raise ValueError(
+                f"a state of memory has entries of one kind, {' or '.join(sorted(kinds))}, got {sorted(found)}"
+            )
+        kind = kinds[found.pop()]
+        entries = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
+        missing = {"position", "entered"} - set(entries)
+        if missing:
+            raise ValueError(f"the state of memory lacks {', '.join(sorted(missing))}")
+        position, entered = entries.pop("position"), entries.pop("entered")
+        valid, entered_rows = entries.pop("valid", None), entries.pop("entered_rows", None)
+        return kind.from_slots(
+            entries,
+            position=int(position) if position.dim() == 0 else position,
+            entered=int(entered),
+            valid_BM=valid,
+            entered_B=entered_rows,
+        )
+
+    def with_slots(self, slots: Mapping[str, Tensor]) -> Self:
+        """The same state with these tensors in place of those of `slots`."""
+        return self.from_slots(
+            slots, position=self.position, entered=self.entered, valid_BM=self.valid_BM, entered_B=self.entered_B
+        )
+
+    def _each(self, of_slots: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Self:
+        moved = self.with_slots({name: of_slots(tensor) for name, tensor in self.slots().items()})
+        rows = {name: getattr(self, name) for name in ("position", "valid_BM", "entered_B")}
+        return replace(moved, **{name: of_rows(t) for name, t in rows.items() if isinstance(t, Tensor)})
+
+
+def _per_row(value: int | Tensor, rows_B: Tensor) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.to(rows_B.device)
+    return torch.full(rows_B.shape, value, dtype=torch.long, device=rows_B.device)

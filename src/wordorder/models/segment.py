@@ -1,0 +1,79 @@
+"""One segment of a longer text, read by a model with a memory, everything in the caller's columns."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordorder.memory import MemoryState
+from wordorder.models.layout import Layout, layout_of
+from wordorder.networks import Decoder, Encoder
+from wordorder.networks.decoder import DecoderOutput
+from wordorder.networks.encoder import EncoderOutput
+
+
+def read_segment(
+    network: Encoder | Decoder,
+    memory: Any,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    inputs_embeds: Tensor | None,
+    refused: dict[str, Any],
+    *,
+    backend: str | None = None,
+    output_attentions: bool = False,
+    output_hidden_states: bool = False,
+) -> EncoderOutput | DecoderOutput:
+    """A network's output for one segment, and the memory for the next.
+
+    Args:
+        network: has a memory.
+        memory: what the segment before left; None = the beginning of a text.
+        input_ids: long (B, T).
+        attention_mask: (B, T), 1 = token of this segment, 0 = padding, on either side.
+        inputs_embeds: instead of input_ids, (B, T, C).
+        refused: what else was given that makes no sense beside a memory, by name.
+        backend: of attention; None chooses.
+        output_attentions: also give attention weights, (B, H, T, M + T), slots first.
+        output_hidden_states: also give every layer's output.
+
+    Raises:
+        ValueError: something that is refused was given, or the memory does not fit.
+    """
+    for name, value in refused.items():
+        if value is not None:
+            raise ValueError(f"{name} cannot be given to a model with a memory, which knows where its slots stand")
+    given = input_ids if input_ids is not None else inputs_embeds
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    if memory is not None and not isinstance(memory, MemoryState):
+        raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
+    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
+    segment = network.open_segment(memory)
+    hidden, all_hidden, attentions = network.read_segment(
+        segment,
+        None if input_ids is None else layout.turn(input_ids),
+        None if inputs_embeds is None else layout.turn(inputs_embeds),
+        valid_BT=layout.valid_BT,
+        causal=isinstance(network, Decoder),
+        backend=backend,
+        return_all_hidden=output_hidden_states,
+        return_attentions=output_attentions,
+    )
+    kind = DecoderOutput if isinstance(network, Decoder) else EncoderOutput
+    return kind(
+        layout.turn_back(hidden),
+        tuple(layout.turn_back(states) for states in all_hidden) if output_hidden_states else None,
+        tuple(_turned_weights(weights, layout) for weights in attentions) if output_attentions else None,
+        memory=segment.close(),
+    )
+
+
+def _turned_weights(weights_BHTS: Tensor, layout: Layout) -> Tensor:
+    """Weights on slots and tokens with the tokens, as queries and as keys, in the caller's columns."""
+    tokens = weights_BHTS.shape[2]
+    on_slots, on_tokens = weights_BHTS[..., :-tokens], weights_BHTS[..., -tokens:]
+    return torch.cat((layout.turn_back(on_slots, axes=(2,)), layout.turn_back(on_tokens, axes=(2, 3))), dim=-1)

@@ -1,0 +1,136 @@
+"""Writing on token by token, for as long as wanted: with a memory in bounded space and steady time."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from wordorder.encodings import CATALOG, names_of
+from wordorder.errors import BadInput
+from wordorder.memory import MemoryState
+from wordorder.models.configuration import longest_text
+
+Choose = Callable[[Tensor], Tensor]
+
+
+def stream_tokens(
+    model: Any,
+    input_ids: Tensor,
+    *,
+    max_new_tokens: int | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    stop: Collection[int] = (),
+    memory: MemoryState | None = None,
+) -> Iterator[int]:
+    """The tokens that a language model writes after a prompt, one by one, as soon as each is drawn.
+
+    With a memory the space that it takes does not grow with the text, and a token takes as long as any other (folding
+    the memory once in a segment included). Without one all keys are kept: space and time per token grow with the text.
+    transformers' own ``generate`` gives the same tokens, but keeps and copies all of them at every step.
+
+    Args:
+        model: a `WordOrderDecoderForCausalLM`; in evaluation mode, or its dropout is at work.
+        input_ids: the prompt, long (1, T) with T at least 1.
+        max_new_tokens: stop after so many; None = never.
+        temperature: the logits are divided by it; 0 = always the likeliest token.
+        top_k: draw from so many of the likeliest tokens only; None = from all.
+        top_p: draw from the likeliest tokens that have this probability together (nucleus sampling), above 0.
+        seed: of the draws; None = torch's own generator.
+        stop: tokens after which the text ends; the one that ends it is given too.
+        memory: what an earlier text left, for a model with a memory.
+
+    Returns:
+        An iterator; the model reads the prompt when its first token is asked for.
+
+    Raises:
+        BadInput: an argument is out of range, or the text would outgrow the model's table of positions.
+    """
+    if not isinstance(cast("object", input_ids), Tensor):  # a text, say
+        kind = type(input_ids).__name__
+        raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got a {kind}; pass token ids")
+    if input_ids.dim() != 2 or input_ids.shape[0] != 1 or not input_ids.shape[1]:
+        raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got {tuple(input_ids.shape)}")
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise BadInput(f"max_new_tokens must be positive, got {max_new_tokens}")
+    check_room(model.config, input_ids.shape[1], max_new_tokens)
+    choose = _chooser(model.device, temperature, top_k, top_p, seed)
+    steps = count() if max_new_tokens is None else range(max_new_tokens)
+    return _write(model, input_ids.to(model.device), steps, choose, frozenset(stop), memory)
+
+
+def _write(
+    model: Any, input_ids: Tensor, steps: Any, choose: Choose, stop: Collection[int], memory: MemoryState | None
+) -> Iterator[int]:
+    cache: Any = None
+    for _ in steps:
+        with torch.no_grad():  # not around the loop: whoever asks for tokens would be in it between two of them
+            given: dict[str, Any] = {"memory": memory} if cache is None else {"past_key_values": cache}
+            output = model(input_ids, use_cache=True, logits_to_keep=1, **given)
+            cache = output.past_key_values
+            input_ids = choose(output.logits[:, -1])
+        token = int(input_ids)
+        yield token
+        if token in stop:
+            return
+
+
+def _chooser(
+    device: torch.device, temperature: float, top_k: int | None, top_p: float | None, seed: int | None
+) -> Choose:
+    """Draws a token (1, 1) by logits (1, V)."""
+    if not temperature >= 0:  # what is no number is refused too
+        raise BadInput(f"temperature must not be negative, got {temperature}; 0 takes the likeliest token")
+    if top_k is not None and top_k < 1:
+        raise BadInput(f"top_k must be positive, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise BadInput(f"top_p must be above 0 and at most 1, got {top_p}")
+    if temperature == 0:
+        return lambda logits: logits.argmax(-1, keepdim=True)
+    warpers = LogitsProcessorList()
+    if temperature != 1:
+        warpers.append(TemperatureLogitsWarper(float(temperature)))
+    if top_k is not None:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p is not None and top_p < 1:
+        warpers.append(TopPLogitsWarper(float(top_p)))
+    generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+    no_ids: Any = None  # these warpers look at scores alone
+
+    def draw(logits: Tensor) -> Tensor:
+        scores: Tensor = warpers(no_ids, logits.float())
+        return torch.multinomial(scores.softmax(-1), 1, generator=generator)
+
+    return draw
+
+
+def check_room(config: Any, prompt: int, max_new_tokens: int | None) -> None:
+    """Refuse a text that would outgrow a table of positions; with a memory, none does.
+
+    Args:
+        config: of a language model.
+        prompt: its tokens.
+        max_new_tokens: None = any number.
+
+    Raises:
+        BadInput: names the limit and the remedy.
+    """
+    bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
+    if config.memory != "none" or not bounded:
+        return
+    room = longest_text(config) - prompt + 1  # the last token that is written is not read
+    if max_new_tokens is None or max_new_tokens > room:
+        wanted = "any number of new tokens" if max_new_tokens is None else f"{max_new_tokens} new tokens"
+        raise BadInput(
+            f"{wanted} after a prompt of {prompt} do not fit the position table of encoding {'+'.join(bounded)!r}:"
+            f" max_position_embeddings={config.max_position_embeddings}; ask for at most {max(room, 0)}, shorten the"
+            " prompt, or take a model with a memory"
+        )

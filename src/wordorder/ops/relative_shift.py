@@ -1,0 +1,85 @@
+"""Products of queries with one vector per distance, and the shift that brings them to the keys' columns.
+
+The term ``q_i . r[j - i]`` of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, App. B) has one column
+per distance where scores have one per key. In memory the two differ by the stride of the rows alone, so that the shift
+is a view: no padding, no gather, no copy.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.ops.bias import Bias
+
+
+def relative_shift(product_BHTW: Tensor, keys: int) -> Tensor:
+    """``shifted[i, j] = product[i, j - i + T - 1]``, (..., T, W) -> (..., T, S) with W = T + S - 1.
+
+    Row i of the result begins W - 1 elements after row i - 1 does, where a row of the product begins W after: seen as
+    rows of W - 1 elements, from element T - 1 on, the columns stand in place.
+
+    Args:
+        product_BHTW: any leading axes; columns are the distances j - i = -(T-1) .. S-1.
+        keys: S.
+
+    Raises:
+        ValueError: W is not T + S - 1.
+    """
+    queries, width = product_BHTW.shape[-2:]
+    if width != queries + keys - 1:
+        raise ValueError(f"the last axis must be T + S - 1 = {queries + keys - 1} distances, got {width}")
+    if torch.compiler.is_compiling():  # a further column keeps lengths symbolic: 2 N - 2 columns could be N of them
+        product_BHTW, width = F.pad(product_BHTW, (0, 1)), width + 1
+    elif queries == 1:
+        return product_BHTW
+    flat: Tensor = product_BHTW.flatten(-2)[..., queries - 1 : queries - 1 + queries * (width - 1)]
+    shifted: Tensor = cast("Any", flat).unflatten(-1, (queries, width - 1))
+    return shifted[..., :keys]
+
+
+class RelativeBias(Bias):
+    """``bias[i, j] = query[i] . row[j - i + T - 1 - first]``: one vector per distance, met by every query.
+
+    Args:
+        query_BHTD: (B or 1, H, T, D).
+        row_BHRD: (B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0.
+        keys: S.
+        first: the first of those distances, counted from j - i = -(T-1), the lowest there is.
+
+    Raises:
+        ValueError: there are rows beyond the T + S - 1 distances.
+    """
+
+    def __init__(self, query_BHTD: Tensor, row_BHRD: Tensor, keys: int, *, first: int = 0) -> None:
+        self.query_BHTD, self.row_BHRD, self.keys, self.first = query_BHTD, row_BHRD, keys, first
+        if first < 0 or self.missing < 0:
+            raise ValueError(
+                f"rows {first} .. {first + row_BHRD.shape[2] - 1} do not lie within the {self.queries + keys - 1} "
+                f"distances of {self.queries} queries and {keys} keys"
+            )
+
+    @property
+    def queries(self) -> int:
+        """T."""
+        return self.query_BHTD.shape[2]
+
+    @property
+    def missing(self) -> int:
+        """Distances after the last row."""
+        return self.queries + self.keys - 1 - self.first - self.row_BHRD.shape[2]
+
+    def dense(self) -> Tensor:
+        """Every query with every distance, shifted to the keys."""
+        rows_BHWD = F.pad(self.row_BHRD, (0, 0, self.first, self.missing))
+        return relative_shift(self.query_BHTD @ rows_BHWD.transpose(-1, -2), self.keys)
+
+    def to(self, dtype: torch.dtype) -> "RelativeBias":
+        """Both sides in another dtype."""
+        return RelativeBias(self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Queries and rows."""
+        return (self.query_BHTD, self.row_BHRD)

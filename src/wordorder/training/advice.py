@@ -1,0 +1,50 @@
+"""Advice on labels that are right, and yet not what was meant, or hard to learn from."""
+
+from wordorder.data import PreparedData
+from wordorder.data.examples import LabelledExamples
+from wordorder.training.recipe import Recipe
+
+_SMALL, _LARGE = 0.05, 5.0  # of numbers to learn
+
+
+def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
+    """Say that the numbers to learn are far from what a new head gives, which is near 0 and moves by small steps.
+
+    Args:
+        recipe: of the run.
+        prepared: its data.
+    """
+    if recipe.data.task != "regression" or not isinstance(prepared.train, LabelledExamples):
+        return None
+    labels = prepared.train.labels
+    mean, spread = float(labels.mean()), float(labels.std())
+    if abs(mean) <= _LARGE and _SMALL <= spread <= _LARGE:
+        return None
+    largest = float(f"{recipe.data.label_scale * float(abs(labels).max()):.2g}")
+    return (
+        f"the labels to learn have mean {mean:.4g} and standard deviation {spread:.4g}: far from 1 they are learned "
+        f"slowly or not at all; divide them by --set data.label_scale={largest:g} or so (predictions are multiplied "
+        "by it again), and take out a large mean"
+    )
+
+
+_MANY = 20
+
+
+def numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
+    """Say that classes look like numbers that were meant to be learned as such.
+
+    Args:
+        recipe: of the run.
+        prepared: its data.
+    """
+    try:
+        values = [float(name) for name in prepared.label_names]
+    except ValueError:
+        return None
+    if recipe.data.task != "classification" or (len(values) <= _MANY and all(value.is_integer() for value in values)):
+        return None
+    return (
+        f"the {len(values)} classes of data.label_column {recipe.data.label_column!r} are all numbers, and each is "
+        "learned as a class of its own; data.task=regression learns numbers as such"
+    )

@@ -1,0 +1,42 @@
+"""docs/memory.md: its code runs and prints what the page says, and what it says of encodings and fields is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import wordorder
+from wordorder.encodings import CATALOG
+from wordorder.models import WordOrderEncoderConfig, config_fields
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
+def test_the_examples_print_what_the_page_says(code: str, capsys: pytest.CaptureFixture[str]):
+    exec(compile(code, "memory.md", "exec"), {})
+    said = PAGE[PAGE.index(code) :].split("It prints ")[1].split(".\n")[0]
+    printed = re.findall(r"`([^`]*)`", said.split(". `forward`")[0])
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+@pytest.mark.parametrize("network", [wordorder.Encoder, wordorder.Decoder])
+@pytest.mark.parametrize("memory", [wordorder.SegmentRecurrence(5), wordorder.LookAheadMemory(5)])
+def test_every_encoding_of_the_catalogue_is_defined_with_both_memories(network, memory):
+    for name in CATALOG:
+        built = network(9, width=16, layers=2, heads=2, max_positions=9, encoding=name, memory=memory).eval()
+        state = None
+        for _ in range(4):  # a table of 9 positions holds 5 slots and 4 tokens, whatever was read before
+            state = built(torch.randint(9, (1, 4)), memory=state).memory
+        assert state.position == 16, name
+
+
+def test_learned_tables_and_fields_are_those_of_the_page():
+    bounded = {name for name, kind in CATALOG.items() if kind.bounded}
+    told = re.search(r"learned tables \(([^)]*)\)", PAGE)
+    assert told is not None
+    assert set(re.findall(r"`([a-z-]+)`", told[1])) == bounded
+    fields = re.findall(r"^\| `([a-z_]+)` \| ", PAGE, flags=re.MULTILINE)
+    assert set(fields) <= set(config_fields("encoder"))
+    assert WordOrderEncoderConfig(memory="look-ahead").document_pooling == "mean"
