@@ -168,7 +168,7 @@ def main() -> None:
             low, high = row["ratio_quartiles"]
             print(f"  {name:42} {row['ratio']:6.2f} ({low:.2f} to {high:.2f}) {row['milliseconds']:9.1f} ms")
     if arguments.json:
-        document = {"clock": "CPU time", "machine": machine(), "sections": found}
+        document = {"limit": "the first row", "clock": "CPU time", "machine": machine(), "sections": found}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

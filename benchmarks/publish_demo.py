@@ -13,6 +13,7 @@ to the committed JSON. The same for other comparisons by name:
     python benchmarks/publish_demo.py runs/translation --name translation
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
+    python benchmarks/publish_demo.py runs/memory_wikitext --name memory-wikitext
 """
 
 import argparse
@@ -32,6 +33,8 @@ PAGES = (ROOT / "README.md", RESULTS_PAGE, ROOT / "docs" / "translation.md", ROO
 
 def table_of(results: dict[str, Any]) -> str:
     """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
+    if "streaming" in results:
+        return streaming_of(results)
     if "sections" in results:
         return attention_of(results)
     if "limit" in results:
@@ -96,6 +99,8 @@ def attention_of(results: dict[str, Any]) -> str:
         memory = any("extra_bytes" in row for row in rows.values())
         columns = ["Tokens", "Extra memory (MiB)", "Seconds"] if curve else ["", "Ratio", "Quartiles", "ms"]
         columns += ["Extra memory (MiB)"] if memory else []
+        arithmetic = any("flops_ratio" in row for row in rows.values())
+        columns += ["FLOPs", "Ratio of time over that of FLOPs"] if arithmetic else []
         lines += ["", f"{section[0].upper()}{section[1:]}:", "", "| " + " | ".join(columns) + " |"]
         lines.append("| :--- |" + " ---: |" * (len(columns) - 1))
         for name, row in rows.items():
@@ -105,6 +110,7 @@ def attention_of(results: dict[str, Any]) -> str:
                 low, high = row["ratio_quartiles"]
                 cells = [name, f"{row['ratio']:.2f}", f"{low:.2f} to {high:.2f}", f"{row['milliseconds']:,.0f}"]
                 cells += [f"{row['extra_bytes'] / 2**20:,.1f}"] if memory else []
+                cells += [f"{row['flops_ratio']:.2f}", f"{row['time_over_flops']:.2f}"] if arithmetic else []
             lines.append("| " + " | ".join(cells) + " |")
     machine = results["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
@@ -112,6 +118,27 @@ def attention_of(results: dict[str, Any]) -> str:
     lines += ["", f"Forward and backward; {results['clock']}, {threads}; median over interleaved rounds,"]
     lines[-1] += f" {results['limit']} = 1.00. CPU ({machine['processor']}), {packages}."
     return "\n".join(lines).strip()
+
+
+def streaming_of(results: dict[str, Any]) -> str:
+    """Time per token and bytes held along a stream, as `benchmarks/streaming.py` measured them."""
+    lines = [
+        "| Memory | Tokens | ms per token, first tenth | last tenth | Last over first | Old over young | Held (MiB) |"
+    ]
+    lines.append("| :--- |" + " ---: |" * 6)
+    for row in results["streaming"]:
+        pace, (first, last) = row["milliseconds_per_token"], row["cache_bytes"]
+        held = f"{first / 2**20:.2f}" if first == last else f"{first / 2**20:.2f} to {last / 2**20:.2f}"
+        cells = [f"{row['tokens']:,}", f"{pace[0]:.2f}", f"{pace[-1]:.2f}"]
+        cells += [f"{row['last_to_first']:.3f}", f"{row['old_to_young']:.3f}", held]
+        lines.append(f"| {row['memory']} | " + " | ".join(cells) + " |")
+    sizes, machine = results["model"], results["machine"]
+    what = ", ".join(f"{name} {value}" for name, value in sizes.items())
+    where = f"CPU ({machine['processor']}), torch {machine['packages']['torch']}"
+    return "\n".join(lines) + (
+        f"\n\nSegments of {results['segment_length']} tokens, {results['memory_length']} slots, the memory full before the"
+        f" first tenth; {what}; one thread, {where}."
+    )
 
 
 def trials_of(results: dict[str, Any]) -> str:
