@@ -135,10 +135,8 @@ def streaming_of(results: dict[str, Any]) -> str:
     sizes, machine = results["model"], results["machine"]
     what = ", ".join(f"{name} {value}" for name, value in sizes.items())
     where = f"CPU ({machine['processor']}), torch {machine['packages']['torch']}"
-    return "\n".join(lines) + (
-        f"\n\nSegments of {results['segment_length']} tokens, {results['memory_length']} slots, the memory full before the"
-        f" first tenth; {what}; one thread, {where}."
-    )
+    lengths = f"Segments of {results['segment_length']} tokens, {results['memory_length']} slots"
+    return "\n".join(lines) + f"\n\n{lengths}, the memory full before the first tenth; {what}; one thread, {where}."
 
 
 def trials_of(results: dict[str, Any]) -> str:
