@@ -13,6 +13,23 @@ def test_trying_a_folder_leaves_nothing_behind(tmp_path: Path):
     assert not list((tmp_path / "c").iterdir())
 
 
+def test_processes_that_try_the_same_folder_do_not_disturb_each_other(tmp_path, monkeypatch):
+    write, calls, folder = Path.write_bytes, [], tmp_path / "run"
+
+    def beside_another(path, content):
+        calls.append(path)
+        if len(calls) == 1:  # the other one has just taken the folder away
+            path.parent.rmdir()
+        else:  # and then put its own probe there
+            write(path.with_name(".probe-other"), b"")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", beside_another)
+    assert durable.check_writable(folder) is None
+    assert [path.name for path in folder.iterdir()] == [".probe-other"]
+    assert len(calls) == 2
+
+
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "out").mkdir()
     durable.write_files(tmp_path / "out", {"a": b"old a", "b": b"old b"})

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,21 @@ def check_writable(folder: Path) -> str | None:
         folder: may be missing, with its parents.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
+    probe = folder / f".probe-{os.getpid()}"
+    for attempts_left in (9, 8, 7, 6, 5, 4, 3, 2, 1, 0):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+            break
+        except FileNotFoundError as error:  # another process, which tries the same, took the folder away again
+            if not attempts_left:
+                return error.strerror or str(error)
+        except OSError as error:
+            return error.strerror or str(error)
+    with suppress(OSError):  # another process is in it, or took it away
         for path in missing:
             path.rmdir()
-    except OSError as error:
-        return error.strerror or str(error)
     return None
 
 

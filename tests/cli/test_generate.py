@@ -108,4 +108,5 @@ def test_bad_input_is_one_line():
     assert "--seed is for drawing, beam search draws nothing" in refused("memory", "a", "--beams", "2", "--seed", "1")
     assert "top_p must be above 0 and at most 1, got 0.0" in refused("memory", "a", "--top-p", "0")
     assert "--max-new-tokens" in refused("memory", "a", "--max-new-tokens", "0")
+    assert "beams must lie between 1 and 261 for this model, got 100000" in refused("memory", "a", "--beams", "100000")
     assert len(run("table", "abc", "--max-new-tokens", "20", "--no-stop-at-end").stdout) > 0

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,16 @@ def test_what_is_not_there_is_said(memory, fields, said):
     assert all(d.png.startswith(b"\x89PNG") and d.alt and d.caption for d in drawings.values())
     assert len(reading_tables(found)) == 2
     json.dumps(language_model_numbers(found), allow_nan=False)
+
+
+def test_a_difference_that_is_none_has_no_minus():
+    found = inspect_language_model(language_model("look-ahead"), text())
+    context = replace(found.context, contexts=(0, 8, 16), losses=(2.0, 1.99999, 2.0), errors=(0.0, 0.0, 0.0))
+    table = reading_tables(replace(found, context=context))[0]
+    assert [row[3] for row in table.rows] == ["+0.0000", "+0.0000", "+0.0000"]
+    context = replace(context, losses=(1.9, 2.1, 2.0))
+    table = reading_tables(replace(found, context=context))[0]
+    assert [row[3] for row in table.rows] == ["-0.1000", "+0.1000", "+0.0000"]
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,12 @@ def test_another_kind_or_a_missing_entry_is_refused():
         MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.position"})
     with pytest.raises(ValueError, match=r"keeps embeddings, read_outs\.0, normalisers\.0"):
         MemoryState.from_state_dict({k: t for k, t in tensors.items() if k != "look-ahead.normalisers.1"})
+    with pytest.raises(ValueError, match="got no entries; pass what state_dict gave"):
+        MemoryState.from_state_dict({})
+    for kind, keeps in (("look-ahead", "embeddings"), ("segment-recurrence", "hidden")):
+        numbers = {f"{kind}.position": torch.tensor(1), f"{kind}.entered": torch.tensor(1)}
+        with pytest.raises(ValueError, match=rf"keeps {keeps}.*, got none of them"):
+            MemoryState.from_state_dict(numbers)
 
 
 @pytest.mark.parametrize("memory", [SegmentRecurrence, LookAheadMemory])

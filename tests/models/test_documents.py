@@ -296,6 +296,8 @@ def test_what_makes_no_sense_over_segments_is_refused():
         model(x, inputs_embeds=torch.zeros(2, T, 32))
     with pytest.raises(ValueError, match=r"attention_mask must be \(batch, tokens\)"):
         model(x, torch.ones(2, N))
+    with pytest.raises(ValueError, match="mems is called memory here"):
+        model(x, mems=[])
     with pytest.raises(BadInput, match="document_pooling is for a memory; set memory"):
         build_config("encoder", vocab_size=9, document_pooling="max")
 
@@ -322,3 +324,6 @@ def test_documents_have_no_longest_length_and_segments_of_decoders_have():
     check_length(decoder, 10)
     with pytest.raises(BadInput, match=r"length 11 .*=16, of which memory_length=6 are the memory's"):
         check_length(decoder, 11)
+    check_length(decoder, 16, with_memory=False)
+    with pytest.raises(BadInput, match=r"length 17 .*=16; raise"):
+        check_length(decoder, 17, with_memory=False)

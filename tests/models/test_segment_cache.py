@@ -382,6 +382,8 @@ def test_refusals():
     with pytest.raises(ValueError, match="assisted generation is not supported"):
         model.generate(x, prompt_lookup_num_tokens=2, max_new_tokens=4)
     by_cache(model, x, [6], cache=cache)
+    with pytest.raises(ValueError, match="generate takes the whole text, with the 6 tokens that the cache has read"):
+        model.generate(x[:, :3], past_key_values=cache, max_new_tokens=2)
     with pytest.raises(ValueError, match="holds 1 rows and the batch 2"):
         model(x.expand(2, -1), past_key_values=cache)
     with pytest.raises(ValueError, match="one token at least"):
@@ -389,6 +391,30 @@ def test_refusals():
     model.train().model.decoder.gradient_checkpointing = True
     with pytest.raises(ValueError, match="would fill the cache twice"):
         model(x, use_cache=True)
+
+
+@pytest.mark.parametrize(
+    "other", [{"memory": "segment-recurrence"}, {"num_hidden_layers": 2}, {"memory_options": {"full": True}}]
+)
+def test_the_cache_of_another_memory_or_network_is_refused(other):
+    model, x = build(), ids()
+    with pytest.raises(ValueError, match=r"a cache for .* and this model has LookAheadMemory\(length=7.* in 3; pass"):
+        model(x, past_key_values=SegmentCache(build(**other).config))
+
+
+def test_the_old_name_of_memory_is_pointed_out():
+    model, x = build(), ids()
+    for call in (model, model.generate):
+        with pytest.raises(ValueError, match=r"mems is called memory here: pass memory=.*; got a list"):
+            call(x, mems=[])
+
+
+def test_padding_before_a_prompt_that_goes_on_from_a_memory_is_refused():
+    model, x = build(), ids()
+    mask = torch.ones_like(x)
+    mask[1, :4] = 0
+    with pytest.raises(ValueError, match="padding stands between"):
+        model.generate(x, attention_mask=mask, memory=model(x).memory, max_new_tokens=2)
 
 
 def test_models_without_a_memory_keep_their_ways():

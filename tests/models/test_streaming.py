@@ -72,6 +72,13 @@ def test_a_table_of_positions_bounds_the_text_unless_there_is_a_memory():
     assert len(list(islice(stream_tokens(build(encoding="none"), x), 40))) == 40
 
 
+def test_the_coldest_draws_are_the_likeliest_tokens():
+    model, x = build(), torch.randint(40, (1, 6))
+    likeliest = list(stream_tokens(model, x, max_new_tokens=8, temperature=0))
+    for temperature in (1e-25, 1e-40, 1e-300):
+        assert list(stream_tokens(model, x, max_new_tokens=8, temperature=temperature)) == likeliest
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -80,6 +87,7 @@ def test_a_table_of_positions_bounds_the_text_unless_there_is_a_memory():
         ({"top_k": 0}, "top_k must be positive, got 0"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1, got 1.5"),
+        ({"memory": object()}, "memory was given, but this model has memory='none'; leave it out"),
         ({"max_new_tokens": 0}, "max_new_tokens must be positive, got 0"),
         ({"input_ids": torch.zeros(2, 3).long()}, r"one prompt \(1, tokens\), one token at least, got \(2, 3\)"),
         ({"input_ids": "hello"}, r"input_ids must be one prompt \(1, tokens\), one token at least, got a str"),

@@ -161,6 +161,19 @@ def test_a_row_with_padding_is_the_row_alone(encoding, kind):
 
 
 @MEMORIES
+def test_waves_are_counted_anew_in_every_segment(kind):
+    """A frequency that learns would otherwise turn a wave by its change times all that was read before."""
+    decoder, ids = decoder_of(kind(6), encoding="complex-order", network=ComplexDecoder), tokens(2, 11)
+    seen = []
+    decoder.embedding.register_forward_pre_hook(lambda module, given: seen.append(given[1].index_BT().tolist()))
+    _, state = read(decoder, ids, (4, 4))
+    segment = decoder.open_segment(state, keep=True)
+    for count in (2, 1):
+        decoder.read_segment(segment, ids[:, 8 : 8 + count])
+    assert seen == [[[0, 1, 2, 3]], [[0, 1, 2, 3]], [[0, 1]], [[2]]]
+
+
+@MEMORIES
 def test_another_memory_length_in_evaluation(kind):
     decoder, ids = decoder_of(kind(8)), tokens(2, 24)
     _, state = read(decoder, ids, (6, 6))

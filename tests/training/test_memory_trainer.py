@@ -367,6 +367,26 @@ def test_contexts_that_do_not_fit(trained, corpus, context, words):
         evaluate_model_dir(trained.model_dir, f"{corpus}/*/*.txt", context=Context(**context))
 
 
+def test_a_stride_is_refused_before_data_are_prepared(trained, corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr("wordorder.data.prepare", None)
+    config = build_config("decoder", vocab_size=261, hidden_size=16, num_hidden_layers=1, encoding="rope")
+    build_model(config, "causal-lm", seed=0).save_pretrained(tmp_path)
+    with pytest.raises(BadInput, match="length of a segment, 8, got 9"):  # [CLS] and 8 tokens
+        evaluate_model_dir(tmp_path, f"{corpus}/*/*.txt", context=Context(kind="sliding", stride=9, length=9))
+    with pytest.raises(BadInput, match="stride must lie between 1 and the length of a segment, 16, got 17"):
+        evaluate_model_dir(trained.model_dir, f"{corpus}/*/*.txt", context=Context(kind="sliding", stride=17))
+
+
+def test_without_its_memory_a_model_reads_windows_as_long_as_its_table(recipe_file, corpus, tmp_path):
+    table = ("model.encoding=learned", "model.max_position_embeddings=40", "training.max_steps=1")
+    model_dir = run(recipe_of(recipe_file, *table), progress=False, output_dir=tmp_path / "run").model_dir
+    for kind in ("sliding", "segment"):
+        context = Context(kind=kind, length=40)
+        assert evaluate_model_dir(model_dir, f"{corpus}/*/*.txt", context=context)["length"] == 40
+    with pytest.raises(BadInput, match=r"length 40 .* of which memory_length=24 are the memory's"):
+        evaluate_model_dir(model_dir, f"{corpus}/*/*.txt", context=Context(kind="memory", length=40))
+
+
 def test_a_longer_memory_fits_a_table_beside_shorter_segments(tmp_path):
     sizes = {"vocab_size": 9, "hidden_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 16}
     config = build_config("decoder", **sizes, encoding="learned", memory="look-ahead")

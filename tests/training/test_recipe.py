@@ -125,6 +125,21 @@ def test_a_wrong_value_is_one_fault_that_says_what_would_be_right(recipe_file, o
     assert all(word in found[0] for word in words), found
 
 
+def test_an_output_layer_that_cannot_share_the_words_table_is_a_fault_of_the_recipe(recipe_file):
+    shared = ["model.encoding=complex-order", "model.encoding_options.amplitude=word-sharing"]
+    lm = ["data.task=causal-lm", "model.network=decoder"]
+    for task in ([], lm):
+        (fault,) = faults(recipe_file, *shared, *task)
+        assert fault.startswith("[model]: tie_word_embeddings=true: the output layer (")
+        assert "cannot share" in fault
+        read_recipe(recipe_file, [*shared, *task, "model.tie_word_embeddings=false"])
+    whole = ["model.encoding=complex-order"]
+    (fault,) = faults(recipe_file, *whole, "model.encoding_options.as_real=pair")
+    assert "amplitude='full' without as_real='pair'" in fault
+    for right in (whole, [*whole, "model.complex_valued=true"]):
+        read_recipe(recipe_file, right)
+
+
 def test_encodings_without_a_table_may_be_longer(recipe_file):
     assert read_recipe(recipe_file, ["data.length=64", "model.encoding=rope"]).data.length == 64
 

@@ -150,12 +150,17 @@ def test_bleu_is_sacrebleus_of_sentences_translated_one_by_one(trained, shared):
     expected = corpus_bleu(written, [lines(shared, "test.de")]).score
     assert trained.metrics["test"]["bleu"] == pytest.approx(expected, rel=1e-9)
     assert translate(trained.model_dir, lines(shared, "test.en"), num_beams=3) == written
+    for beams in (0, 100_000):
+        with pytest.raises(BadInput, match=f"beams must lie between 1 and .* got {beams}; 4 to 10 are usual"):
+            translate(trained.model_dir, lines(shared, "test.en"), num_beams=beams)
 
 
 def test_evaluation_gives_the_scores_of_the_run_whatever_the_batches(trained, shared):
     source, expected = str(shared.parent / "train.en"), trained.metrics["test"]
     for batch_size in (1, 5, 64):
         found = evaluate_model_dir(trained.model_dir, source, batch_size=batch_size, num_beams=3)
+        with pytest.raises(BadInput, match="beams must lie between 1 and"):
+            evaluate_model_dir(trained.model_dir, source, num_beams=100_000)
         assert found.pop("bleu_signature") == bleu_signature()
         assert found == pytest.approx(expected, rel=1e-5)
     told = []

@@ -79,7 +79,7 @@ def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
     context, habits = inspection.context, inspection.habits
     last = context.losses[-1]
     losses = [
-        (str(before), f"{loss:.4f}", f"{math.exp(loss):.4g}", f"{loss - last:+.4f}", f"{error:.4f}")
+        (str(before), f"{loss:.4f}", f"{math.exp(loss):.4g}", _signed(loss - last), f"{error:.4f}")
         for before, loss, error in zip(context.contexts, context.losses, context.errors, strict=True)
     ]
     columns = [("layer", *(str(layer + 1) for layer in range(len(habits.half_L))))]
@@ -167,6 +167,11 @@ def _number(value: float) -> str:
 
 def _score(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else MISSING
+
+
+def _signed(value: float) -> str:
+    """A difference; one that is none at four digits has no minus."""
+    return f"{round(value, 4) + 0.0:+.4f}"
 
 
 def _share(value: float) -> str:

@@ -103,7 +103,7 @@ class LookAheadState(MemoryState):
         layers = range(len(slots) // 2)
         names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
         if names != set(slots):
-            found = ", ".join(sorted(slots))
+            found = ", ".join(sorted(slots)) or "none of them"
             raise ValueError(f"look-ahead memory keeps embeddings, read_outs.0, normalisers.0, .., got {found}")
         return cls(
             embeddings=slots["embeddings"],

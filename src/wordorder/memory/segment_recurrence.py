@@ -68,8 +68,9 @@ class RecurrenceState(MemoryState):
     ) -> Self:
         """The state of these tensors, named as in `slots`."""
         names = [f"hidden.{layer}" for layer in range(len(slots))]
-        if set(names) != set(slots):
-            raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {sorted(slots)}")
+        if not slots or set(names) != set(slots):
+            found = ", ".join(sorted(slots)) or "none of them"
+            raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
         return cls(
             hidden=tuple(slots[name] for name in names),
             position=position,

@@ -165,7 +165,8 @@ class MemoryState(ABC):
         found = {name.partition(".")[0] for name in tensors}
         if len(found) != 1 or not found <= set(kinds):
             raise ValueError(
-                f"a state of memory has entries of one kind, {' or '.join(sorted(kinds))}, got {sorted(found)}"
+                f"a state of memory has entries of one kind, {' or '.join(sorted(kinds))}, got"
+                f" {sorted(found) or 'no entries'}; pass what state_dict gave"
             )
         kind = kinds[found.pop()]
         entries = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}

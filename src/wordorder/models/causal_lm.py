@@ -15,6 +15,7 @@ from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.network import build_head
 from wordorder.models.next_token import adaptive_token_loss, next_token_loss
 from wordorder.models.outputs import WordOrderCausalLMOutput
+from wordorder.models.pretrained import refuse_mems
 from wordorder.models.segment_cache import SegmentCache
 from wordorder.networks import AdaptiveSoftmax
 
@@ -98,6 +99,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         Raises:
             ValueError: as in `WordOrderDecoderModel.forward`; or labels and shift_labels, or not one for each token.
         """
+        refuse_mems(inputs)
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
@@ -149,6 +151,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             ValueError: position_ids are given; or a memory to a model without one, or beside a cache; or use_cache is
                 False in a model with a memory.
         """
+        refuse_mems(kwargs)
         if kwargs.get("position_ids") is not None:
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from wordorder.encodings import CATALOG, Use, build_encoding, names_of, split_options
+from wordorder.encodings import CATALOG, Composition, Use, build_encoding, names_of, split_options
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
@@ -168,7 +168,8 @@ class WordOrderConfig(PreTrainedConfig):
         """What is wrong with the memory, one line each."""
         if self.memory == "none":
             beside = ("memory_length", "segment_length", "memory_options")
-            return [f"{name} is for a memory; set memory" for name in beside if getattr(self, name) is not None]
+            given = {name: value for name in beside if (value := getattr(self, name)) is not None}
+            return [for_a_memory(name, value) for name, value in given.items()]
         if not self.can_remember:
             return [f"memory={self.memory!r}: {self.model_type} has no memory; encoders and decoders can have one"]
         known = inspect.signature(MEMORIES[self.memory]).parameters
@@ -223,14 +224,25 @@ class WordOrderConfig(PreTrainedConfig):
                 return [*found, f"encoding {self.encoding!r}: {error}"]
         return found
 
-    def _try_encoding(self, use: Use) -> None:
+    def tying_faults(self) -> list[str]:
+        """Why an output layer cannot share the words' table, one line; a head without such a layer has no such fault.
+
+        For a configuration without other faults.
+        """
+        replacement = self._try_encoding(self.uses[0]).replacement if self.tie_word_embeddings else None
+        if replacement is None:
+            return []
+        output, table = (self.vocab_size, self.hidden_size), tuple(replacement.weight.shape)
+        return [] if output == table else [not_tied(output, table, self.encoding)]
+
+    def _try_encoding(self, use: Use) -> Composition:
         import torch
 
         options, channels = self.encoding_options, self.hidden_size
         if self.complex_valued:
             options, channels = complex_encoding_options(self.encoding, options), 2 * channels
         with torch.device("meta"):
-            build_encoding(
+            return build_encoding(
                 self.encoding,
                 width=channels,
                 heads=self.num_attention_heads,
@@ -243,6 +255,30 @@ class WordOrderConfig(PreTrainedConfig):
                 complex_valued=self.complex_valued,
                 with_memory=self.memory,
             )
+
+
+def for_a_memory(name: str, value: Any) -> str:
+    """One line on a field that does nothing without a memory.
+
+    Args:
+        name: of the field.
+        value: that it was given.
+    """
+    return f"{name} is for a memory; set memory, or leave it out; got {value!r}"
+
+
+def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
+    """One line on an output layer that is to share a table of another shape.
+
+    Args:
+        output: shape of the layer's weight.
+        table: shape of the words' table.
+        encoding: whose table it is.
+    """
+    return (
+        f"tie_word_embeddings=true: the output layer {output} cannot share the words' table {table} of encoding"
+        f" {encoding!r}; set tie_word_embeddings=false, or amplitude='full' without as_real='pair'"
+    )
 
 
 def _parts(encoding: str) -> list[str]:
@@ -303,7 +339,7 @@ def longest_text(config: PreTrainedConfig) -> int:
     return config.max_position_embeddings - unused
 
 
-def check_length(config: PreTrainedConfig, length: int) -> None:
+def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:
     """Refuse texts that are longer than the model's learned table, or than that of the model it was grafted on.
 
     Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment.
@@ -311,12 +347,14 @@ def check_length(config: PreTrainedConfig, length: int) -> None:
     Args:
         config: of a network of this package, or of a grafted one.
         length: in tokens.
+        with_memory: whether the model's memory, if it has one, stands beside them.
 
     Raises:
         BadInput: names the limit and the remedy.
     """
     if not takes_any_length(config):
-        check_positions(config, length, slots=getattr(config, "memory_length", None) or 0)
+        slots = getattr(config, "memory_length", None) if with_memory else None
+        check_positions(config, length, slots=slots or 0)
 
 
 def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, wants
 from wordorder.models.layout import layout_of
 from wordorder.models.outputs import WordOrderModelOutput
+from wordorder.models.pretrained import refuse_mems
 
 Pooling = Literal["mean", "first", "max"]
 
@@ -47,6 +48,7 @@ def read_document(
     Raises:
         ValueError: as in `WordOrderEncoderModel.forward`; or attention weights are asked for over several segments.
     """
+    refuse_mems(inputs)
     given, length = input_ids if input_ids is not None else inputs_embeds, model.config.segment_length
     one_of_them = (input_ids is None) != (inputs_embeds is None)
     in_parts = model.config.memory != "none" and one_of_them and given is not None and given.dim() > 1

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.configuration import WordOrderConfig, for_a_memory
 
 
 @strict
@@ -50,7 +50,7 @@ class WordOrderEncoderConfig(WordOrderConfig):
         """Those that all networks can have, and those of the heads."""
         found = super().faults() + self.rate_faults("classifier_dropout")
         if self.memory == "none" and self.document_pooling is not None:
-            found.append("document_pooling is for a memory; set memory")
+            found.append(for_a_memory("document_pooling", self.document_pooling))
         if (self.memory_options or {}).get("same_length") is True:
             found.append("memory_options.same_length is for decoders; leave it out")
         return found

@@ -12,7 +12,24 @@ from transformers import PreTrainedModel
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
+from wordorder.models.configuration import not_tied
 from wordorder.networks import AdaptiveEmbedding, initialise_module
+
+
+def refuse_mems(given: Mapping[str, Any]) -> None:
+    """Say what ``mems=``, as transformers' Transformer-XL had it, is called here.
+
+    Args:
+        given: further arguments of a call, by name.
+
+    Raises:
+        ValueError: it is among them.
+    """
+    if "mems" in given:
+        kind = type(given["mems"]).__name__
+        raise ValueError(
+            f"mems is called memory here: pass memory=, what an earlier call gave as .memory; got a {kind}"
+        )
 
 
 class WordOrderPreTrainedModel(PreTrainedModel):
@@ -124,11 +141,7 @@ class WordOrderPreTrainedModel(PreTrainedModel):
         table = None if prefix == source else self.get_submodule(prefix)
         if not isinstance(table, ReplacesEmbedding):
             return source
-        shapes = [tuple(weight.shape) for weight in (self.get_parameter(target), table.weight)]
-        if shapes[0] != shapes[1]:
-            raise BadInput(
-                f"tie_word_embeddings=true: the output layer {shapes[0]} cannot share the words' table {shapes[1]} of"
-                f" encoding {self.config.encoding!r}; set tie_word_embeddings=false, or amplitude='full' without"
-                " as_real='pair'"
-            )
+        output, shared = (tuple(weight.shape) for weight in (self.get_parameter(target), table.weight))
+        if output != shared:
+            raise BadInput(not_tied(output, shared, self.config.encoding))
         return next(f"{prefix}.{name}" for name, weight in table.named_parameters() if weight is table.weight)

@@ -47,7 +47,7 @@ class SegmentCache(Cache):
         super().__init__(layers=[])
         assert config.segment_length is not None
         self.segment_length = config.segment_length
-        self._kind, self._layers = kind, config.num_hidden_layers
+        self.kind, self._layers = kind, config.num_hidden_layers
         self._begin(memory)
 
     @classmethod
@@ -62,7 +62,7 @@ class SegmentCache(Cache):
 
     def _begin(self, memory: MemoryState | None) -> None:
         self._length = 0
-        self.segment = open_segment(self._kind, memory, layers=self._layers, keep=True)
+        self.segment = open_segment(self.kind, memory, layers=self._layers, keep=True)
 
     @property
     def memory(self) -> MemoryState | None:
@@ -82,7 +82,7 @@ class SegmentCache(Cache):
         """
         if self.segment.tokens:
             memory = _settled(self.segment.close())
-            self.segment = open_segment(self._kind, memory, layers=self._layers, keep=True)
+            self.segment = open_segment(self.kind, memory, layers=self._layers, keep=True)
         return self.memory
 
     def advance(self, tokens: int) -> None:
@@ -275,10 +275,17 @@ def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
             f"past_key_values must be a SegmentCache for a model with a memory, got {type(cache).__name__}; pass"
             " SegmentCache(model.config), or use_cache=True"
         )
+    if cache.kind != network.memory or len(cache) != len(network.layers):
+        raise ValueError(
+            f"past_key_values is a cache for {cache.kind} in {len(cache)} layers, and this model has {network.memory}"
+            f" in {len(network.layers)}; pass SegmentCache(model.config)"
+        )
     if network.gradient_checkpointing and network.training:
         raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass no cache")
     if given.dim() < 2 or not given.shape[1]:
-        raise ValueError(f"new tokens must be (batch, tokens), one token at least, got {tuple(given.shape)}")
+        held = cache.get_seq_length()
+        whole = f"; generate takes the whole text, with the {held} tokens that the cache has read" if held else ""
+        raise ValueError(f"new tokens must be (batch, tokens), one token at least, got {tuple(given.shape)}{whole}")
     if cache.batch_size not in (-1, given.shape[0]):
         raise ValueError(
             f"the cache holds {cache.batch_size} rows and the batch {given.shape[0]}; reorder_cache or"

@@ -18,6 +18,8 @@ from wordorder.models.configuration import longest_text
 
 Choose = Callable[[Tensor], Tensor]
 
+_COLDEST = 1e-30  # below it logits would overflow, and nothing but the likeliest token is drawn long before
+
 
 def stream_tokens(
     model: Any,
@@ -52,7 +54,8 @@ def stream_tokens(
         An iterator; the model reads the prompt when its first token is asked for.
 
     Raises:
-        BadInput: an argument is out of range, or the text would outgrow the model's table of positions.
+        BadInput: an argument is out of range, a memory is given to a model without one, or the text would outgrow the
+            model's table of positions.
     """
     if not isinstance(cast("object", input_ids), Tensor):  # a text, say
         kind = type(input_ids).__name__
@@ -61,6 +64,8 @@ def stream_tokens(
         raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got {tuple(input_ids.shape)}")
     if max_new_tokens is not None and max_new_tokens < 1:
         raise BadInput(f"max_new_tokens must be positive, got {max_new_tokens}")
+    if memory is not None and model.config.memory == "none":
+        raise BadInput("memory was given, but this model has memory='none'; leave it out")
     check_room(model.config, input_ids.shape[1], max_new_tokens)
     choose = _chooser(model.device, temperature, top_k, top_p, seed)
     steps = count() if max_new_tokens is None else range(max_new_tokens)
@@ -93,7 +98,7 @@ def _chooser(
         raise BadInput(f"top_k must be positive, got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise BadInput(f"top_p must be above 0 and at most 1, got {top_p}")
-    if temperature == 0:
+    if temperature < _COLDEST:
         return lambda logits: logits.argmax(-1, keepdim=True)
     warpers = LogitsProcessorList()
     if temperature != 1:

@@ -68,8 +68,18 @@ class Step:
     @property
     def in_text(self) -> Contiguous:
         """The tokens' positions in their texts; padding on the left, where there is any, stands before position 0."""
+        return Contiguous(self.tokens, self.segment.position + self.in_segment.offset)
+
+    @property
+    def in_segment(self) -> Contiguous:
+        """The tokens' positions in the segment, for embeddings that are waves over positions.
+
+        A frequency that learns cannot be carried far: what moves it by d turns the wave at position p by p d, so that
+        after some thousand tokens every update would draw a new phase. The papers' language model counts anew in every
+        segment too; slots keep the phases they had.
+        """
         read_B = self.segment.tokens if self.segment.valid_BT is None else self.segment.valid_BT.sum(1)
-        return Contiguous(self.tokens, self.segment.position + read_B - self._leading_B())
+        return Contiguous(self.tokens, read_B - self._leading_B())
 
     @property
     def in_table(self) -> Contiguous:

@@ -117,6 +117,7 @@ class Stack(nn.Module):
         positions: Positions | Tensor | None,
         *,
         window: Positions | None = None,
+        in_segment: Positions | None = None,
     ) -> tuple[Tensor, Positions]:
         """What the first layer reads, (B, T, channels), and the positions as typed values.
 
@@ -125,6 +126,8 @@ class Stack(nn.Module):
             embeddings_BTC: instead of token ids, (B, T, C).
             positions: where the tokens stand; None = 0 .. T - 1 for every example.
             window: where they stand in the window of a memory; see `Composition.embed`.
+            in_segment: where they stand in a segment of a longer text, for embeddings that are waves over positions;
+                None = there are no segments.
 
         Raises:
             ValueError: neither or both of ids and embeddings are given, or ids are not integers (B, T) or outside the
@@ -142,7 +145,7 @@ class Stack(nn.Module):
         if embeddings_BTC is not None:
             x_BTC = embeddings_BTC
         elif isinstance(self.embedding, ReplacesEmbedding):
-            x_BTC = self.embedding(token_ids_BT, where)
+            x_BTC = self.embedding(token_ids_BT, where if in_segment is None else in_segment)
         else:
             x_BTC = self.embedding(token_ids_BT)
         if self.embedding_scale is not None:
@@ -246,7 +249,8 @@ class Stack(nn.Module):
             token_ids_BT: long (B, T).
             embeddings_BTC: instead of token ids, (B, T, C).
             positions: where the tokens stand in their texts; None = on from what was read before. Only encodings that
-                act on embeddings without a table read them.
+                act on embeddings without a table read them, and waves (complex-order), which are counted anew in every
+                segment unless this is given.
             valid_BT: bool, False where one of these tokens is padding; None = none is.
             causal: tokens see only what stands before them; else the segment must be read in one step.
             backend: of attention, as in `choose_backend`; None chooses.
@@ -267,7 +271,13 @@ class Stack(nn.Module):
         check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
         if segment.keep and self.gradient_checkpointing and self.training:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
-        x_BTC, _ = self.embed(token_ids_BT, embeddings_BTC, positions or step.in_text, window=step.in_table)
+        x_BTC, _ = self.embed(
+            token_ids_BT,
+            embeddings_BTC,
+            positions or step.in_text,
+            window=step.in_table,
+            in_segment=positions or step.in_segment,
+        )
         like = x_BTC
 
         def prepare(query: Positions, key: Positions) -> Order:

@@ -127,11 +127,14 @@ class Continuation:
             stop_at_end: stop where the model ends the text.
 
         Raises:
-            BadInput: the text would outgrow the model's table of positions.
+            BadInput: beams are more than the model has tokens, or than a search can follow; or the text would outgrow
+                the model's table of positions.
         """
         from wordorder.models import check_room
+        from wordorder.training.generation import check_beams
         from wordorder.training.quiet import quiet_libraries
 
+        check_beams(self.model.config, beams)
         ids = self.prompt_ids(prompt)
         check_room(self.model.config, ids.shape[1], max_new_tokens)
         settings = self.model.generation_config

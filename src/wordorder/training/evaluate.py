@@ -71,7 +71,7 @@ def evaluate_model_dir(
     from wordorder.data.config import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.training.carried_memory import has_memory
-    from wordorder.training.generation import Search, Translator, translate_examples
+    from wordorder.training.generation import Search, Translator, check_beams, translate_examples
     from wordorder.training.quiet import quiet_libraries
     from wordorder.training.scores import CausalTally, score, tally_for
     from wordorder.training.translation_scores import TranslationTally, bleu_signature
@@ -88,10 +88,18 @@ def evaluate_model_dir(
     with quiet_libraries():
         context = (context or Context()).resolved(task=data.task, remembers=remembers(folder))
         model = load_model(folder, memory_length=context.memory_length, segment_length=context.length)
+        if num_beams is not None:
+            check_beams(model.config, num_beams)
         data = context.in_data(data, remembers=has_memory(model.config))
         segment = None if takes_any_length(model.config) else getattr(model.config, "segment_length", None)
         length = data.length or segment or longest_text(model.config)
-        check_length(model.config, length)
+        check_length(model.config, length, with_memory=context.kind in (None, "memory"))
+        window = length if data.packing == LANES else length - 1  # after [CLS], which begins all other segments
+        if context.stride is not None and context.stride > window:
+            raise BadInput(
+                f"stride must lie between 1 and the length of a segment, {window}, got {context.stride}; lower it, or"
+                " raise the length"
+            )
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
         classes = model.config.num_labels if data.task == "classification" else None

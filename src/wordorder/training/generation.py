@@ -8,8 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wordorder.errors import BadInput
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+MOST_BEAMS = 1024
+"""Most beams of a search, however many tokens there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +26,21 @@ class Search:
     """Translations that are followed at the same time; 1 is greedy search."""
     max_length: int
     """Most tokens of a translation, with [CLS] before it and [SEP] after it, as transformers counts."""
+
+
+def check_beams(config: Any, beams: int) -> None:
+    """Refuse more beams than a model has tokens, or than fit beside each other: each is a row with keys of its own.
+
+    Args:
+        config: of the model.
+        beams: of a search; 1 is greedy.
+
+    Raises:
+        BadInput: names the limit.
+    """
+    most = min(config.vocab_size, MOST_BEAMS)
+    if not 1 <= beams <= most:
+        raise BadInput(f"beams must lie between 1 and {most} for this model, got {beams}; 4 to 10 are usual")
 
 
 class Translator:

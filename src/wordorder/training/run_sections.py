@@ -31,9 +31,8 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     data, data_faults = _config(DataConfig, "data", tables["data"]) if "data" in tables else (None, [])
     tokenizer, tokenizer_faults = _config(TokenizerConfig, "tokenizer", tables.get("tokenizer", {}))
     task = data.task if data is not None else None
-    model_faults, default_length = (
-        _model_faults(tables["model"], task) if "model" in tables and not faults else ([], None)
-    )
+    sizes = _with_segments(tables.get("model", {}), data)
+    model_faults, default_length = _model_faults(sizes, task) if "model" in tables and not faults else ([], None)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
     for name in SOURCES:
@@ -43,7 +42,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
             faults += source_faults
             data = data and replace(data, **{name: source})
     if data is not None and default_length is not None and not model_faults:
-        data, length_faults = _fill_length(data, tables["model"], default_length)
+        data, length_faults = _fill_length(data, sizes, default_length)
         faults += length_faults + _generation_faults(training, tables["model"])
         faults += _running_text_faults(data, tables["model"], training)
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
@@ -116,6 +115,7 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
 
 
 _STAND_INS = {"source": "sotu", "task": "masked-lm"}
+_TIED_TASKS = ("masked-lm", "causal-lm", "translation")  # whose heads have an output layer of all words
 
 
 def _placed(section: str, fault: str) -> str:
@@ -124,9 +124,17 @@ def _placed(section: str, fault: str) -> str:
     return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
 
 
+def _with_segments(model: Mapping[str, Any], data: "DataConfig | None") -> dict[str, Any]:
+    """[model] with the segments of a language model's memory as long as those of its data, where it leaves them out."""
+    fields, length = dict(model), None if data is None or data.task != "causal-lm" else data.length
+    if length is not None and fields.get("memory", "none") != "none":
+        fields.setdefault("segment_length", length)
+    return fields
+
+
 def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str], int | None]:
     """The faults of [model], and the longest position that its configuration names."""
-    from wordorder.models import NETWORK_TASKS, build_config, takes_any_length
+    from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config, takes_any_length
 
     network = table.get("network")
     if network is None:
@@ -143,6 +151,8 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
         return faults + [_placed("model", fault) for fault in error.faults], None
     except (ValueError, TypeError) as error:
         return [*faults, _placed("model", str(error))], None
+    if task in _TIED_TASKS and isinstance(config, WordOrderConfig):
+        faults += [_placed("model", fault) for fault in config.tying_faults()]
     longest = getattr(config, "max_position_embeddings", None)
     if takes_any_length(config):
         return faults, longest

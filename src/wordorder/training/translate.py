@@ -31,12 +31,13 @@ def translate(
         progress: called with the number of sentences done and in all.
 
     Raises:
-        BadInput: the folder holds no translation model, or a text or max_length is beyond its position table.
+        BadInput: the folder holds no translation model, a text or max_length is beyond its position table, or there
+            are too many beams.
     """
     import torch
 
     from wordorder.models import check_length
-    from wordorder.training.generation import Search, Translator
+    from wordorder.training.generation import Search, Translator, check_beams
     from wordorder.training.predict import load_model, load_tokenizer_of, task_of
     from wordorder.training.quiet import quiet_libraries
 
@@ -48,11 +49,12 @@ def translate(
         length = int(data_settings(model_dir).get("length") or model.config.max_position_embeddings)
         longest = max_length or longest or length + 1
         check_length(model.config, longest - 1)
+        check_beams(model.config, beams if num_beams is None else num_beams)
         ids = source_ids(tokenizer, texts)
         _check_lengths(model.config, texts, ids)
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         device = device or torch.device("cpu")
-        search = Search(num_beams=num_beams or beams, max_length=longest)
+        search = Search(num_beams=beams if num_beams is None else num_beams, max_length=longest)
         translator = Translator(model.to(device).eval(), tokenizer, search)
         # about the same length in a batch, so that little is padded; of nothing nothing is made
         order = sorted((n for n, text in enumerate(texts) if text.strip()), key=lambda number: len(ids[number]))
