@@ -3,6 +3,7 @@
 import enum
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args, get_origin
 
 
@@ -46,6 +47,24 @@ def fits(hint: Any, value: object) -> bool:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return isinstance(value, str)
     return isinstance(hint, type) and isinstance(value, hint)
+
+
+def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Mapping[str, Any]) -> list[str]:
+    """One line per option that its owner does not have, or that is of the wrong type.
+
+    Args:
+        table: name of the table of options.
+        owner: whose options they are.
+        given: value by option.
+        hints: type hint by option that there is.
+    """
+    faults: list[str] = []
+    for name, value in given.items():
+        if name not in hints:
+            faults.append(f"{table}: {owner} has no option {name!r}; known: {', '.join(hints) or 'none'}")
+        elif not fits(hints[name], value):
+            faults.append(f"{table}: {owner}.{name} must be {describe(hints[name])}, got {value!r}")
+    return faults
 
 
 def choices(hint: Any) -> tuple[str, ...]:

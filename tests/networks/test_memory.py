@@ -302,9 +302,9 @@ def test_steps_that_cannot_be_read_are_refused():
         decoder.read_segment(segment, ids)
     encoder = Encoder(VOCABULARY, width=WIDTH, heads=HEADS, layers=1, memory=LookAheadMemory(6))
     segment = encoder.open_segment(keep=True)
-    encoder.read_segment(segment, ids, causal=False)
+    encoder.read_segment(segment, ids)
     with pytest.raises(ValueError, match="must be read in one step"):
-        encoder.read_segment(segment, ids, causal=False)
+        encoder.read_segment(segment, ids)
     decoder.train().gradient_checkpointing = True
     with pytest.raises(ValueError, match="would keep keys twice; pass keep=False"):
         decoder.read_segment(decoder.open_segment(keep=True), ids)

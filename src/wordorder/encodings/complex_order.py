@@ -1,7 +1,6 @@
 """Complex-order embeddings: a word is a wave over positions."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from wordorder.encodings.wave_embedding import (
     Sharing,
@@ -12,7 +11,7 @@ from wordorder.encodings.wave_embedding import (
     warn_of_lost_words,
 )
 from wordorder.encodings.wave_frequencies import FrequencyInit, check_frequency_init
-from wordorder.encodings.waves_as_real import ONLY_WHERE_TOKENS_ARE, AsReal, WavesAsReal, complex_channels
+from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_channels
 
 Damping = Literal["none", "learned"]
 
@@ -138,9 +137,6 @@ class ComplexOrder(WavesAsReal):
     Raises:
         ValueError: as `ComplexOrderEmbedding`.
     """
-
-    paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
-    refused_in: ClassVar[Mapping[str, str]] = ONLY_WHERE_TOKENS_ARE
 
     def __init__(
         self,

@@ -1,8 +1,5 @@
 """Complex word embeddings without word order, the baseline of complex-order embeddings."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from wordorder.encodings.wave_embedding import (
     Sharing,
     Variant,
@@ -11,7 +8,7 @@ from wordorder.encodings.wave_embedding import (
     table_shape,
     warn_of_lost_words,
 )
-from wordorder.encodings.waves_as_real import ONLY_WHERE_TOKENS_ARE, AsReal, WavesAsReal, complex_channels
+from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_channels
 
 
 class ComplexVanillaEmbedding(WaveEmbedding):
@@ -88,9 +85,6 @@ class ComplexVanilla(WavesAsReal):
     Raises:
         ValueError: as `ComplexVanillaEmbedding`.
     """
-
-    paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
-    refused_in: ClassVar[Mapping[str, str]] = ONLY_WHERE_TOKENS_ARE
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from wordorder.encodings.places import (
     ReplacesEmbedding,
 )
 from wordorder.errors import BadInput
-from wordorder.hints import describe, fits
+from wordorder.hints import option_faults
 from wordorder.ops import Bias, Positions
 from wordorder.ops.precision import no_autocast
 
@@ -161,23 +161,12 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
         elif not isinstance(values, Mapping):
             faults.append(f"encoding_options.{part} must be a table of options, got {values!r}")
         else:
-            faults += _option_faults(part, cast("dict[str, Any]", values))
+            annotations = inspect.signature(CATALOG[part]).parameters
+            hints = {option: annotations[option].annotation for option in options_of(CATALOG[part])}
+            faults += option_faults("encoding_options", part, cast("dict[str, Any]", values), hints)
     if faults:
         raise BadInput(faults)
     return {part: dict(given.get(part, {})) for part in names}
-
-
-def _option_faults(part: str, values: Mapping[str, Any]) -> list[str]:
-    known, faults = options_of(CATALOG[part]), list[str]()
-    parameters = inspect.signature(CATALOG[part]).parameters
-    for option, value in values.items():
-        if option not in known:
-            listed = ", ".join(known) or "none"
-            faults.append(f"encoding_options: {part} has no option {option!r}; known: {listed}")
-        elif not fits(parameters[option].annotation, value):
-            words = describe(parameters[option].annotation)
-            faults.append(f"encoding_options: {part}.{option} must be {words}, got {value!r}")
-    return faults
 
 
 def build_encoding(

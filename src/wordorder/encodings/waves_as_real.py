@@ -1,7 +1,7 @@
 """Complex embeddings in the place of a real network's token embeddings."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +11,6 @@ from wordorder.encodings.wave_embedding import WaveEmbedding, check_choice
 from wordorder.ops import Positions
 
 AsReal = Literal["concat", "real-part", "pair"]
-
-ONLY_WHERE_TOKENS_ARE: Mapping[str, str] = {
-    "cross-attention": "it takes the place of the token embeddings, and cross-attention reads none"
-}
-"""Where it is not defined, and why."""
 
 
 class WavesAsReal(ReplacesEmbedding):
@@ -29,6 +24,11 @@ class WavesAsReal(ReplacesEmbedding):
     Raises:
         ValueError: unknown choice.
     """
+
+    paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
+    refused_in: ClassVar[Mapping[str, str]] = {
+        "cross-attention": "it takes the place of the token embeddings, and cross-attention reads none"
+    }
 
     def __init__(self, waves: WaveEmbedding, width: int, as_real: AsReal) -> None:
         super().__init__()

@@ -19,13 +19,7 @@ from wordorder.models.classifier import (
 )
 from wordorder.models.classifier_configuration import WordOrderClassifierConfig
 from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.configuration import (
-    WordOrderConfig,
-    check_length,
-    check_positions,
-    longest_text,
-    takes_any_length,
-)
+from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.decoder import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
@@ -40,6 +34,7 @@ from wordorder.models.factory import (
     model_class,
 )
 from wordorder.models.grafting import graft, register_grafts
+from wordorder.models.length import check_length, check_positions, longest_text, takes_any_length
 from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
 from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
 from wordorder.models.registration import register_models

@@ -15,8 +15,8 @@ from wordorder.encodings.waves_as_real import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.classifier_configuration import WordOrderClassifierConfig
 from wordorder.models.classifier_network import build_text_network
-from wordorder.models.encoder import all_back, wants
-from wordorder.models.layout import Layout, layout_of
+from wordorder.models.encoder import wants
+from wordorder.models.layout import Layout, all_back, layout_of, one_input
 from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
@@ -113,9 +113,7 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
                 table, or attentions of a network without attention.
         """
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        given = one_input(input_ids, inputs_embeds)
         if given.dim() < 2:
             raise ValueError(f"token ids must be integers (batch, tokens), got {given.dtype} {tuple(given.shape)}")
         if given.shape[1] == 0:  # nothing but empty texts: a tokeniser gives (B, 0), of no kind in particular

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from wordorder.encodings import CATALOG, Composition, Use, build_encoding, names_of, split_options
+from wordorder.encodings import CATALOG, Composition, Use, build_encoding, split_options
 from wordorder.errors import BadInput
-from wordorder.hints import describe, fits
+from wordorder.hints import describe, fits, option_faults
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
@@ -173,14 +173,8 @@ class WordOrderConfig(PreTrainedConfig):
         if not self.can_remember:
             return [f"memory={self.memory!r}: {self.model_type} has no memory; encoders and decoders can have one"]
         known = inspect.signature(MEMORIES[self.memory]).parameters
-        options = [name for name in known if name != "length"]
-        found: list[str] = []
-        for name, value in (self.memory_options or {}).items():
-            if name not in options:
-                listed = ", ".join(options)
-                found.append(f"memory_options: {self.memory} has no option {name!r}; known: {listed}")
-            elif not fits(known[name].annotation, value):
-                found.append(f"memory_options.{name} must be {describe(known[name].annotation)}, got {value!r}")
+        hints = {name: parameter.annotation for name, parameter in known.items() if name != "length"}
+        found = option_faults("memory_options", self.memory, self.memory_options or {}, hints)
         return found or self._memory_value_faults()
 
     def _memory_value_faults(self) -> list[str]:
@@ -290,14 +284,9 @@ def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | Non
     if not complex_valued:
         return ["complex_options are for complex layers; set complex_valued = true"] if options else []
     known = {name: inspect.signature(ComplexEncoder).parameters[name].annotation for name in COMPLEX_OPTIONS}
-    found: list[str] = []
-    for name, value in (options or {}).items():
-        if name not in known:
-            found.append(f"complex_options: unknown option {name!r}; known: {', '.join(known)}")
-        elif not fits(known[name], value):
-            found.append(f"complex_options.{name} must be {describe(known[name])}, got {value!r}")
-        elif (name, value) == ("read_out", "none"):
-            found.append("complex_options.read_out must not be 'none': heads read real numbers")
+    found = option_faults("complex_options", "a complex network", options or {}, known)
+    if (options or {}).get("read_out") == "none":
+        found.append("complex_options.read_out must not be 'none': heads read real numbers")
     return found
 
 
@@ -317,63 +306,3 @@ def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) ->
         for key, value in fields.items()
         if key in hints and not fits(hints[key], value)
     ]
-
-
-def takes_any_length(config: PreTrainedConfig) -> bool:
-    """Whether a model's heads read texts of any length, whatever its encoding: in segments, with a memory.
-
-    Args:
-        config: of a network of this package, or of a grafted one.
-    """
-    return getattr(config, "reads_documents", False) and getattr(config, "memory", "none") != "none"
-
-
-def longest_text(config: PreTrainedConfig) -> int:
-    """The longest text in tokens that the model was made for; for encodings without a learned table no limit.
-
-    Args:
-        config: of a network of this package, or of a grafted one.
-    """
-    # RoBERTa's position ids begin at pad_token_id + 1, so that many rows of its table belong to no token
-    unused = config.pad_token_id + 1 if config.model_type == "wordorder-grafted-roberta" else 0
-    return config.max_position_embeddings - unused
-
-
-def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:
-    """Refuse texts that are longer than the model's learned table, or than that of the model it was grafted on.
-
-    Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment.
-
-    Args:
-        config: of a network of this package, or of a grafted one.
-        length: in tokens.
-        with_memory: whether the model's memory, if it has one, stands beside them.
-
-    Raises:
-        BadInput: names the limit and the remedy.
-    """
-    if not takes_any_length(config):
-        slots = getattr(config, "memory_length", None) if with_memory else None
-        check_positions(config, length, slots=slots or 0)
-
-
-def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) -> None:
-    """Refuse more tokens at a time than the model's learned table has positions for, or that of its graft's host.
-
-    Args:
-        config: as in `check_length`.
-        length: tokens that are read at a time.
-        slots: of a memory, over which a table is read as well.
-
-    Raises:
-        BadInput: names the limit and the remedy.
-    """
-    limit = longest_text(config) - slots
-    bounded = [name for name in names_of(config.encoding) if CATALOG[name].bounded]
-    taken = f", of which memory_length={slots} are the memory's" if slots else ""
-    host = ["input positions"] if getattr(config, "keep_input_positions", False) else []
-    if (bounded or host) and length > limit:
-        raise BadInput(
-            f"length {length} is longer than the position table of encoding {'+'.join(bounded or host)!r}:"
-            f" max_position_embeddings={limit + slots}{taken}; raise model.max_position_embeddings or lower data.length"
-        )

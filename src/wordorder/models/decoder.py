@@ -13,8 +13,8 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.models.cache import BoundCache, new_cache
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.encoder import all_back, backend_of, wants
-from wordorder.models.layout import cached_layout, layout_of
+from wordorder.models.encoder import backend_of, wants
+from wordorder.models.layout import all_back, cached_layout, layout_of, one_input
 from wordorder.models.network import build_decoder, input_parts
 from wordorder.models.outputs import WordOrderDecoderOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
@@ -189,9 +189,7 @@ def read_batch(
     Raises:
         ValueError: as in `WordOrderDecoderModel.forward`.
     """
-    given = input_ids if input_ids is not None else inputs_embeds
-    if given is None or (input_ids is not None and inputs_embeds is not None):
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    given = one_input(input_ids, inputs_embeds)
     shape = given.shape[0], given.shape[1]
     if cache is None:
         bound, layout = None, layout_of(shape, attention_mask, position_ids, sequence_ids)

@@ -10,7 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
-from wordorder.models.layout import Layout, layout_of
+from wordorder.models.layout import all_back, layout_of, one_input
 from wordorder.models.network import build_encoder
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
@@ -145,9 +145,7 @@ def encode_batch(
     Raises:
         ValueError: as in `WordOrderEncoderModel.forward`.
     """
-    given = input_ids if input_ids is not None else inputs_embeds
-    if given is None or (input_ids is not None and inputs_embeds is not None):
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    given = one_input(input_ids, inputs_embeds)
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, position_ids, sequence_ids)
     encoded = encoder(
         None if input_ids is None else layout.turn(input_ids),
@@ -173,8 +171,3 @@ def backend_of(config: WordOrderConfig) -> str | None:
 def wants(configured: Any, asked: bool | None) -> bool:
     """Whether an extra output is wanted: what the call says, else what the configuration says."""
     return bool(configured if asked is None else asked)
-
-
-def all_back(tensors: tuple[Tensor, ...] | None, layout: Layout, axes: tuple[int, ...]) -> tuple[Any, ...] | None:
-    """Every layer's tensor in the caller's columns, along the axes that count tokens."""
-    return None if tensors is None else tuple(layout.turn_back(tensor, axes=axes) for tensor in tensors)

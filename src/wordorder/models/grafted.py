@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import CATALOG, Composition, OnScores, ReplacesEmbedding, build_encoding, names_of
 from wordorder.errors import BadInput
+from wordorder.models.layout import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -107,9 +108,7 @@ class GraftedBody(GraftedPart):
                 for, or the call is one of a decoder.
             ValueError: both or neither of input_ids and inputs_embeds, or a position beyond the table.
         """
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        given = one_input(input_ids, inputs_embeds)
         self._check_call(kwargs)
         kwargs["position_bias"] = self.position_bias((given.shape[0], given.shape[1]), attention_mask, position_ids)
         return cast("Any", super()).forward(

@@ -1,6 +1,7 @@
 """From Hugging Face's masks and position ids to typed positions: the one place where padding is understood."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,23 @@ class Layout:
         for axis in axes:
             x = _gather(x, back_BT, axis)
         return x
+
+
+def all_back(tensors: tuple[Tensor, ...] | None, layout: Layout, axes: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """Every layer's tensor in the caller's columns, along the axes that count tokens."""
+    return None if tensors is None else tuple(layout.turn_back(tensor, axes=axes) for tensor in tensors)
+
+
+def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    """The one of them that was given.
+
+    Raises:
+        ValueError: neither or both were.
+    """
+    given = input_ids if input_ids is not None else inputs_embeds
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    return given
 
 
 def layout_of(

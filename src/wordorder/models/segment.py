@@ -3,16 +3,31 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from wordorder.memory import MemoryState
-from wordorder.models.layout import Layout, layout_of
+from wordorder.models.layout import Layout, all_back, layout_of, one_input
 from wordorder.networks import Decoder, Encoder
-from wordorder.networks.decoder import DecoderOutput
-from wordorder.networks.encoder import EncoderOutput
+from wordorder.networks.segment_reading import SegmentRead
+
+
+def refuse(given: Mapping[str, object]) -> None:
+    """Refuse what makes no sense beside a memory.
+
+    Args:
+        given: by name; None = it was not.
+
+    Raises:
+        ValueError: something was.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} cannot be given to a model with a memory, which knows where its slots stand")
 
 
 def read_segment(
@@ -26,7 +41,7 @@ def read_segment(
     backend: str | None = None,
     output_attentions: bool = False,
     output_hidden_states: bool = False,
-) -> EncoderOutput | DecoderOutput:
+) -> SegmentRead:
     """A network's output for one segment, and the memory for the next.
 
     Args:
@@ -43,32 +58,26 @@ def read_segment(
     Raises:
         ValueError: something that is refused was given, or the memory does not fit.
     """
-    for name, value in refused.items():
-        if value is not None:
-            raise ValueError(f"{name} cannot be given to a model with a memory, which knows where its slots stand")
-    given = input_ids if input_ids is not None else inputs_embeds
-    if given is None or (input_ids is not None and inputs_embeds is not None):
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    refuse(refused)
+    given = one_input(input_ids, inputs_embeds)
     if memory is not None and not isinstance(memory, MemoryState):
         raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
-    segment = network.open_segment(memory)
-    hidden, all_hidden, attentions = network.read_segment(
-        segment,
+    read = network.read_whole(
         None if input_ids is None else layout.turn(input_ids),
         None if inputs_embeds is None else layout.turn(inputs_embeds),
+        memory,
+        {},
         valid_BT=layout.valid_BT,
-        causal=isinstance(network, Decoder),
         backend=backend,
         return_all_hidden=output_hidden_states,
         return_attentions=output_attentions,
     )
-    kind = DecoderOutput if isinstance(network, Decoder) else EncoderOutput
-    return kind(
-        layout.turn_back(hidden),
-        tuple(layout.turn_back(states) for states in all_hidden) if output_hidden_states else None,
-        tuple(_turned_weights(weights, layout) for weights in attentions) if output_attentions else None,
-        memory=segment.close(),
+    return replace(
+        read,
+        hidden=layout.turn_back(read.hidden),
+        all_hidden=all_back(read.all_hidden, layout, (1,)),
+        attentions=None if read.attentions is None else tuple(_turned_weights(w, layout) for w in read.attentions),
     )
 
 

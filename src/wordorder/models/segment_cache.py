@@ -12,7 +12,9 @@ from transformers import Cache
 
 from wordorder.memory import MemoryState
 from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.layout import one_input
 from wordorder.models.network import memory_of
+from wordorder.models.segment import refuse
 from wordorder.networks import Decoder
 from wordorder.networks.decoder import DecoderOutput
 from wordorder.networks.segment_reading import open_segment
@@ -228,12 +230,8 @@ def read_cached(
         ValueError: something that is refused was given, a tensor or the cache does not fit, or weights of several
             segments are asked for.
     """
-    for name, value in refused.items():
-        if value is not None:
-            raise ValueError(f"{name} cannot be given to a model with a memory, which knows where its slots stand")
-    given = input_ids if input_ids is not None else inputs_embeds
-    if given is None or (input_ids is not None and inputs_embeds is not None):
-        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    refuse(refused)
+    given = one_input(input_ids, inputs_embeds)
     cache = _checked(network, cache, given)
     valid_BT = _new_columns(attention_mask, cache.get_seq_length(), given.shape[0], given.shape[1])
     if output_attentions and given.shape[1] > cache.room:

@@ -14,7 +14,7 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogit
 from wordorder.encodings import CATALOG, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
-from wordorder.models.configuration import longest_text
+from wordorder.models.length import longest_text
 
 Choose = Callable[[Tensor], Tensor]
 

@@ -201,7 +201,7 @@ class Decoder(Stack):
         """
         if self.memory is not None or memory is not None:
             refused = {"positions": positions, "cache": cache, "source": source_BSC}
-            return self._read(
+            read = self.read_whole(
                 token_ids_BT,
                 embeddings_BTC,
                 memory,
@@ -211,6 +211,7 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
+            return DecoderOutput(read.hidden, read.all_hidden, read.attentions, memory=read.memory)
         given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
@@ -240,29 +241,6 @@ class Decoder(Stack):
                 return_attentions=return_attentions,
             )
         return self._run(x_BTC, plan, source, cache, return_all_hidden, return_attentions)
-
-    def _read(
-        self,
-        token_ids_BT: Tensor | None,
-        embeddings_BTC: Tensor | None,
-        memory: MemoryState | None,
-        refused: Mapping[str, object],
-        **wanted: Any,
-    ) -> DecoderOutput:
-        """One segment beside a memory, and what it leaves."""
-        segment = self.open_segment(memory)
-        given = [name for name, value in refused.items() if value is not None]
-        if given:
-            raise ValueError(
-                f"{given[0]} cannot be given to a decoder with a memory, which knows where its slots stand"
-            )
-        hidden, all_hidden, attentions = self.read_segment(segment, token_ids_BT, embeddings_BTC, **wanted)
-        return DecoderOutput(
-            hidden,
-            tuple(all_hidden) if wanted["return_all_hidden"] else None,
-            tuple(attentions) if wanted["return_attentions"] else None,
-            memory=segment.close(),
-        )
 
     def plan_cross_attention(
         self,

@@ -214,27 +214,17 @@ class Encoder(Stack):
                 encoder that has none, or positions to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            segment = self.open_segment(memory)
-            if positions is not None:
-                raise ValueError(
-                    "positions cannot be given to an encoder with a memory, which knows where its slots stand"
-                )
-            hidden, all_hidden, attentions = self.read_segment(
-                segment,
+            read = self.read_whole(
                 token_ids_BT,
                 embeddings_BTC,
+                memory,
+                {"positions": positions},
                 valid_BT=valid_BT,
-                causal=False,
                 backend=backend,
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            return EncoderOutput(
-                hidden,
-                tuple(all_hidden) if return_all_hidden else None,
-                tuple(attentions) if return_attentions else None,
-                segment.close(),
-            )
+            return EncoderOutput(read.hidden, read.all_hidden, read.attentions, read.memory)
         x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
         plan = self.plan(where, x_BTC, valid_BT, backend=backend, return_attentions=return_attentions)
         return self._run(x_BTC, plan, return_all_hidden, return_attentions)

@@ -156,7 +156,7 @@ def check_step(step: Step, batch: int, *, channels: int, heads: int) -> None:
     if step.segment.tokens and not step.segment.keep:
         raise ValueError("a segment is read in several steps only if it keeps keys; open it with keep=True")
     if step.segment.tokens and not step.causal:
-        raise ValueError("a segment whose tokens see each other on both sides (causal=False) must be read in one step")
+        raise ValueError("a segment whose tokens see each other on both sides (an encoder's) must be read in one step")
     if step.valid_BT is not None and step.valid_BT.shape != (batch, step.tokens):
         given = tuple(step.valid_BT.shape)
         raise ValueError(f"the padding mask must be (batch, tokens) = {(batch, step.tokens)}, got {given}")
@@ -186,6 +186,23 @@ def _check_state(state: MemoryState, batch: int, *, channels: int, heads: int) -
             f"memory is of a network with {found[0]} channels{of_heads}, and this one has {channels} and {heads}; pass"
             " what this network returned"
         )
+
+
+@dataclass(frozen=True)
+class SegmentRead:
+    """What a network makes of a segment that it reads in one step.
+
+    Args:
+        hidden: final states of the tokens, (B, T, C).
+        all_hidden: embeddings and every layer's output, if asked for; the last one is ``hidden``.
+        attentions: every layer's weights on slots and tokens, (B, H, T, M + T), if asked for.
+        memory: for the next segment.
+    """
+
+    hidden: Tensor
+    all_hidden: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor, ...] | None
+    memory: MemoryState
 
 
 Prepare = Callable[[Positions, Positions], Order]

@@ -10,7 +10,7 @@ from wordorder.attention import Plan, describe, make_plan
 from wordorder.encodings import Order, ReplacesEmbedding, Use, build_encoding
 from wordorder.memory import Memory, MemoryState, Segment
 from wordorder.networks.blocks import Blocks
-from wordorder.networks.segment_reading import Step, check_step, open_segment, plans_of, run_step
+from wordorder.networks.segment_reading import SegmentRead, Step, check_step, open_segment, plans_of, run_step
 from wordorder.ops import Contiguous, Positions, Visibility, as_positions
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
@@ -81,6 +81,7 @@ class Stack(nn.Module):
         if memory is not None and not isinstance(cast("object", memory), Memory):
             raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {memory!r}")
         self.blocks, self.heads, self.head_dim, self.memory = blocks, blocks.heads, blocks.head_dim, memory
+        self.causal = use == "decoder"
         composition = build_encoding(
             encoding,
             width=blocks.channels,
@@ -237,12 +238,13 @@ class Stack(nn.Module):
         *,
         positions: Positions | None = None,
         valid_BT: Tensor | None = None,
-        causal: bool = True,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """The next tokens of a segment, or all of them: final states (B, T, C), and what else was asked for.
+
+        A decoder's tokens see only what stands before them; an encoder must read a segment in one step.
 
         Args:
             segment: of `open_segment`; it takes note of the tokens.
@@ -252,7 +254,6 @@ class Stack(nn.Module):
                 act on embeddings without a table read them, and waves (complex-order), which are counted anew in every
                 segment unless this is given.
             valid_BT: bool, False where one of these tokens is padding; None = none is.
-            causal: tokens see only what stands before them; else the segment must be read in one step.
             backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: give what each layer read of the tokens, and the final states.
             return_attentions: give each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
@@ -267,7 +268,7 @@ class Stack(nn.Module):
             self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
             raise AssertionError
         by_place = any(part.bounded for part in self.encoding.parts.values())
-        step = Step(segment, given.shape[1], None if valid_BT is None else valid_BT.bool(), causal, by_place)
+        step = Step(segment, given.shape[1], None if valid_BT is None else valid_BT.bool(), self.causal, by_place)
         check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
         if segment.keep and self.gradient_checkpointing and self.training:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
@@ -293,6 +294,34 @@ class Stack(nn.Module):
         x_BTC, all_hidden, attentions = run_step(step, plans, self.layers, x_BTC, self.run_layer, **wanted)
         hidden = self.finish(x_BTC)
         return hidden, [*all_hidden, hidden] if return_all_hidden else [], attentions
+
+    def read_whole(
+        self,
+        token_ids_BT: Tensor | None,
+        embeddings_BTC: Tensor | None,
+        memory: MemoryState | None,
+        refused: Mapping[str, object],
+        **wanted: Any,
+    ) -> SegmentRead:
+        """A segment in one step, and what it leaves.
+
+        Args:
+            token_ids_BT: long (B, T).
+            embeddings_BTC: instead of token ids, (B, T, C).
+            memory: what the segment before left; None = the beginning of a text.
+            refused: what else was given that makes no sense beside a memory, by name.
+            **wanted: further arguments of `read_segment`.
+
+        Raises:
+            ValueError: as in `open_segment` and `read_segment`; or something that is refused was given.
+        """
+        segment = self.open_segment(memory)
+        for name, value in refused.items():
+            if value is not None:
+                kind = "a decoder" if self.causal else "an encoder"
+                raise ValueError(f"{name} cannot be given to {kind} with a memory, which knows where its slots stand")
+        hidden, all_hidden, attentions = self.read_segment(segment, token_ids_BT, embeddings_BTC, **wanted)
+        return SegmentRead(hidden, tuple(all_hidden) or None, tuple(attentions) or None, segment.close())
 
     def run_layer(self, layer: nn.Module, *arguments: Any) -> Tensor:
         """A layer's output, computed again in the backward pass where gradient checkpointing is on."""
