@@ -8,12 +8,13 @@ docs/results.md between their markers, and the figures that docs/results.md show
 to the committed JSON. The same for other comparisons by name:
 
     python benchmarks/publish_demo.py runs/century --name century
-    python benchmarks/publish_demo.py runs/demo_rates --name rates     # the trials that chose the learning rates
+    python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
     python benchmarks/publish_demo.py runs/translation --name translation
     python benchmarks/publish_demo.py benchmarks/results/encodings.json   # speed, as `make bench` measured it
     python benchmarks/publish_demo.py benchmarks/results/attention.json
     python benchmarks/publish_demo.py runs/memory_wikitext --name memory-wikitext
+    python benchmarks/publish_demo.py runs/compare_mlm --name compare-mlm   # and the others of docs/comparisons.md
 """
 
 import argparse
@@ -24,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison import markdown_table
+from wordorder.comparison.steps_to_loss import steps_to_loss
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-RESULTS_PAGE = ROOT / "docs" / "results.md"
-PAGES = (ROOT / "README.md", RESULTS_PAGE, ROOT / "docs" / "translation.md", ROOT / "docs" / "language-models.md")
+DOCS = ("results.md", "comparisons.md", "translation.md", "language-models.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 
 
 def table_of(results: dict[str, Any]) -> str:
@@ -39,7 +41,7 @@ def table_of(results: dict[str, Any]) -> str:
         return attention_of(results)
     if "limit" in results:
         return speed_of(results)
-    if results["tuning"]:
+    if "rows" not in results:
         return trials_of(results)
     machine = results["environment"]
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
@@ -47,32 +49,19 @@ def table_of(results: dict[str, Any]) -> str:
     return f"{markdown_table(results).strip()}{pace}\n\n{where}"
 
 
-def pace_of(results: dict[str, Any], baseline: str) -> dict[str, Any]:
-    """How early each arm reaches the baseline's last validation loss, per seed, in shares of the baseline's steps.
-
-    Seeds are paired: the loss to reach is that of the same seed, so of the same batches. A share is the first
-    evaluation at or below it, so it is late by up to one interval between evaluations; None: never reached.
-    """
-    curves = {(row["arm"], row["seed"]): row["curve"] for row in results["rows"]}
-    shares: dict[str, list[float | None]] = {}
-    for (arm, seed), curve in curves.items():
-        last_step, last_loss = curves[baseline, seed][-1][:2]
-        reached = next((point[0] for point in curve if point[1] <= last_loss), None)
-        shares.setdefault(arm, []).append(None if reached is None else reached / last_step)
-    steps = sorted({point[0] for curve in curves.values() for point in curve})
-    return {"baseline": baseline, "interval": (steps[1] - steps[0]) / steps[-1], "shares": shares}
-
-
 def pace_table(results: dict[str, Any]) -> str:
-    """The shares of `pace_of`, as a table."""
-    pace = results["pace"]
-    lines = [
-        f"| Arm | Share of the steps at which it reaches {pace['baseline']}'s last loss, per seed |",
-        "| :--- | ---: |",
-    ]
-    for arm, shares in pace["shares"].items():
-        lines.append(f"| {arm} | {', '.join('never' if s is None else f'{s:.0%}' for s in shares)} |")
-    return "\n".join(lines) + f"\n\nEvaluated every {pace['interval']:.0%} of the steps: a share is late by up to that."
+    """How early each arm reaches the validation loss that the baseline ends with, as `steps_to_loss` defines it."""
+    baseline = results["pace"]["baseline"]
+    title = f"Steps to {baseline}'s lowest validation loss, median (earliest to latest)"
+    lines = [f"| Arm | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
+    found = steps_to_loss({**results, "baseline": baseline})
+    for entry in found:
+        ends = (entry[name] for name in ("low", "steps", "high"))
+        low, steps, high = ("never" if end is None else f"{end:,.0f}" for end in ends)
+        share = "" if entry["share"] is None else f"{entry['share']:.0%}"
+        lines.append(f"| {entry['arm']} | {steps} ({low} to {high}) | {share} | {entry['reached']} of {entry['n']} |")
+    resolution = max(entry["resolution"] for entry in found)
+    return "\n".join([*lines, "", f"Evaluated every {resolution:,.0f} steps; in between the loss is taken as a line."])
 
 
 def speed_of(results: dict[str, Any]) -> str:
@@ -170,7 +159,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of a finished comparison, or a JSON file of a benchmark")
     parser.add_argument("--name", default="demo", help="of the JSON file, the markers and the figures")
-    parser.add_argument("--baseline", help="also say how early every arm reaches this arm's last loss")
+    parser.add_argument("--trials", action="store_true", help="publish the learning rates that were tried alone")
+    parser.add_argument("--baseline", help="also say how early every arm reaches this arm's lowest loss")
     arguments = parser.parse_args()
     if arguments.folder.is_file():
         arguments.name = arguments.folder.stem
@@ -180,21 +170,21 @@ def main() -> None:
     if not results["complete"]:
         raise SystemExit(f"{arguments.folder} holds an unfinished comparison")
     results.pop("correlations", None)
-    if results["tuning"]:  # of a search for rates the trials alone; its runs are not the published ones
+    if arguments.trials:  # the runs of a search for rates are not the published ones
         results["arms"] = [{"name": arm["name"]} for arm in results["arms"]]
         results = {key: value for key, value in results.items() if key not in ("rows", "summary", "data")}
     for name in ("command", "platform"):  # they name folders and a host of one machine
         results["environment"].pop(name, None)
     results["recipe"]["training"].pop("output_dir", None)
     if arguments.baseline:
-        results["pace"] = pace_of(results, arguments.baseline)
+        results["pace"] = {"baseline": arguments.baseline}
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     (RESULTS / f"{arguments.name}.json").write_text(text, encoding="utf-8")
     publish(arguments.name, results)
     figures = ROOT / "docs" / "figures"
     figures.mkdir(exist_ok=True)
-    shown = RESULTS_PAGE.read_text(encoding="utf-8")
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for figure in sorted((arguments.folder / "figures").glob("*.png")):
         published = f"{arguments.name}_{figure.name}"
         if f"figures/{published}" in shown:

@@ -23,6 +23,8 @@ from wordorder.encodings import CATALOG
 VOCABULARY = 1000
 LIMIT = "none"
 
+IN_ENCODERS = [*(name for name, kind in CATALOG.items() if "encoder" not in kind.refused_in), "learned+t5"]
+
 
 def build(encoding: str, arguments: argparse.Namespace) -> wordorder.Encoder:
     """Build an encoder of the sizes asked for."""
@@ -60,7 +62,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("length", 128), ("batch", 8), ("width", 256), ("layers", 4), ("heads", 4), ("rounds", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--encodings", nargs="+", default=[*CATALOG, "learned+t5"], help="none is always among them")
+    parser.add_argument("--encodings", nargs="+", default=IN_ENCODERS, help="none is always among them")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path, help="also write the numbers and the machine to this file")
     arguments = parser.parse_args()

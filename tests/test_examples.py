@@ -45,6 +45,14 @@ def test_pretrain_on_your_text_fills_a_mask(tmp_path: Path):
     assert len([line for line in text.splitlines() if line.startswith("0.")]) == 3
 
 
+def test_an_encoding_of_ones_own_passes_the_suite_and_is_worth_something(tmp_path: Path):
+    text = output_of("own_encoding.py", folder=tmp_path)
+    assert "fault" not in text
+    assert "word order is visible" in text
+    losses = {line.split()[0]: float(line.split()[-1]) for line in text.splitlines() if " loss " in line}
+    assert losses["neighbours"] < losses["none"]
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_every_example_is_run_by_a_test(path: Path):
     assert path.name in Path(__file__).read_text(encoding="utf-8")
@@ -128,16 +136,16 @@ def test_extra_memory_is_what_a_call_allocates():
     assert 19 < float(text) < 25
 
 
-def test_pace_is_the_share_of_steps_to_the_baselines_last_loss(monkeypatch: pytest.MonkeyPatch):
+def test_pace_is_that_of_the_library(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     publish = importlib.import_module("publish_demo")
     curves = {
         ("slow", 0): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.4]],
         ("slow", 1): [[10, 3.0], [20, 2.0], [30, 1.5], [40, 1.0]],
-        ("fast", 0): [[10, 1.3], [20, 1.2], [30, 1.1], [40, 1.1]],
-        ("fast", 1): [[10, 1.3], [20, 1.2], [30, 1.1], [40, 1.1]],
+        ("fast", 0): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
+        ("fast", 1): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
     }
     rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
-    pace = publish.pace_of({"rows": rows}, "slow")
-    assert pace["shares"] == {"slow": [1.0, 1.0], "fast": [0.25, None]}
-    assert "| fast | 25%, never |" in publish.pace_table({"pace": pace})
+    table = publish.pace_table({"rows": rows, "arms": [{"name": "fast"}], "pace": {"baseline": "slow"}})
+    assert "| fast | never (15 to never) |  | 1 of 2 |" in table
+    assert table.endswith("Evaluated every 10 steps; in between the loss is taken as a line.")

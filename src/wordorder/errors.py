@@ -21,6 +21,14 @@ class BadInput(WordOrderError, ValueError):
         super().__init__("\n".join(self.faults))
 
 
+class UnfairComparison(BadInput):
+    """Arms of a comparison were not, or cannot be, given the same of what the recipe asks for. Exit code 2.
+
+    Args:
+        faults: as in `BadInput`.
+    """
+
+
 class RunFailed(WordOrderError, RuntimeError):
     """A run broke while it worked (NaN loss, full disk); what was saved before is intact. Exit code 1."""
 

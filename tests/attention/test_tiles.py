@@ -10,7 +10,16 @@ from wordorder.attention.tiles.geometry import Where
 from wordorder.encodings import Order
 from wordorder.encodings.tupe import TUPERelative
 from wordorder.networks import Encoder, initialise
-from wordorder.ops import Contiguous, DenseBias, LowRankBias, Packed, RelativeBias, ToeplitzBias, Visibility
+from wordorder.ops import (
+    Contiguous,
+    DenseBias,
+    LowRankBias,
+    Packed,
+    RelativeBias,
+    RelativeKeyBias,
+    ToeplitzBias,
+    Visibility,
+)
 
 TILES = ["kept-tiles", "recomputed-tiles"]
 # float64 1e-12, float32 2e-6, bfloat16 2e-2 of the largest element
@@ -118,7 +127,8 @@ def test_log_sum_exp_and_its_gradient(backend, dtype, mask):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("mask", ["all", "padded on the right", "causal and padded", "ahead and padded", "within"])
 @pytest.mark.parametrize("share", ["all distances", "the first", "the last", "some"])
-def test_a_relative_bias_in_tiles(backend, dtype, mask, share, monkeypatch):
+@pytest.mark.parametrize("kind", [RelativeBias, RelativeKeyBias])
+def test_a_relative_bias_in_tiles(backend, dtype, mask, share, kind, monkeypatch):
     from wordorder.attention.tiles import geometry
 
     monkeypatch.setattr(geometry, "ROW_TILE", 32 * 60)
@@ -127,12 +137,13 @@ def test_a_relative_bias_in_tiles(backend, dtype, mask, share, monkeypatch):
     T, S = 47, 60
     first, stop = {"all distances": (0, 106), "the first": (0, 40), "the last": (70, 106), "some": (30, 50)}[share]
     q, k, v = (torch.randn(3, n, HEADS, CHANNELS).transpose(1, 2) for n in (T, S, S))
-    asked, rows = 0.6 * torch.randn(3, HEADS, T, 7), 0.6 * torch.randn(1, HEADS, stop - first, 7)
+    met, other = (T, S) if kind is RelativeBias else (S, T)
+    asked, rows = 0.6 * torch.randn(3, HEADS, met, 7), 0.6 * torch.randn(1, HEADS, stop - first, 7)
     upstream = [torch.randn(3, HEADS, T, CHANNELS), torch.randn(3, HEADS, T)]
 
     def outputs_and_gradients(backend, wide):
         leaves = [x.to(dtype).to(wide).requires_grad_() for x in (q, k, v, asked, rows)]
-        order = Order(0.3, RelativeBias(*leaves[3:], S, first=first))
+        order = Order(0.3, kind(*leaves[3:], other, first=first))
         out, lse = attention(*leaves[:3], order, masks(T, S)[mask], backend=backend, return_lse=True)
         outputs = [out, lse.masked_fill(lse == -torch.inf, 0)]
         ups = [u.to(y.dtype) for u, y in zip(upstream, outputs, strict=True)]
@@ -417,6 +428,7 @@ def wrong_sizes():
         LowRankBias(torch.randn(1, 3, 15, 3), torch.randn(1, 3, 20, 3)),
         RelativeBias(torch.randn(1, 2, 15, 3), torch.randn(1, 2, 35, 3), 21),
         RelativeBias(torch.randn(2, 2, 15, 3), torch.randn(1, 2, 34, 3), 20),
+        RelativeKeyBias(torch.randn(1, 2, 20, 3), torch.randn(1, 2, 35, 3), 16),
     ):
         yield q, k, Order(0.3, bias), None
     yield q, q, Order(0.3), Visibility(where, where, valid_BS=torch.ones(4, 15, dtype=torch.bool))
@@ -424,7 +436,7 @@ def wrong_sizes():
 
 
 @pytest.mark.parametrize("backend", TILES)
-@pytest.mark.parametrize("case", range(9))
+@pytest.mark.parametrize("case", range(10))
 def test_sizes_that_do_not_fit_are_refused(backend, case):
     q, k, order, mask = list(wrong_sizes())[case]
     with pytest.raises(ValueError, match=r"does not fit|the mask is of"):

@@ -1,6 +1,7 @@
 """The commands do what they say, on a model that trains in a second."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -199,6 +200,18 @@ def test_cost_counts_every_arm_by_part():
     text = run("cost", "arms.toml").stdout
     for word in ("Parameters", "projections", "relative table", "forward FLOPs per token", "MiB"):
         assert word in text
+
+
+def test_cost_counts_arms_with_the_widths_that_a_comparison_gives_them():
+    words = ("cost", "arms.toml", "--set", "compare.match=parameters")
+    found = json.loads(run(*words, "--json").stdout)
+    rope, tupe = (arm["parameters"]["total"] for arm in found["arms"])
+    assert tupe == pytest.approx(rope, rel=0.01)
+    assert found["budget"]["arms"]["tupe-r"]["value"] == tupe
+    old, new = found["budget"]["arms"]["tupe-r"]["changed"]["model.intermediate_size"]
+    text = run(*words).stdout
+    assert re.search(rf"tupe-r +model\.intermediate_size +{old} +{new}", text)
+    assert f"Every arm has {rope:,} parameters within 1%" in text
 
 
 def test_cost_of_bert_base_counts_the_projections_as_the_paper_does():

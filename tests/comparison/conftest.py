@@ -1,6 +1,8 @@
 import json
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +53,43 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[st
     path.touch()
     monkeypatch.setenv("STAND_IN_LOG", str(path))
     return lambda: path.read_text().splitlines()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from comparison_stand_in import STAND_IN
+from wordorder.comparison import compare
+from wordorder.errors import Stopped
+from wordorder.training import read_recipe
+if __name__ == "__main__":
+    try:
+        compare(read_recipe({recipe!r}, {overrides!r}), progress=False, pipeline=STAND_IN, {options})
+    except Stopped:
+        sys.exit(3)
+"""
+
+
+@pytest.fixture
+def start_comparison(tmp_path: Path, log: Callable[[], list[str]]) -> Iterator[Callable[..., Any]]:
+    """Start a comparison in a process group of its own, and wait until so many trainings have begun."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(recipe: Any, *, until: int, overrides: Sequence[str] = (), options: str = "") -> Any:
+        script = tmp_path / "script.py"
+        here = {"folder": str(Path(__file__).parent), "recipe": str(recipe.path)}
+        script.write_text(SCRIPT.format(**here, overrides=overrides, options=options))
+        process = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
+        started.append(process)
+        deadline = time.monotonic() + 90
+        while sum(line.startswith("start") for line in log()) < until:
+            assert process.poll() is None, "the comparison ended too early"
+            assert time.monotonic() < deadline, log()
+            time.sleep(0.05)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -2,9 +2,8 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
 from wordorder.comparison.workers import Worker
-from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +116,21 @@ def test_one_failing_arm_is_recorded_and_the_others_go_on(make_recipe, log, tmp_
     assert run(make_recipe(seeds=[0], workers=workers))["complete"]
 
 
+def test_a_run_on_other_batches_is_refused_before_a_table_shows_it(make_recipe, log, tmp_path):
+    def train(recipe, folder, seed):
+        STAND_IN.train(recipe, folder, seed)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        fed = "other" if (folder.parent.name, seed) == ("rope", 1) else f"batches of seed {seed}"
+        (folder / "metrics.json").write_text(json.dumps({**metrics, "batches": {"6": fed}}))
+
+    with pytest.raises(UnfairComparison, match="rope, seed 1: was trained on other batches than none"):
+        compare(make_recipe(), progress=False, pipeline=replace(STAND_IN, train=train))
+    assert [line for line in log() if line.startswith("start")][-1].startswith("start rope seed-1")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [(row["arm"], row["seed"]) for row in results["rows"]][-1] == ("none", 1)
+    assert not results["complete"]
+
+
 def test_a_killed_worker_loses_its_own_run_only(make_recipe, log, tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_IN_KILL", "rope")
     with pytest.raises(RunFailed, match="its process was killed"):
@@ -200,45 +214,6 @@ def test_a_recipe_without_compare_is_refused(make_recipe, log):
 
     with pytest.raises(BadInput, match=r"no \[compare\] section"):
         run(replace(make_recipe(), compare=None))
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {folder!r})
-from comparison_stand_in import STAND_IN
-from wordorder.comparison import compare
-from wordorder.errors import Stopped
-from wordorder.training import read_recipe
-if __name__ == "__main__":
-    try:
-        compare(read_recipe({recipe!r}), progress=False, pipeline=STAND_IN)
-    except Stopped:
-        sys.exit(3)
-"""
-
-
-@pytest.fixture
-def start_comparison(tmp_path, log):
-    """Start a comparison in a process group of its own, and wait until so many trainings have begun."""
-    started = []
-
-    def start(recipe, *, until):
-        script = tmp_path / "script.py"
-        script.write_text(SCRIPT.format(folder=str(Path(__file__).parent), recipe=str(recipe.path)))
-        process = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
-        started.append(process)
-        deadline = time.monotonic() + 90
-        while len(starts(log)) < until:
-            assert process.poll() is None, "the comparison ended too early"
-            assert time.monotonic() < deadline, log()
-            time.sleep(0.05)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
 
 
 def children_of(process):

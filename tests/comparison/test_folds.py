@@ -115,7 +115,7 @@ def test_a_failure_names_its_fold(folded, log, tmp_path, monkeypatch):
     assert (results["failed"][0]["fold"], results["complete"]) == (1, False)
     assert "- failed: rope, fold 1, seed 0: RunFailed" in markdown_table(results)
     assert "rope, fold 1, seed 0, seeds" in report_page(results)
-    assert verdict(results).evidence.endswith("Only 8 of 9 runs have finished; this may change.")
+    assert verdict(results).evidence.endswith("Failed, and so in no mean and no test: rope (1).")
 
 
 def test_tuning_uses_the_first_fold_and_a_grid_every_fold(folded, log, tmp_path):
@@ -134,7 +134,8 @@ def test_table_and_report_say_that_the_spread_is_over_folds(folded, log, tmp_pat
     text = markdown_table(results)
     assert "mean ± sample standard deviation over 3 folds" in text
     assert "Cross-validation with 3 of 4 folds: no text is tested in two of them, and arms are paired by fold." in text
-    assert "one sample standard deviation over the folds, do not overlap" in text
+    assert "plus and minus one sample standard deviation over the folds, of" in text
+    assert "With 3 folds no claim at the 5% level is possible" in text
     assert "over the seeds" not in text
     page = report_page(results)
     assert "Arms × folds × seeds" in page

@@ -11,7 +11,7 @@ from comparison_example import FINAL, example_results
 from rich.console import Console
 
 from wordorder.comparison import markdown_table, render_table, write_report
-from wordorder.comparison.figures import COSTS, draw_costs, write_figures
+from wordorder.comparison.figures import draw_costs, write_figures
 from wordorder.comparison.report import json_in_html, report_page, rows_as_csv
 from wordorder.comparison.statistics import summarise
 from wordorder.comparison.table import caption
@@ -205,14 +205,14 @@ def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):
     from matplotlib.figure import Figure
 
     results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
-    axes = dict(zip(COSTS, Figure().subplots(1, 2), strict=True))
+    axes = dict(zip(("parameters", "flops_per_token"), Figure().subplots(1, 2), strict=True))
     draw_costs(results, axes, lambda name: {"label": name})
     for cost, area in axes.items():
         assert area.get_ylabel() == "Test accuracy"
         for bars in area.containers:
             (entry,) = [entry for entry in results["summary"] if entry["arm"] == bars.get_label()]
             (arm,) = [arm for arm in results["arms"] if arm["name"] == bars.get_label()]
-            price = arm["parameters"]["total"] if cost == "parameters" else arm["flops_per_token"]
+            price = (arm["parameters"]["total"] if cost == "parameters" else arm["flops_per_token"]) / 1e6
             assert bars[0].get_xydata().tolist() == [[price, pytest.approx(entry["accuracy"]["mean"])]]
             (segment,) = bars[2][0].get_segments()
             half = (segment[1][1] - segment[0][1]) / 2
@@ -227,12 +227,13 @@ def test_medians_are_drawn_with_the_range_of_their_seeds():
     for statistic, expected in (("mean", ("mean", "std")), ("median", ("median", "low", "high"))):
         results["statistic"] = statistic
         scripts = {attrs.get("id"): text for attrs, text in Page(report_page(results)).scripts}
-        for point in json.loads(scripts["view-json"])["points"]:
-            (entry,) = [entry["accuracy"] for entry in results["summary"] if entry["arm"] == point["arm"]]
+        view = json.loads(scripts["view-json"])
+        for point in view["costs"][0]["points"]:
+            (entry,) = [entry["accuracy"] for entry in results["summary"] if entry["arm"] == point["name"]]
             values = [entry[name] for name in expected]
             assert point["quality"] == values[0]
             ends = values[1:] if statistic == "median" else [values[0] - values[1], values[0] + values[1]]
-            assert point["range"] == pytest.approx(ends)
+            assert view["ranges"][point["name"]] == pytest.approx(ends)
 
 
 def test_the_losses_unit_is_that_of_the_task():

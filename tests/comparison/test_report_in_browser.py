@@ -128,7 +128,7 @@ def test_curves_are_read_by_keyboard_and_pointer_and_change_their_axes(open_repo
     chart = page.find_element("id", "curves")
     chart.send_keys(Keys.END)
     text = page.find_element("id", "curves-readout").get_attribute("textContent")
-    assert text.startswith("Step 1000: tupe-")
+    assert text.startswith("Step 1,000: tupe-")
     assert "±" in text
     chart.send_keys(Keys.ARROW_LEFT)
     assert page.find_element("id", "curves-readout").get_attribute("textContent").startswith("Step 950:")
@@ -170,8 +170,8 @@ def test_the_cost_axis_is_chosen_by_arrow_keys(open_report):
 
     page = open_report(example_results())
     page.find_element("css selector", "#scatter-costs button[aria-checked='true']").send_keys(Keys.ARROW_RIGHT)
-    assert page.execute_script("return document.activeElement.textContent") == "MFLOP per token"
-    assert page.find_element("css selector", "#scatter-costs button[aria-checked='true']").text == "MFLOP per token"
+    assert page.execute_script("return document.activeElement.textContent") == "FLOPs"
+    assert page.find_element("css selector", "#scatter-costs button[aria-checked='true']").text == "FLOPs"
 
 
 def test_downloads_hold_the_results(open_report):

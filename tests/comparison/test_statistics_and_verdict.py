@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from comparison_example import example_results
 
 from wordorder.comparison.numbers import significant, with_spread
 from wordorder.comparison.quality import METRICS, metric_of, quality_of
+from wordorder.comparison.significance import compare_arms
 from wordorder.comparison.statistics import mean_and_spread, median_and_range, summarise
 from wordorder.comparison.table import caption
 from wordorder.comparison.verdict import ranked, verdict
@@ -76,25 +78,102 @@ def test_significant_digits():
     assert [significant(value) for value in (1234567.0, 0.0012345, 0.0, None)] == ["1,234,567", "0.001234", "0", "–"]
 
 
-def test_arms_apart_are_told_with_their_ratio():
-    judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}))
-    assert judged.best == "tupe-r"
-    assert not judged.ties
+def test_a_claim_is_told_with_its_ratio_interval_p_value_and_seeds():
+    judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6))
+    assert (judged.best, judged.ties) == ("tupe-r", ())
     assert judged.sentence.startswith("tupe-r has the lowest test masked-token perplexity, 30")
-    assert "1.33 times lower than rope" in judged.sentence
+    found = re.search(
+        r"(\S+) times lower than rope \(.*; 95% interval (\S+) to (\S+), p = 0.031, n = 6\)", judged.sentence
+    )
+    ratio, low, high = (float(number) for number in found.groups())
+    assert 1.30 < low < ratio < high < 1.36
+    assert "exact sign-flip test of log masked-token perplexity paired by seed" in judged.evidence
+    assert "they take at least 6 seeds" in judged.evidence
 
 
-def test_arms_whose_ranges_overlap_are_not_distinguishable():
-    judged = verdict(example_results({"rope": 30.01, "tupe-r": 30.0}))
+def test_three_seeds_give_no_claim_however_far_apart_the_arms_are():
+    judged = verdict(example_results({"rope": 4000.0, "tupe-r": 30.0}))
+    assert judged.ties == ("rope",)
+    assert judged.sentence.endswith("; with 3 seeds that is no claim, which takes 6.")
+    assert "133" in judged.sentence
+    assert "gives no p-value below 0.25" in judged.evidence
+    assert "As a description, not a claim" in judged.evidence
+    assert judged.evidence.endswith("of tupe-r and rope do not overlap.")
+
+
+def test_ranges_are_described_where_nothing_can_be_claimed():
+    judged = verdict(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}))
+    assert len(judged.ties) == 2
+    assert re.search(
+        r"of (rope and tupe-r|tupe-r and rope) overlap, those of \S+ and none do not overlap", judged.evidence
+    )
+
+
+def test_arms_that_the_test_does_not_tell_apart_are_not_distinguishable():
+    judged = verdict(example_results({"rope": 30.01, "tupe-r": 30.0}, seeds=8))
     assert len(judged.ties) == 1
-    assert "is not distinguishable from" in judged.sentence
+    assert re.search(r"not distinguishable from \S+ \(30\.\d+ ± .*; p = 0\.\d+\)\.$", judged.sentence)
 
 
 def test_a_tie_at_the_top_is_told_beside_the_arm_that_is_behind():
-    judged = verdict(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}))
+    judged = verdict(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}, seeds=8))
     assert "not distinguishable from" in judged.sentence
-    assert "10.0" in judged.sentence
+    assert "but 10.0" in judged.sentence
     assert judged.ties in [("rope",), ("tupe-r",)]
+
+
+def test_further_claims_are_named():
+    judged = verdict(example_results({"none": 300.0, "rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=7))
+    assert "times lower than rope" in judged.sentence
+    assert judged.sentence.endswith(", and also ahead of t5 and none.")
+    assert "corrected for all pairs of arms (6) by closed testing; they take at least 7 seeds" in judged.evidence
+
+
+def test_against_a_baseline_the_other_arms_are_not_tested():
+    results = example_results({"none": 300.0, "rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=6)
+    results["recipe"]["compare"]["baseline"] = results["baseline"] = "rope"
+    judged = verdict(results)
+    assert "times lower than rope" in judged.sentence
+    assert judged.ties == ("t5", "none")
+    assert "Against the baseline rope: worse: none and t5; better: tupe-r. Between the other arms" in judged.evidence
+    results["recipe"]["compare"]["baseline"] = results["baseline"] = "tupe-r"
+    assert verdict(results).ties == ()
+
+
+def test_one_network_under_two_names_is_called_identical():
+    results = example_results({"rope": 30.0, "t5": 50.0})
+    results["rows"] += [row | {"arm": "twin"} for row in results["rows"] if row["arm"] == "rope"]
+    results["summary"] = summarise(results["rows"])
+    assert ", identical on every seed with twin, 1.6" in verdict(results).sentence
+
+
+def test_an_arm_that_lost_seeds_is_told_with_those_that_it_has():
+    results = example_results({"rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=7)
+    results["rows"] = [row for row in results["rows"] if row["arm"] != "rope" or row["seed"] < 4]
+    results["summary"] = summarise(results["rows"])
+    judged = verdict(results)
+    assert judged.ties == ("rope",)
+    assert "times lower than t5" in judged.sentence
+    assert judged.sentence.endswith("with 4 seeds that is no claim, which takes 6.")
+
+
+def test_the_comparisons_of_the_file_are_what_is_told():
+    results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6)
+    results |= compare_arms(results)
+    results["comparisons"][0] |= {"outcome": "not distinguishable", "p_adjusted": 0.42}
+    assert "not distinguishable from rope (40" in verdict(results).sentence
+    assert "p = 0.42" in verdict(results).sentence
+
+
+def test_an_arm_that_leads_by_its_mean_and_trails_on_every_pair_is_not_praised():
+    results = example_results({"a": 0.5, "b": 0.5}, task="classification", seeds=6)
+    for row in results["rows"]:
+        row["accuracy"] = 0.5 + 0.01 * (row["arm"] == "b")
+    results["rows"].append(results["rows"][0] | {"arm": "a", "seed": 99, "accuracy": 0.9})
+    results["summary"] = summarise(results["rows"])
+    judged = verdict(results)
+    assert judged.best == "a"
+    assert "yet behind b seed by seed" in judged.sentence
 
 
 @pytest.mark.parametrize(("task", "metric"), [("classification", "accuracy"), ("masked-lm", "perplexity")])
@@ -103,12 +182,15 @@ def test_equal_means_of_too_few_seeds_are_called_equal(task, metric):
     for row in results["rows"]:
         row[metric] = 1.5 if row["arm"] != "t5" else {"accuracy": 1.0, "perplexity": 2.0}[metric]
     results["summary"] = summarise(results["rows"])
-    assert verdict(results).sentence.endswith(", the same as rope and tupe-r.")
+    assert ", the same as rope and tupe-r; with 1 seed that is no claim" in verdict(results).sentence
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_too_few_seeds_give_no_claim(seeds):
     judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds))
+    assert judged.ties == ("rope",)
+    assert "that is no claim" in judged.sentence
+    assert "no claim at the 5% level is possible" in judged.evidence
     assert "no spread to judge by" in judged.evidence
     assert "±" not in judged.sentence
 
@@ -131,19 +213,20 @@ def in_medians(seeds=SEEDS, **changes):
     return results | {"metric": "matthews_correlation", "split": "validation", "statistic": "median"} | changes
 
 
-def test_medians_are_compared_by_the_range_of_the_seeds():
+def test_medians_are_described_by_the_range_of_the_seeds():
     judged = verdict(in_medians())
     assert judged.sentence == (
         "tupe-a has the highest median validation Matthews correlation, 0.6000 (0.5300 to 0.6200), "
-        "0.1 above bert-a (0.5000 (0.1000 to 0.5200))."
+        "0.1 above bert-a (0.5000 (0.1000 to 0.5200)); with 5 seeds that is no claim, "
+        "which takes 6."
     )
-    assert judged.evidence.startswith(
-        "Two arms count as distinguishable when their ranges, from the lowest to the highest"
-    )
-    near = verdict(in_medians({**SEEDS, "tupe-a": [0.61, 0.60, 0.62, 0.59, 0.515]}))
-    assert near.ties == ("bert-a",)
+    assert "exact signed-rank test of Matthews correlation paired by seed" in judged.evidence
+    apart = "from the lowest to the highest seed, of tupe-a and bert-a do not overlap."
+    assert judged.evidence.endswith(apart)
+    near = in_medians({**SEEDS, "tupe-a": [0.61, 0.60, 0.62, 0.59, 0.515]})
+    assert verdict(near).evidence.endswith("of tupe-a and bert-a overlap.")
     # By the mean one bad seed decides: bert-a's range then reaches from 0.24 to 0.60.
-    assert verdict(in_medians(statistic="mean")).ties == ("bert-a",)
+    assert verdict(in_medians(statistic="mean")).evidence.endswith("of tupe-a and bert-a overlap.")
 
 
 def test_arms_are_ranked_by_the_median_where_the_mean_says_otherwise():
@@ -181,3 +264,47 @@ def test_nothing_finished_yet():
     results = example_results()
     results["rows"], results["summary"] = [], []
     assert verdict(results).sentence == "No run has finished yet."
+
+
+@pytest.mark.parametrize("lacking", [{"comparisons": None}, {"significance": None}, {"significance": {"level": 0.05}}])
+def test_a_verdict_computes_what_a_file_does_not_hold(lacking):
+    results = example_results({"none": 90.0, "rope": 40.0}, seeds=6)
+    results |= compare_arms(results)
+    assert verdict({**results, **lacking}) == verdict(results)
+    assert " times lower than none" in verdict(results).sentence
+
+
+def test_trainings_that_no_mean_holds_are_named():
+    results = example_results({"none": 90.0, "rope": 40.0}, seeds=7)
+    whole = compare_arms(results)["significance"]["sentence"]
+    assert "not a number" not in whole
+    next(row for row in results["rows"] if row["arm"] == "rope")["perplexity"] = None
+    said = compare_arms(results)["significance"]["sentence"]
+    assert said.endswith(
+        "Trainings whose masked-token perplexity is not a number, as of a loss that diverged, are in no mean and in no "
+        "test: rope (1 of 7)."
+    )
+
+
+def test_failed_runs_are_named():
+    results = example_results({"none": 90.0, "rope": 40.0}, seeds=3)
+    lost = [row for row in results["rows"] if row["arm"] == "rope" and row["seed"] == 2]
+    results["rows"] = [row for row in results["rows"] if row not in lost]
+    results["complete"], results["summary"] = False, summarise(results["rows"])
+    assert verdict(results).evidence.endswith("Only 5 of 6 runs have finished; this may change.")
+    results["failed"] = [{"arm": "rope", "seed": 2, "stage": "seeds", "reason": "the loss is not a number"}]
+    assert verdict(results).evidence.endswith(
+        "Only 5 of 6 runs have finished. Failed, and so in no mean and no test: rope (1)."
+    )
+
+
+def test_identical_and_nothing_are_said_of_what_there_is():
+    results = example_results({"a": 40.0, "b": 40.0}, seeds=3)
+    twin = next(row for row in results["rows"] if row["arm"] == "a")
+    results["rows"] = [row for row in results["rows"] if row["arm"] == "a"] + [{**twin, "arm": "b"}]
+    results["summary"] = summarise(results["rows"])
+    assert "identical on every common seed with" in verdict(results).sentence
+    for row in results["rows"]:
+        row["perplexity"] = None
+    results["summary"] = summarise(results["rows"])
+    assert verdict(results).sentence == "No run gave a test masked-token perplexity that is a number."

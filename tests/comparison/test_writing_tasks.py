@@ -37,7 +37,7 @@ def test_the_translator_with_the_highest_bleu_leads(results_of):
     assert " 5 above alibi (24.9" in verdict(results).sentence
     assert [row["bleu"] for row in results["rows"] if row["arm"] == "rope"] == pytest.approx([30.0, 29.9, 29.8])
     heads = table.splitlines()[0]
-    assert heads.startswith("| Arm | test BLEU | Test perplexity | Parameters |")
+    assert heads.startswith("| Arm | test BLEU | Against none | Test perplexity | Parameters |")
     assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == ["| rope", "| alibi", "| none"]
     assert "corpus BLEU of the translations of the test split, 0 to 100 (higher is better)" in table
     assert "BLEU is sacrebleu's, nrefs:1\\|made up." in table
@@ -49,7 +49,7 @@ def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
     assert "bleu_signature" not in results
     assert [entry["arm"] for entry in ranked(results)] == ["rope", "alibi", "none"]
     assert verdict(results).sentence.startswith("rope has the lowest test perplexity, 7.4")
-    assert table.startswith("| Arm | Test perplexity | Test bits per character | Parameters |")
+    assert table.startswith("| Arm | Test perplexity | Against none | Test bits per character | Parameters |")
     assert "mean loss in bits over all characters of the test split" in table
     beside = next(column for column in columns(results) if column.key == "bits_per_character")
     assert beside.value(results["summary"][1], results["arms"][1]) == pytest.approx(2.01 / 3)
@@ -57,7 +57,7 @@ def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
 
 def test_another_headline_puts_bleu_beside_it(results_of):
     results, table = results_of(*TRANSLATION, "training.metric_for_best_model=accuracy")
-    assert table.startswith("| Arm | Test accuracy | Test perplexity | test BLEU | Parameters |")
+    assert table.startswith("| Arm | Test accuracy | Against none | Test perplexity | test BLEU | Parameters |")
     assert ranked(results)[0]["arm"] == "rope"
 
 
@@ -66,9 +66,9 @@ def test_the_page_draws_the_costs_and_no_second_score(results_of, overrides):
     results, _ = results_of(*overrides)
     page = report_page(results)
     assert "Test perplexity" in page
-    points = json.loads(page.split('"points":')[1].split('"correlations"')[0].rstrip(", \n"))
-    costs = {"parameters", "encoding_parameters", "flops_per_token", "tokens_per_second", "peak_memory_bytes"}
-    assert [set(point) for point in points] == [{"arm", "quality", "range", *costs}] * 3
+    view = json.loads(page.split('id="view-json">')[1].split("</script>")[0])
+    assert {"parameters", "flops_per_token", "tokens_per_second"} <= {cost["key"] for cost in view["costs"]}
+    assert all([set(point) for point in own["points"]] == [{"name", "cost", "quality"}] * 3 for own in view["costs"])
 
 
 def test_a_grid_judged_by_bleu_needs_bleu_while_training(results_of):

@@ -223,7 +223,7 @@ def test_every_bad_file_of_a_folder_is_reported_and_a_flood_is_cut_short(tmp_pat
 
 def test_sources_that_name_nothing(tmp_path):
     assert (
-        "does not exist: give a file, folder or glob of .txt, .tokens, .jsonl, .csv, .tsv, .parquet"
+        "does not exist: give a file, folder or glob of .txt, .tokens, .jsonl, .jsonl.gz, .csv, .tsv, .parquet"
         in faults_of(tmp_path / "no")[0]
     )
     assert "names no file that ends in .txt, .tokens, .jsonl" in faults_of(tmp_path)[0]

@@ -21,7 +21,7 @@ def test_every_entry_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_parts_of_the_cost_add_up(name):
-    encoding = build_encoding(name, **SIZES)
+    encoding = build_encoding(name, **SIZES, use="decoder")
     held = sum(parameter.numel() for parameter in encoding.parameters())
     if encoding.replacement is not None:  # held by the network; the words' own table is no cost of word order
         held += sum(p.numel() for p in encoding.replacement.parameters()) - encoding.replacement.weight.numel()

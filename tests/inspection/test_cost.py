@@ -30,10 +30,11 @@ def test_tupe_adds_the_paper_s_parameters_to_bert_base():
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_parts_add_up_to_the_model_that_is_built(name):
-    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=2)
-    found = cost(config, "masked-lm", length=16)
+    network, task = ("encoder", "masked-lm") if "encoder" not in CATALOG[name].refused_in else ("decoder", "causal-lm")
+    config = build_config(network, encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=2)
+    found = cost(config, task, length=16)
     parts = found["parameters"]
-    total = sum(parameter.numel() for parameter in build_model(config, "masked-lm", seed=0).parameters())
+    total = sum(parameter.numel() for parameter in build_model(config, task, seed=0).parameters())
     assert parts.pop("total") == total == sum(parts.values())
     assert sum(found["encoding_parameters"].values()) == parts["encoding"]
     assert found["optimizer_bytes"] == 8 * total

@@ -53,6 +53,15 @@ def test_each_map_has_profile_share_and_rank(found, encoding, maps):
         assert inspection.maps["absolute"].low_rank_H.min() > 1 - 1e-9
 
 
+@pytest.mark.parametrize(("threshold", "alone"), [(100.0, True), (3.0, False)])
+def test_fire_depends_on_distance_alone_in_short_texts_only(threshold, alone):
+    found = inspect_model(encoder("fire", first_threshold=threshold), N)
+    assert found.maps["relative"].by_distance_alone == alone
+    said = [note for note in found.notes if "distance alone" in note]
+    assert said == (["Depends on distance alone at this length, share 1: relative."] if alone else [])
+    assert len(found.answers()) == (not alone)
+
+
 def test_every_model_is_told_what_it_does_not_have(found):
     assert found["learned"].notes == ()
     (relative_map,) = (note for note in found["learned+t5"].notes if "of q.k" in note)
@@ -63,7 +72,7 @@ def test_every_model_is_told_what_it_does_not_have(found):
     assert not any("[CLS]" in note for note in found["alibi"].notes)
     for encoding, has_parts in (("tupe-a", True), ("learned", False), ("learned+t5", False), ("alibi", False)):
         assert any("keep_part" in note for note in found[encoding].notes) == has_parts
-    assert any("by construction, share 1: relative" in note for note in found["tupe-r"].notes)
+    assert any("at this length, share 1: relative" in note for note in found["tupe-r"].notes)
     assert (
         "No correlations of words and positions: encoding 'rope'" in inspect_model(encoder("rope+tupe-a"), N).notes[0]
     )

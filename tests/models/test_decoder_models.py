@@ -221,6 +221,16 @@ def test_compiles_without_a_break(name):
         assert_close(ours, eager, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["rope", "shaw", "transformer-xl", "deberta", "cope", "xpos", "fire", "deberta,none"])
+def test_exports_with_dynamic_batch_and_length(name):
+    model = build(name)
+    axes = {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("length", min=2, max=64)}
+    program = torch.export.export(model, (), {"input_ids": ids(3, 10)}, dynamic_shapes={"input_ids": axes}).module()
+    for B, T in ((1, 23), (5, 2), (2, 64)):
+        x = ids(B, T)
+        assert_close(program(input_ids=x).logits, model(x).logits, rtol=1e-5, atol=1e-5)
+
+
 def test_logits_of_some_columns_alone():
     model, x = build(), ids()
     whole = model(x).logits

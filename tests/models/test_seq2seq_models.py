@@ -18,7 +18,7 @@ from wordorder.encodings import CATALOG
 from wordorder.errors import BadInput
 from wordorder.models import NETWORK_TASKS, build_config, build_model
 
-NAMES = [*CATALOG, "learned+t5"]
+NAMES = [*(name for name, kind in CATALOG.items() if "encoder" not in kind.refused_in), "learned+t5"]
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 32,

@@ -110,7 +110,7 @@ def test_texts_longer_than_max_positions(name, length):
     assert network(ids).hidden.shape == (1, length, 24)
 
 
-@pytest.mark.parametrize("name", ["rope", "shaw", "t5", "alibi", "rope+t5"])
+@pytest.mark.parametrize("name", ["rope", "shaw", "t5", "alibi", "rope+t5", "transformer-xl", "kerple", "sandwich"])
 def test_relative_encodings_know_distance_alone(name):
     network, ids = decoder(name), torch.randint(40, (2, 11))
     here, there = (network(ids, Contiguous(11, offset)).hidden for offset in (0, 60))

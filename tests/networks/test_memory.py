@@ -10,7 +10,12 @@ from wordorder.encodings import CATALOG
 
 VOCABULARY, WIDTH, HEADS = 23, 16, 2
 MEMORIES = pytest.mark.parametrize("kind", [SegmentRecurrence, LookAheadMemory], ids=["recurrence", "look-ahead"])
-IN_DECODERS = [name for name, encoding in CATALOG.items() if "decoder" not in encoding.refused_in]
+IN_DECODERS = [
+    pytest.param(name, kind, id=f"{name}-{kind.name}")
+    for name, encoding in CATALOG.items()
+    for kind in (SegmentRecurrence, LookAheadMemory)
+    if {"decoder", kind.name}.isdisjoint(encoding.refused_in)
+]
 
 
 def decoder_of(memory, *, encoding="rope", layers=3, network=Decoder, **sizes):
@@ -37,8 +42,7 @@ def tokens(batch=2, length=20):
     return torch.randint(VOCABULARY, (batch, length))
 
 
-@MEMORIES
-@pytest.mark.parametrize("encoding", IN_DECODERS)
+@pytest.mark.parametrize(("encoding", "kind"), IN_DECODERS)
 def test_no_token_changes_what_stands_before_it(encoding, kind):
     network = ComplexDecoder if encoding.startswith("complex") and kind is LookAheadMemory else Decoder
     decoder, ids, cuts = decoder_of(kind(7), encoding=encoding, network=network), tokens(), (4, 4, 4, 1, 7)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.ops import RelativeBias, relative_shift
+from wordorder.ops import RelativeBias, RelativeKeyBias, relative_shift
 
 
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 4), (4, 1), (2, 2), (5, 3), (7, 7), (3, 9)])
@@ -44,9 +44,26 @@ def test_a_bias_of_some_distances_is_0_at_all_others(first, count):
             assert_close(dense[:, :, i, j], expected)
 
 
+@pytest.mark.parametrize(("first", "count"), [(0, 8), (0, 3), (5, 3), (2, 4)])
+def test_a_bias_that_keys_meet_is_the_same_from_the_other_side(first, count):
+    T, S = 4, 5
+    key, rows = torch.randn(2, 3, S, 6), torch.randn(1, 3, count, 6)
+    bias = RelativeKeyBias(key, rows, T, first=first)
+    assert (bias.queries, bias.keys, bias.first) == (T, S, first)
+    assert bias.to(torch.float64).dense().dtype == torch.float64
+    dense = bias.dense()
+    for i in range(T):
+        for j in range(S):
+            row = i - j + S - 1 - first
+            expected = (key[:, :, j] * rows[:, :, row]).sum(-1) if 0 <= row < count else torch.zeros(2, 3)
+            assert_close(dense[:, :, i, j], expected)
+
+
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"T \+ S - 1 = 8 distances, got 9"):
         relative_shift(torch.zeros(4, 9), 5)
     for first, count in ((-1, 3), (6, 3), (0, 9)):
         with pytest.raises(ValueError, match="do not lie within the 8 distances of 4 queries and 5 keys"):
             RelativeBias(torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, count, 2), 5, first=first)
+        with pytest.raises(ValueError, match="do not lie within the 8 distances"):
+            RelativeKeyBias(torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, count, 2), 4, first=first)

@@ -263,6 +263,7 @@ def test_arms_are_dotted_names_quoted_or_nested(recipe_file):
     compare = recipe.compare
     assert compare is not None
     assert (compare.seeds, compare.tune, compare.workers, compare.match) == ((0, 3), (1e-3, 1), 2, "none")
+    assert (compare.history, compare.baseline, compare.reference, compare.confidence) == ("segment", "", "quoted", 0.95)
     assert {arm.name: arm.overrides for arm in compare.arms} == {
         "quoted": {"model.encoding": "rope"},
         "nested": {"model.encoding": "alibi", "training.learning_rate": 1},
@@ -274,13 +275,13 @@ def test_arms_are_dotted_names_quoted_or_nested(recipe_file):
 
 def test_all_arms_are_checked_at_once(recipe_file):
     text = COMPARE.replace("rope", "roep").replace("training.learning_rate = 1", "training.learning_rat = 1")
-    text = text.replace("[0, 3]", "[0, 0]").replace("workers = 2", 'match = "flops"')
+    text = text.replace("[0, 3]", "[0, 0]").replace("workers = 2", 'match = "flop"')
     extra = '[[compare.arms]]\nname = "nested"\ndata.seed = 1\n[[compare.arms]]\nname = "a/b"\n'
     recipe_file.write_text(recipe_file.read_text() + text + extra)
     found = faults(recipe_file)
     for words in [
         ("compare.seeds", "twice"),
-        ("compare.match", "'flops'", "none"),
+        ("compare.match", "'flop'", "'flops'?", "none, parameters, flops, time"),
         ("two arms are named 'nested'",),
         ("number 4", "'a/b'"),
         ("arm 'quoted'", "roep"),
@@ -289,6 +290,47 @@ def test_all_arms_are_checked_at_once(recipe_file):
     ]:
         assert any(all(word in fault for word in words) for fault in found), (words, found)
     assert len(found) == 7
+
+
+SHARED = """
+match = "parameters"
+history = "equal"
+baseline = "nested"
+confidence = 0.9
+probes.extrapolation = { lengths = [32, 64] }
+"""
+
+
+def test_what_is_matched_and_measured_is_read_and_written_back(recipe_file, tmp_path):
+    recipe_file.write_text(recipe_file.read_text() + COMPARE.replace("workers = 2\n", SHARED))
+    compare = read_recipe(recipe_file).compare
+    assert compare is not None
+    assert (compare.match, compare.history, compare.reference, compare.confidence) == (
+        "parameters",
+        "equal",
+        "nested",
+        0.9,
+    )
+    assert compare.probes == {"extrapolation": {"lengths": [32, 64]}}
+    written = tmp_path / "written.toml"
+    written.write_text(read_recipe(recipe_file).to_toml())
+    assert read_recipe(written).compare == compare
+
+
+def test_what_is_matched_and_measured_is_checked(recipe_file):
+    for value, words in {
+        "baseline = 'nestet'": ("compare.baseline", "did you mean 'nested'?"),
+        "confidence = 0.5": ("compare.confidence", "between 0.5 and 1"),
+        "confidence = 1": ("compare.confidence", "got 1"),
+        "history = 'longer'": ("compare.history", "segment, equal"),
+        "probes = { extrapolation = 3 }": ("compare.probes", "[compare.probes.extrapolation]", "got 3"),
+        "probes = 3": ("compare.probes", "a table"),
+    }.items():
+        text = recipe_file.read_text()
+        recipe_file.write_text(text + COMPARE.replace("workers = 2", value))
+        (found,) = faults(recipe_file)
+        assert all(word in found for word in words), found
+        recipe_file.write_text(text)
 
 
 def test_a_fault_of_the_recipe_is_not_said_again_for_each_arm(recipe_file):

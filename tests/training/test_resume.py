@@ -60,7 +60,7 @@ def without_clock(curve):
 
 def assert_same(result, expected):
     assert without_clock(result.curve) == without_clock(expected.curve)
-    for name in ("validation", "test", "steps", "best_step", "tokens", "parameters"):
+    for name in ("validation", "test", "steps", "best_step", "tokens", "parameters", "batches"):
         assert result.metrics[name] == expected.metrics[name]
     for file in ("model/model.safetensors", "checkpoint-20/model.safetensors", "checkpoint-20/optimizer.safetensors"):
         ours, theirs = (load_file(found.model_dir.parent / file) for found in (result, expected))

@@ -98,7 +98,7 @@ def lines(shared, name):
 
 def test_a_run_gives_loss_and_bleu_of_the_test(trained, shared):
     metrics, count = trained.metrics, len(lines(shared, "test.en"))
-    assert set(metrics["test"]) == {"loss", "accuracy", "perplexity", "tokens", "bleu", "sentences"}
+    assert set(metrics["test"]) == {"loss", "accuracy", "perplexity", "tokens", "bleu", "exact_match", "sentences"}
     assert set(metrics["validation"]) == {"loss", "accuracy", "perplexity", "tokens"}
     assert metrics["test"]["sentences"] == count
     words = sum(len(line.split()) for line in lines(shared, "test.de"))

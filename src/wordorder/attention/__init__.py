@@ -10,7 +10,7 @@ from typing import Any
 
 from wordorder.attention.choice import Backend, Call, choose_backend
 from wordorder.attention.dispatch import attention, attention_weights
-from wordorder.attention.plan import Plan, describe, make_plan
+from wordorder.attention.plan import HybridPlan, Plan, describe, make_plan, plan_layers
 
 
 class _CallableModule(ModuleType):
@@ -22,4 +22,15 @@ class _CallableModule(ModuleType):
 
 sys.modules[__name__].__class__ = _CallableModule
 
-__all__ = ["Backend", "Call", "Plan", "attention", "attention_weights", "choose_backend", "describe", "make_plan"]
+__all__ = [
+    "Backend",
+    "Call",
+    "HybridPlan",
+    "Plan",
+    "attention",
+    "attention_weights",
+    "choose_backend",
+    "describe",
+    "make_plan",
+    "plan_layers",
+]

@@ -1,5 +1,6 @@
 """What attention needs besides queries, keys and values, worked out once per forward and read by every layer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,8 +9,8 @@ from torch import Tensor
 from wordorder.attention import sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import Hidden
-from wordorder.encodings import Order
-from wordorder.ops import DenseBias, Packed, Visibility
+from wordorder.encodings import HybridOrder, Order
+from wordorder.ops import Bias, DenseBias, Packed, Visibility
 from wordorder.ops.tracing import transformed
 
 
@@ -38,6 +39,56 @@ class Plan:
     def layer(self, index: int) -> "Plan":
         """The plan as layer ``index`` (from 0) sees it."""
         return replace(self, order=self.order.layer(index)) if self.order.content else self
+
+
+@dataclass(frozen=True)
+class HybridPlan:
+    """Order and mask where they differ by layer, each kind of layer in the form of the backend that is best for it.
+
+    Args:
+        kinds: the plan of each kind of layer.
+        kind_of_layer: which of them each layer has.
+    """
+
+    kinds: tuple[Plan, ...]
+    kind_of_layer: tuple[int, ...]
+
+    def layer(self, index: int) -> Plan:
+        """The plan as layer ``index`` (from 0) sees it."""
+        return self.kinds[self.kind_of_layer[index]].layer(index)
+
+
+def plan_layers(order: Order | HybridOrder, make: Callable[[Order, int], Plan], *, layers: int) -> Plan | HybridPlan:
+    """The plan of all layers.
+
+    Kinds of layers with the same bias share what is written out of it, and the mask: they differ in nothing that
+    `make_plan` reads.
+
+    Args:
+        order: what the encodings prepared.
+        make: gives the plan of an order that so many layers read.
+        layers: of the network.
+    """
+    if isinstance(order, Order):
+        return make(order, layers)
+    readers = [sum(_alike(kind, order.kinds[other]) for other in order.kind_of_layer) for kind in order.kinds]
+    plans: list[Plan] = []
+    for kind, count in zip(order.kinds, readers, strict=True):
+        made = next((plan for plan, other in zip(plans, order.kinds, strict=False) if _alike(kind, other)), None)
+        shared = None if made is None else replace(made, order=replace(kind, bias=made.order.bias))
+        plans.append(shared or make(kind, count))
+    return HybridPlan(tuple(plans), order.kind_of_layer)
+
+
+def _alike(order: Order, other: Order) -> bool:
+    """Whether both have the same bias, and either both or neither have terms by content."""
+    mine, others = _summands(order.bias), _summands(other.bias)
+    same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
+    return same and bool(order.content) == bool(other.content)
+
+
+def _summands(bias: Bias | None) -> tuple[Bias, ...]:
+    return () if bias is None else bias.parts()
 
 
 def describe(

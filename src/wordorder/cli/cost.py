@@ -9,6 +9,9 @@ from wordorder.cli.output import print_json, print_table
 from wordorder.cli.train import Overrides
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wordorder.comparison.arms import Arm
     from wordorder.training import Recipe
 
 MIB = 2**20
@@ -25,38 +28,77 @@ def cost(
 
     Example: **wordorder cost recipes/demo.toml**
 
+    Arms are counted with the widths and segments that compare.match and compare.history give them.
+
     No data is read: a vocabulary that the data decides counts with its largest size, tokenizer.vocab_size.
     """
-    from wordorder.comparison.arms import resolve_arms
     from wordorder.training import read_recipe
 
     resolved = read_recipe(recipe, overrides or ())
-    if resolved.compare is None:
-        costs = {resolved.name: cost_of(resolved)}
-    else:
-        costs = {arm.name: cost_of(arm.recipe) for arm in resolve_arms(resolved)}
+    costs, budget = {resolved.name: cost_of(resolved)} if resolved.compare is None else {}, {}
+    if resolved.compare is not None:
+        arms, budget = matched_arms(resolved)
+        costs = {arm.name: cost_of(arm.recipe) for arm in arms}
     if json:
-        print_json({"recipe": str(recipe), "arms": [{"arm": name, **parts} for name, parts in costs.items()]})
+        matched = {"budget": budget} if budget.get("sentence") else {}
+        arms = [{"arm": name, **parts} for name, parts in costs.items()]
+        print_json({"recipe": str(recipe), "arms": arms, **matched})
         return
     print_costs(costs)
+    print_matched(budget)
     sizes = {parts["vocab_size"] for parts in costs.values() if parts["vocab_size_is_upper_bound"]}
     for size in sorted(sizes):
         print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
         print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
 
 
+def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
+    """The arms as `wordorder compare` sizes them, and what it changes; but for compare.match = "time", which only
+    training can measure."""
+    from wordorder.comparison.arms import resolve_arms
+    from wordorder.comparison.budget import fit_budget
+    from wordorder.comparison.pipeline import Pipeline
+
+    arms = resolve_arms(recipe)
+    if recipe.compare is None or recipe.compare.match == "time":
+        return arms, {}
+    return fit_budget(
+        arms, recipe, pipeline=Pipeline(), folder=recipe.output_dir, config_of=lambda own: counted_config(own)[0]
+    )
+
+
+def print_matched(budget: "Mapping[str, Any]") -> None:
+    """Print what was changed so that the arms agree, and how well they do."""
+    changed = [
+        (arm, name, f"{before:,}", f"{now:,}")
+        for arm, own in budget.get("arms", {}).items()
+        for name, (before, now) in own["changed"].items()
+    ]
+    if changed:
+        print_table("Changed so that arms agree", ("arm", "name", "from", "to"), changed)
+    if budget.get("sentence"):
+        print(budget["sentence"])
+
+
 # The other values are those of `wordorder.inspection.cost`, which documents them.
 def cost_of(recipe: "Recipe") -> dict[str, Any]:
     """Cost of the recipe's model at the recipe's length and batch size, and the vocabulary that it was counted with."""
     from wordorder.comparison.pipeline import cost_of_config
+
+    config, known = counted_config(recipe)
+    return {"vocab_size": config.vocab_size, "vocab_size_is_upper_bound": not known, **cost_of_config(recipe, config)}
+
+
+def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
+    """The configuration of the recipe's model without its data, and whether its vocabulary is known; else it is the
+    largest that there can be."""
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
 
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
     size = known if known is not None else recipe.tokenizer.vocab_size
-    config = build_config(recipe.network, **{**recipe.model, "vocab_size": size})
-    return {"vocab_size": size, "vocab_size_is_upper_bound": known is None, **cost_of_config(recipe, config)}
+    return build_config(recipe.network, **{**recipe.model, "vocab_size": size}), known is not None
 
 
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:

@@ -24,7 +24,8 @@ def list_names(
         for e in listing["encodings"]
     ]
     print_table("Encodings, with their learned parameters at the sizes of BERT-Base", columns, rows)
-    print("Encodings that act at different places go together by name: rope+tupe-a, learned+t5.\n")
+    print("Encodings that act at different places go together by name: rope+tupe-a, learned+t5.")
+    print("A pattern gives each layer its own, and is repeated over the layers: rope,rope,rope,none or rope*3,none.\n")
     for title in ("tasks", "corpora", "tokenizers"):
         print(f"{title}: {', '.join(listing[title])}")
 
@@ -45,7 +46,8 @@ def catalogue() -> dict[str, Any]:
     encodings: list[dict[str, object]] = []
     for name, encoding in CATALOG.items():
         with torch.device("meta"):  # the sizes of BERT-Base: counted, never filled
-            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522)
+            use = "decoder" if "encoder" in encoding.refused_in else "encoder"
+            built = build_encoding(name, width=768, heads=12, layers=12, max_positions=512, vocabulary=30522, use=use)
         encodings.append(
             {
                 "name": name,

@@ -33,6 +33,8 @@ REASONS = {
     "dataloader_drop_last": "the arms would see different batches",
     "max_steps": "the arms would see different amounts of data",
     "num_train_epochs": "the arms would see different amounts of data",
+    "segments_per_step": 'compare.history = "equal" sets it',
+    "eval_stride": 'compare.history = "equal" sets it',
 }
 """Why an arm may not override these names of [training]; all others that are not free have one reason together."""
 

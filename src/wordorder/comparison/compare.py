@@ -11,16 +11,22 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from wordorder.comparison.arms import Arm, resolve_arms
+from wordorder.comparison.budget import check_trained, fit_budget
+from wordorder.comparison.devices import devices_of
 from wordorder.comparison.grid import grid_runs
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.progress import Display
+from wordorder.comparison.probes.options import check_probes
+from wordorder.comparison.progress import Display, print_changes, print_plan
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report import write_report
 from wordorder.comparison.results import Record, write_results
-from wordorder.comparison.runs import Run, check_folders, run_recipe, runs_of
+from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
+from wordorder.comparison.schedule import PLAN, make_plan
 from wordorder.comparison.table import place_of
-from wordorder.comparison.workers import InThisProcess, InWorkers
+from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
 from wordorder.data.config import BEST_ON_TEST
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training.checkpoint import check_writable
@@ -30,7 +36,13 @@ if TYPE_CHECKING:
 
 
 def compare(
-    recipe: Recipe, *, output_dir: Path | None = None, progress: bool = True, pipeline: Pipeline | None = None
+    recipe: Recipe,
+    *,
+    output_dir: Path | None = None,
+    progress: bool = True,
+    pipeline: Pipeline | None = None,
+    budget: float | None = None,
+    plan_only: bool = False,
 ) -> Path:
     """Train every arm of a recipe with every seed, and write results.json, table.md and report.html.
 
@@ -46,48 +58,83 @@ def compare(
         output_dir: where the runs and results go; training.output_dir, or else runs/<name of the recipe>, by default.
         progress: show a live display on standard error (lines where that is not a terminal).
         pipeline: what to call for data, training, cost and maps; the package's own by default.
+        budget: seconds; arms are timed first, and seeds, then arms, that would take longer are left out, see
+            `wordorder.comparison.schedule`. The same budget keeps its plan, a larger one goes on with what was left
+            out. None trains everything.
+        plan_only: with a budget, stop once the plan is written.
 
     Returns:
-        The path of results.json.
+        The path of results.json, or of plan.json with plan_only.
 
     Raises:
-        BadInput: arms that would see different batches, a folder that cannot be written, or a run folder of a different
-            recipe or of other data; nothing is started.
+        BadInput: arms that would see different batches, a folder that cannot be written, a budget that is too small, or
+            a run folder of a different recipe or of other data; nothing is started.
+        UnfairComparison: a run was given something else than was matched, or other batches; its row is not written,
+            and what has not begun is not trained.
         RunFailed: at least one run failed; the others were finished and the results file says which and why.
         Stopped: a signal asked to stop; finished runs and the state of unfinished ones are saved.
     """
     arms, tools = resolve_arms(recipe), pipeline or Pipeline()
+    check_probes(recipe)
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
     folder = Path(output_dir or recipe.output_dir)
     fault = check_writable(folder)
     if fault:
         raise BadInput(fault)
+    console = Console(stderr=True, quiet=not progress)
     with stopped_by_signals():
         statistics = _statistics(recipe, config, tools)
-        trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
-        # the rate of a run that counts may still be chosen, so it is compared after the tuning only
-        skip = frozenset({"learning_rate"}) if config.tune else frozenset[str]()
-        planned = grid_runs(arms, config, folder) or runs_of(arms, config, folder)
-        check_folders(trials, statistics)
-        check_folders(planned, statistics, skip=skip)
-        folder.mkdir(parents=True, exist_ok=True)
-        record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=trials)
-        record.grid = planned if config.grid else []
-        team = InThisProcess(tools, statistics) if config.workers == 1 else None
-        team = team or InWorkers(tools, statistics, count=min(config.workers, len(planned)))
-        try:
-            with Display([*trials, *planned], show=progress) as display:
-                _work(trials, record, team, display)
-                if not config.grid:
-                    rates = _best_rates(record)
-                    record.runs = runs_of(arms, config, folder, chosen=rates)
-                    _give_up_untrainable(record, rates)
-                    check_folders(record.runs, statistics)
-                _work(record.grid or record.runs, record, team, display)
-        finally:
-            team.close()
+        arms, matched = fit_budget(arms, recipe, pipeline=tools, folder=folder, say=console.print)
+        print_changes(matched, console)
+        _asked(arms, config, folder, statistics)
+        plan = None
+        if budget is not None:
+            plan = make_plan(arms, recipe, budget, pipeline=tools, folder=folder, say=console.print)
+            print_plan(plan.as_dict(), console)
+            if plan_only:
+                return folder / PLAN
+            recipe, arms = plan.within(recipe, arms)
+        else:  # what an earlier plan left out is trained now
+            (folder / PLAN).unlink(missing_ok=True)
+        record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=[])
+        record.budget, record.plan = matched, plan.as_dict() if plan else None
+        _train_all(record, progress=progress)
         return _conclude(record)
+
+
+def _asked(
+    arms: Sequence[Arm], config: CompareConfig, folder: Path, statistics: Statistics
+) -> tuple[list[Run], list[Run]]:
+    """Return the trials of learning rates and the runs that a recipe asks for; refuse folders that hold others."""
+    trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
+    planned = grid_runs(arms, config, folder) or runs_of(arms, config, folder)
+    check_folders(trials, statistics)
+    # the rate of a run that counts may still be chosen, so it is compared after the tuning only
+    check_folders(planned, statistics, skip=frozenset({"learning_rate"} if config.tune else ()))
+    return trials, planned
+
+
+def _train_all(record: Record, *, progress: bool) -> None:
+    """Train whatever is not finished: trials of learning rates first, where there are any, then the runs that count."""
+    config, folder, arms = record.recipe.compare, record.folder, record.arms
+    assert config is not None
+    record.trials, planned = _asked(arms, config, folder, record.statistics)
+    folder.mkdir(parents=True, exist_ok=True)
+    record.grid = planned if config.grid else []
+    devices = devices_of(record.recipe)
+    team = team_for(record.pipeline, record.statistics, workers=config.workers, runs=len(planned), devices=devices)
+    try:
+        with Display([*record.trials, *planned], show=progress) as display:
+            _work(record.trials, record, team, display)
+            if not config.grid:
+                rates = _best_rates(record)
+                record.runs = runs_of(arms, config, folder, chosen=rates)
+                _give_up_untrainable(record, rates)
+                check_folders(record.runs, record.statistics)
+            _work(record.grid or record.runs, record, team, display)
+    finally:
+        team.close()
 
 
 def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> dict[int | None, Mapping[str, Any]]:
@@ -115,7 +162,8 @@ def _trials(arm: Arm, config: CompareConfig, folder: Path) -> list[Run]:
 
 def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, display: Display) -> None:
     """Train the unfinished runs, and write the results after each."""
-    open_runs = [run for run in runs if not run.finished() and run.folder not in record.failed]
+    unfinished = [run for run in runs if not run.finished() or run.to_probe()]
+    open_runs = [run for run in unfinished if run.folder not in record.failed]
     for run, outcome in team.work(open_runs, display.start):
         if outcome.status == "failed":
             record.failed[run.folder] = outcome.reason
@@ -167,6 +215,7 @@ def _conclude(record: Record) -> Path:
 
 def _save(record: Record) -> dict[str, Any]:
     results = record.as_results()
+    check_trained(results)  # first: no table may show arms that were not given the same
     try:
         write_results(results, record.folder / "results.json")
         write_report(results, record.folder)

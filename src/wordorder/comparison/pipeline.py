@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from wordorder.comparison.lap import Lap, run_lap
 from wordorder.training.pretrained import tokenizer_content
 from wordorder.training.progress import AdviceOnce
 
@@ -64,7 +65,7 @@ def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
 
 
 def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
-    """Return the cost of a model with this configuration at the recipe's length, batch size and share of masks.
+    """Return the cost of a model with this configuration at the recipe's segment, batch size and share of masks.
 
     The batch counts: what an encoding computes once per batch, such as TUPE's projections of the positions, is shared
     by all tokens of the batch.
@@ -74,7 +75,7 @@ def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
     return cost_of(
         config,
         recipe.data.task,
-        length=length_of(recipe),
+        length=recipe.segment_length,
         batch_size=int(recipe.training["per_device_train_batch_size"]),
         labelled_share=recipe.data.mask_probability,
     )
@@ -95,6 +96,22 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
     return {part: _rounded(cast("Any", values.double()).tolist()) for part, values in maps.items()}
 
 
+def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Measure a trained model beyond its loss; one file per probe in the run's folder is the result.
+
+    A probe that fails says so in its file, and neither stops the others nor loses the run.
+
+    Args:
+        recipe: of the run.
+        model_dir: the trained model.
+        run_folder: gets the folder probes.
+        options: `compare.probes`: name of each probe -> its options.
+    """
+    from wordorder.comparison.probes.measure import measure_probes
+
+    measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training["seed"]))
+
+
 def length_of(recipe: Recipe) -> int:
     """Return the tokens per example."""
     assert recipe.data.length is not None  # reading a recipe fills it in
@@ -113,3 +130,5 @@ class Pipeline:
     train: Callable[[Recipe, Path, int], None] = train
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
     correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation
+    probe: Callable[[Recipe, Path, Path, Mapping[str, Mapping[str, Any]]], None] = probe
+    lap: Callable[[Recipe, Any, Path, int, int | None], Lap] = run_lap

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -77,7 +77,7 @@ class Display:
         head = f"{self.total - len(self.left)} of {self.total} runs{self._time_left()}"
         table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
         for run in list(self.current.values()):
-            table.add_row(Text(run.label), ProgressBar(1, fraction(run), width=30), f"{fraction(run):.0%}")
+            table.add_row(Text(run.at_work()), ProgressBar(1, fraction(run), width=30), f"{fraction(run):.0%}")
         return table
 
     def _done(self) -> float:
@@ -108,3 +108,42 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def print_plan(plan: Mapping[str, Any], console: Console) -> None:
+    """Print what a limit of time allows, before anything is trained.
+
+    Args:
+        plan: results.json's "plan".
+        console: where to write.
+    """
+    trials = any(entry["trials"] for entry in plan["runs"])
+    table = Table(title=f"Plan for {duration(plan['budget_seconds'])}", title_justify="left", header_style="bold")
+    table.add_column("Arm", overflow="fold")
+    for title in ("Seconds per run", *(["Rates tried"] if trials else []), "Runs"):
+        table.add_column(title, justify="right")
+    for entry in plan["runs"]:
+        tried = [str(entry["trials"])] if trials else []
+        table.add_row(escape(entry["arm"]), f"{entry['seconds_per_run']:.1f}", *tried, str(entry["runs"] or "left out"))
+    console.print(table)
+    at_once = f", {plan['workers']} at the same time" if plan["workers"] > 1 else ""
+    seeds = f"seed{'s' * (len(plan['seeds']) > 1)} {', '.join(map(str, plan['seeds']))}"
+    text = f"{seeds}{at_once}: about {duration(plan['estimated_seconds'])}, {duration(plan['measuring_seconds'])} of "
+    console.print(f"{text[:1].upper()}{text[1:]}which measuring took.", highlight=False, soft_wrap=True)
+    for sentence in plan["left_out"]:
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
+
+
+def print_changes(budget: Mapping[str, Any], console: Console) -> None:
+    """Print what was changed so that all arms are given the same.
+
+    Args:
+        budget: results.json's "budget"; nothing is printed where nothing was matched.
+        console: where to write.
+    """
+    if budget.get("sentence"):
+        console.print(escape(str(budget["sentence"])), highlight=False, soft_wrap=True)
+    for arm, entry in budget.get("arms", {}).items():
+        changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.get("changed", {}).items()]
+        if changed:
+            console.print(escape(f"  {arm}: {', '.join(changed)}"), highlight=False, soft_wrap=True)

@@ -80,6 +80,12 @@ METRICS: dict[str, Quality] = {
             meaning="corpus BLEU of the translations of the {split} split, 0 to 100 (higher is better)",
             higher_is_better=True,
         ),
+        Quality(
+            metric="exact_match",
+            name="exact match",
+            meaning="share of the {split} split's outputs that are right from beginning to end (higher is better)",
+            higher_is_better=True,
+        ),
         LANGUAGE,
     )
 }

@@ -10,27 +10,37 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from wordorder.comparison.curves import curve_label, learning_curves
+from wordorder.comparison.arm_style import arm_styles
+from wordorder.comparison.curves import curve_label
 from wordorder.comparison.numbers import MISSING, grouped
 from wordorder.comparison.quality import quality_of, split_of
 from wordorder.comparison.rates import rates_tried
+from wordorder.comparison.report_blocks import blocks_of, cost_rows
+from wordorder.comparison.report_view import view_of
 from wordorder.comparison.statistics import centre, repeats, spread, statistic_of
-from wordorder.comparison.table import COSTS, caption, columns, encoding_parameters, lines, markdown_table, place_of
+from wordorder.comparison.table import OUTCOME, caption, columns, encoding_parameters, lines, markdown_table, place_of
 from wordorder.comparison.verdict import verdict
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
 from wordorder.training.toml_text import to_toml
 
-COLOURS = 8
-"""Colours of the page's palette; the ninth arm has the first colour again, with another dash."""
+SCRIPTS = (
+    "core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js", "maps.js",
+)  # fmt: skip
+"""In the order in which they run: each needs those before it."""
 
-SCRIPTS = ("core.js", "table.js", "curves.js", "scatter.js", "maps.js")
+
+WIDE = 2.2
+"""From this ratio of highest to lowest on, a scale is logarithmic: one bad arm must not press the others together."""
 
 
 def write_report(results: Mapping[str, Any], folder: Path) -> None:
@@ -56,11 +66,14 @@ def report_page(results: Mapping[str, Any]) -> str:
     page = files("wordorder.comparison") / "page"
     read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", *SCRIPTS)}
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    script = '"use strict";\n(() => {\n' + "\n".join(read[name] for name in SCRIPTS) + "\n})();\n"
     return template.from_string(read["page.html.j2"]).render(
         style=read["page.css"],
-        script="\n".join(read[name] for name in SCRIPTS),
+        script=script,
+        # The browser runs this script and no other: what data could smuggle in is not run even were it not escaped.
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
         results_json=json_in_html(results),
-        view_json=json_in_html(_view(results)),
+        view_json=json_in_html(view_of(results)),
         csv_link="data:text/csv;charset=utf-8," + quote(rows_as_csv(results)),
         **_content(results),
     )
@@ -74,8 +87,8 @@ def json_in_html(value: object) -> str:
 
 
 def rows_as_csv(results: Mapping[str, Any]) -> str:
-    """Return the rows (one per arm and seed, without curves) as CSV."""
-    names = list(dict.fromkeys(name for row in results["rows"] for name in row if name != "curve"))
+    """Return the rows (one per arm and seed, without curves and digests of batches) as CSV."""
+    names = list(dict.fromkeys(name for row in results["rows"] for name in row if name not in {"curve", "batches"}))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -88,40 +101,9 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
 
 
-def _view(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the scripts draw."""
-    quality, statistic = quality_of(results), statistic_of(results)
-    style = _styles(results)
-    return {
-        "arms": [{"name": arm["name"], **style[arm["name"]]} for arm in results["arms"]],
-        "curves": learning_curves(results),
-        "curve_label": curve_label(results),
-        "log_curves": quality.metric == "perplexity",
-        "quality": {"title": columns(results)[0].title, "higher_is_better": quality.higher_is_better},
-        "points": [
-            {
-                "arm": entry["arm"],
-                "quality": centre(entry[quality.metric], statistic),
-                "range": spread(entry[quality.metric], statistic),
-                **{column.key: column.value(entry, arm) for column in columns(results) if column.key in COSTS},
-            }
-            for entry, arm in lines(results)
-            if quality.metric in entry
-        ],
-        "correlations": results["correlations"],
-    }
-
-
-def _styles(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    return {
-        arm["name"]: {"colour": index % COLOURS, "dash": index // COLOURS % 3}
-        for index, arm in enumerate(results["arms"])
-    }
-
-
 def _content(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stands in the page as text, also where scripts are turned off."""
-    shown, style, judged = columns(results), _styles(results), verdict(results)
+    shown, style, judged = columns(results), arm_styles(results), verdict(results)
     intervals, log_strip = _intervals(results)
     return {
         "name": results["name"],
@@ -134,7 +116,7 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
         "rows": [
             {
                 "arm": entry["arm"],
-                **style[entry["arm"]],
+                "style": style[entry["arm"]],
                 "cells": [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
                 "interval": interval,
             }
@@ -158,9 +140,19 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
         "costs": [
             (arm["name"], encoding_parameters(arm), list(arm["encoding_parameters"].items())) for arm in results["arms"]
         ],
-        "colours": range(COLOURS),
+        "outcome": OUTCOME,
         "grouped": grouped,
+        "figure": _counter("Figure"),
+        "table": _counter("Table"),
+        "cost_rows": cost_rows(results),
+        **blocks_of(results),
     }
+
+
+def _counter(word: str) -> Callable[[], str]:
+    """Return a function that says "Figure 1.", then "Figure 2." and so on; the data decides which figures there are."""
+    numbers = count(1)
+    return lambda: f"{word} {next(numbers)}."
 
 
 def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
@@ -168,8 +160,7 @@ def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None
     metric, statistic = quality_of(results).metric, statistic_of(results)
     ranges = [_range(entry.get(metric), statistic) for entry, _ in lines(results)]
     ends = [end for found in ranges if found for end in found]
-    # one arm that learned nothing must not press the others together
-    logarithmic = bool(ends) and min(ends) > 0 and max(ends) > 4 * min(ends)
+    logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
     scaled = math.log if logarithmic else float
     low, high = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
 

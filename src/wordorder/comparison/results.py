@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.comparison.arms import Arm
 from wordorder.comparison.grid import best_rates, grid_entries
+from wordorder.comparison.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
+from wordorder.comparison.probes.files import collect
 from wordorder.comparison.quality import metric_of
 from wordorder.comparison.runs import Run, Statistics
+from wordorder.comparison.significance import compare_arms
 from wordorder.comparison.statistics import summarise
+from wordorder.comparison.steps_to_loss import steps_to_loss
 from wordorder.data.config import TEST_ONCE
 from wordorder.data.split import SPLITS
 from wordorder.durable import write_json
@@ -50,6 +54,10 @@ class Record:
     )
     """By arm and fold: the words of the training texts, so the size of the vocabulary, differ between folds."""
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    budget: Mapping[str, Any] | None = None
+    """What the arms were given the same of, and what was changed for it; see `wordorder.comparison.budget`."""
+    plan: Mapping[str, Any] | None = None
+    """What was left out because of a limit of time; None where there was none."""
 
     def as_results(self) -> dict[str, Any]:
         """Return the content of results.json."""
@@ -64,7 +72,7 @@ class Record:
         seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
         folds = compare.folds if compare else ()
         planned = len(self.arms) * len(seeds) * max(1, len(folds))
-        return finite(
+        results: dict[str, Any] = finite(
             {
                 "schema": SCHEMA,
                 "name": self.recipe.name,
@@ -96,9 +104,15 @@ class Record:
                 "grid": grid_entries(self.grid, self.metric, self.failed),
                 "summary": summarise(rows),
                 "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
+                "probes": collect(finished),
+                **({"baseline": compare.reference} if compare else {}),
+                **({"budget": self.budget} if self.budget else {}),
+                **({"plan": self.plan} if self.plan else {}),
+                **({"own_encodings": own} if (own := own_encodings_of(arm.recipe for arm in self.arms)) else {}),
                 **self._signature(finished),
             }
         )
+        return {**results, **finite(conclusions(results))}
 
     def _signature(self, finished: list[Run]) -> dict[str, str]:
         """How bleu was computed, where it was."""
@@ -164,6 +178,7 @@ class Record:
             "steps": metrics.get("steps"),
             "best_step": metrics.get("best_step"),
             "train_seconds": metrics.get("train_seconds"),
+            **({"batches": metrics["batches"]} if "batches" in metrics else {}),
             # a stop and a resume may write one step twice: the later one counts
             "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
             "model": (run.folder / MODEL).relative_to(self.folder).as_posix(),
@@ -216,6 +231,15 @@ class Record:
 
 def _fold(run: Run) -> dict[str, int]:
     return {} if run.fold is None else {"fold": run.fold}
+
+
+def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what follows from the rows of a results file: how the arms compare, and how early they learn.
+
+    Args:
+        results: with its rows; of one comparison, or of several that were merged.
+    """
+    return {**compare_arms(results), "steps_to_loss": steps_to_loss(results)}
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:

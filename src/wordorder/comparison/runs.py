@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.arms import RATE
+from wordorder.comparison.own_arm import own_encodings_of
+from wordorder.comparison.probes.files import is_measured
 from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.training import curve
@@ -39,6 +41,8 @@ class Run:
     """The learning rate of a grid that the run belongs to; None outside a grid."""
     fold: int | None = None
     """The fold of a cross-validation that is its test part; None where the comparison names no folds."""
+    probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """What is measured of the trained model besides its loss: `compare.probes`. None of a learning rate's trial."""
 
     @property
     def label(self) -> str:
@@ -52,6 +56,15 @@ class Run:
     def finished(self) -> bool:
         """Whether the training is done; metrics.json is the last file that it writes."""
         return (self.folder / METRICS).is_file()
+
+    def to_probe(self) -> list[str]:
+        """Return the names of the probes that are not measured yet, or whose measurement failed."""
+        return [name for name, options in self.probes.items() if not is_measured(self.folder, name, options)]
+
+    def at_work(self) -> str:
+        """Return what a progress line calls the run while it is worked on: with the probe that it has come to."""
+        probes = self.to_probe() if self.finished() else []
+        return f"{self.label}, probe {probes[0]}" if probes else self.label
 
     def metrics(self) -> dict[str, Any]:
         """Return what the finished training measured."""
@@ -110,7 +123,9 @@ def runs_of(
         parts = [arm.name, *([] if rate is None else [f"rate-{rate:g}"]), *([] if fold is None else [f"fold-{fold}"])]
         recipe = run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
         place = folder.joinpath(*parts, f"seed-{seed}")
-        found.append(Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold))
+        found.append(
+            Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold, probes=config.probes)
+        )
     return found
 
 
@@ -127,6 +142,9 @@ def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
     found = {"arm": run.arm, "recipe": recipe, "data": statistics["fingerprint"]}
     if run.recipe.pretrained is not None:
         found["weights"] = weights_content(Path(run.recipe.pretrained))
+    own = own_encodings_of([run.recipe])
+    if own:
+        found["own_encodings"] = own
     return json.loads(json.dumps(found, default=str))  # as it will be read back: tuples are lists
 
 
@@ -188,6 +206,9 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozen
         found.insert(0, f"the arm was {there['arm']!r}, now {here['arm']!r}")
     if there["data"] != here["data"]:
         found.append("the data changed under its name (its texts, classes or tokens are others)")
+    if there.get("own_encodings") != here.get("own_encodings"):
+        files = {source["file"] for side in (there, here) for source in side.get("own_encodings", {}).values()}
+        found.append(f"the file of an encoding of your own was changed ({', '.join(sorted(files))})")
     if there.get("weights") != here.get("weights"):
         found.append("the saved model that it starts from changed under its name (its weights are others)")
     return found

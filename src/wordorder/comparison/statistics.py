@@ -40,6 +40,35 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"arm": arm, **_columns(own)} for arm, own in by_arm.items()]
 
 
+Unit = tuple[int | None, int]
+"""Fold (None where there are none) and seed of one training."""
+
+
+def by_run(results: Mapping[str, Any]) -> dict[str, dict[Unit, Mapping[str, Any]]]:
+    """Return the rows of a results file by arm, in order of appearance, and by fold and seed."""
+    found: dict[str, dict[Unit, Mapping[str, Any]]] = {}
+    for row in results["rows"]:
+        found.setdefault(str(row["arm"]), {})[row.get("fold"), int(row["seed"])] = row
+    return found
+
+
+def baseline_of(results: Mapping[str, Any]) -> str | None:
+    """Return the arm that the others are measured against: the one that the file names, or its first."""
+    named = results.get("baseline")
+    return str(named) if named else next((str(arm["name"]) for arm in results["arms"]), None)
+
+
+def compare_section(results: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return [compare] of the recipe that made a results file; empty where it has none."""
+    section: Mapping[str, Any] | None = results["recipe"].get("compare")
+    return section or {}
+
+
+def confidence_of(results: Mapping[str, Any]) -> float:
+    """Return the confidence of a results file's intervals; its claims are at the level 1 less it."""
+    return float(compare_section(results).get("confidence") or 0.95)
+
+
 def repeats(results: Mapping[str, Any]) -> tuple[str, int]:
     """Return what the spread of a results file is over, "seed" or "fold", and how many of them are planned."""
     folds = results["planned"].get("folds")

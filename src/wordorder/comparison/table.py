@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from wordorder.comparison.differences import against, in_parts, in_short, places_of
+from wordorder.comparison.differences import meaning as meaning_of_differences
+from wordorder.comparison.newer_keys import entries_of, mapping_of
 from wordorder.comparison.numbers import MISSING, grouped, significant, steady, with_spread
 from wordorder.comparison.quality import Quality, beside, is_marked_optimistic, quality_of, split_of
 from wordorder.comparison.rates import RatesTried, rates_tried
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, repeats, statistic_of
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats, statistic_of
 from wordorder.comparison.verdict import ranked, verdict
 from wordorder.training.pretrained import ARM
 
 MEBIBYTE = 2**20
-COSTS = ("parameters", "encoding_parameters", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
-"""Keys of the columns that say what an arm costs."""
+
+OUTCOME = "outcome"
+"""Key of the column that holds each arm's difference from the baseline."""
+
+LEFT_OUT_FIRST = ("encoding_parameters", "learning_rate", "peak_memory_bytes", "flops_per_token", "tokens_per_second")
+"""Keys of the columns that a narrow terminal does without, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,7 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
     title = f"{split_of(results)} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
     return [
         _score(quality, title, statistic, key="quality"),
+        *([_outcome(results)] if entries_of(results, "comparisons") else []),
         *(_score(other, f"{split_of(results)} {other.name}", statistic) for other in beside(results)),
         Column(
             key="parameters",
@@ -92,6 +100,21 @@ def _score(quality: Quality, title: str, statistic: str, *, key: str | None = No
     )
 
 
+def _outcome(results: Mapping[str, Any]) -> Column:
+    baseline = str(baseline_of(results))
+    found, places = against(results, baseline), places_of(results)
+
+    def text(_: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
+        if arm["name"] == baseline:
+            return "the baseline"
+        return in_short(found[arm["name"]], places) if arm["name"] in found else MISSING
+
+    def value(_: Mapping[str, Any], arm: Mapping[str, Any]) -> float | None:
+        return 0.0 if arm["name"] == baseline else found.get(arm["name"], {}).get("difference")
+
+    return Column(key=OUTCOME, title=f"Against {baseline}", value=value, text=text, descending_is_better=True)
+
+
 def _total(arm: Mapping[str, Any]) -> int | None:
     return arm["parameters"]["total"] if arm["parameters"] else None
 
@@ -132,8 +155,9 @@ def caption(results: Mapping[str, Any]) -> str:
     parts = [
         f"{name}: {meaning}.{others} Data {recipe['data'].get('source')}{budget}; {spread}.",
         *([_folds(results)] if of == "fold" else []),
-        f"All arms see the same batches in the same order and start from {_start(recipe)}.",
+        f"All arms see the same batches in the same order{_as_far(results)} and start from {_start(recipe)}.",
     ]
+    parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
     workers = int(recipe["compare"]["workers"])
     if workers > 1:
         threads = int(recipe.get("training", {}).get("threads", 1))
@@ -164,7 +188,18 @@ def caption(results: Mapping[str, Any]) -> str:
             f"Protocol {results['protocol']}: the checkpoint that is best on the held-out texts is scored on these "
             "same texts, so the numbers are optimistic; they compare with others of this protocol only."
         )
+    parts += results.get("notes") or []  # of a merge
     return " ".join(parts)
+
+
+def matched(results: Mapping[str, Any]) -> str:
+    """Say what all arms were given the same of; empty where nothing was matched."""
+    budget = mapping_of(results, "budget")
+    return str(budget.get("sentence") or "")
+
+
+def _as_far(results: Mapping[str, Any]) -> str:
+    return ", each as far as its steps go," if mapping_of(results, "budget").get("match") == "time" else ""
 
 
 def _folds(results: Mapping[str, Any]) -> str:
@@ -204,6 +239,9 @@ def markdown_table(results: Mapping[str, Any]) -> str:
     judged = verdict(results)
     failures = [f"- failed: {_cell(f['arm'])}, {place_of(f)}: {_cell(f['reason'])}" for f in results["failed"]]
     blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
+    left_out = mapping_of(results, "plan").get("left_out")
+    if left_out:
+        blocks.append(_cell(" ".join(left_out)))
     tried = rates_tried(results)
     if tried is not None and results.get("grid"):
         blocks += [_markdown_rates(tried), _cell(tried.meaning)]
@@ -219,17 +257,47 @@ def _markdown_rates(tried: RatesTried) -> str:
 
 
 def render_table(results: Mapping[str, Any], console: Console) -> None:
-    """Print the table of a results file to a terminal, with its verdict and caption."""
-    judged, shown = verdict(results), columns(results)
-    table = Table(caption=escape(caption(results)), caption_justify="left", header_style="bold")
+    """Print the table of a results file to a terminal, with its verdict and caption.
+
+    A terminal that is too narrow for all columns is shown those that matter most; what was left out is said.
+    """
+    judged, found = verdict(results), against(results, str(baseline_of(results)))
+    body = [
+        (str(entry["arm"]), {column.key: column.text(entry, arm) for column in columns(results)})
+        for entry, arm in lines(results)
+    ]
+    for name, cells in body:
+        if name in found:  # two lines take half the width
+            cells[OUTCOME] = "\n".join(part for part in in_parts(found[name], places_of(results)) if part)
+    shown, left_out = _that_fit(columns(results), body, console.width)
+    note = f" Left out for width: {', '.join(column.title for column in left_out)}." if left_out else ""
+    table = Table(caption=escape(caption(results) + note), caption_justify="left", header_style="bold")
     table.add_column("Arm", overflow="fold")
     for column in shown:
-        table.add_column(column.title, justify="right")
-    for entry, arm in lines(results):
-        style = "bold" if entry["arm"] == judged.best else ""
-        table.add_row(escape(str(entry["arm"])), *(column.text(entry, arm) for column in shown), style=style)
+        table.add_column(escape(column.title), justify="right", no_wrap=column.key == OUTCOME)
+    for name, cells in body:
+        style = "bold" if name == judged.best else ""
+        table.add_row(escape(name), *(escape(cells[column.key]) for column in shown), style=style)
     console.print(table)
     console.print(escape(f"{judged.sentence} {judged.evidence}".strip()))
+
+
+def _that_fit(
+    all_columns: Sequence[Column], body: Sequence[tuple[str, Mapping[str, str]]], width: int
+) -> tuple[list[Column], list[Column]]:
+    """Return the columns that a terminal has room for without breaking a number, and those left out."""
+
+    def needed(column: Column) -> int:
+        parts = [*column.title.split(), *(line for _, cells in body for line in cells[column.key].splitlines())]
+        return 3 + max(len(part) for part in parts)
+
+    shown = list(all_columns)
+    names = 4 + min(24, max((len(name) for name, _ in body), default=0))
+    for key in LEFT_OUT_FIRST:
+        if names + sum(map(needed, shown)) <= width:
+            break
+        shown = [column for column in shown if column.key != key]
+    return shown, [column for column in all_columns if column not in shown]
 
 
 def _mean(summary: Mapping[str, Any], metric: str) -> float | None:

@@ -1,26 +1,37 @@
-"""Trainings in this process, or several at once in worker processes that are imported once and stay."""
+"""Trainings in this process, or several at once in worker processes that are imported once and stay.
+
+Where there are CUDA devices each has a worker that sees no other one; see `placements`.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
+import shutil
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+import psutil
+
+from wordorder.comparison.devices import placements
+from wordorder.comparison.lap import Lap
+from wordorder.comparison.own_arm import load_again
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run, Statistics, claim
+from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
+from wordorder.training.run import MODEL
 
 GRACE_SECONDS = 120.0
 """How long a worker may take to save its state after a signal."""
@@ -38,23 +49,76 @@ class Outcome:
     status: Literal["finished", "failed", "stopped"]
     reason: str = ""
     seconds: float = 0.0
+    lap: Lap | None = None
+    """What was measured, where the run was only timed."""
+
+
+class Task(Protocol):
+    """What is done with each run: `execute`, or `rehearse` with its steps put in; workers import it by name."""
+
+    def __call__(self, pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome: ...
 
 
 def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome:
-    """Train one run to its end, or from where it stopped, and say how it ended."""
-    start = time.monotonic()
-    try:
+    """Train one run to its end, or from where it stopped, measure what its probes ask, and say how it ended."""
+    with _timed() as ended:
         claim(run, statistics)
         release_memory()
-        pipeline.train(run.recipe, run.folder, run.seed)
+        if not run.finished():
+            pipeline.train(run.recipe, run.folder, run.seed)
+        if run.finished() and run.to_probe():
+            pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
+    outcome = ended[0]
+    if outcome.status == "finished" and not run.finished():
+        return Outcome(status="failed", reason="the training ended without writing metrics.json")
+    return outcome
+
+
+def rehearse(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any], *, steps: int | None) -> Outcome:
+    """Train one run for a few steps, remove its folder, and say how long that took.
+
+    Args:
+        pipeline: its `prepare`, `lap` and `probe` are called.
+        run: its folder is removed.
+        statistics: not used.
+        steps: how many are timed; None times what is around them, the probes included.
+    """
+    laps: list[Lap] = []
+    with _timed() as ended:
+        begun, age = time.perf_counter(), time.time() - psutil.Process().create_time()
+        prepared = pipeline.prepare(run.recipe, run.seed)
+        waited = time.perf_counter() - begun
+        lap = pipeline.lap(run.recipe, prepared, run.folder, run.seed, steps)
+        lap = replace(lap, prepare=waited, process=os.getpid(), age=age)
+        if steps is None and run.probes:
+            begun = time.perf_counter()
+            pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
+            lap = replace(lap, finish=lap.finish + time.perf_counter() - begun)
+        laps.append(lap)
+    shutil.rmtree(run.folder, ignore_errors=True)
+    return replace(ended[0], lap=laps[0] if laps else None)
+
+
+@contextmanager
+def _timed() -> Generator[list[Outcome]]:
+    """Give a list that holds, afterwards, how what was done within ended: no exception leaves it."""
+    start, ended = time.monotonic(), list[Outcome]()
+    try:
+        yield ended
+        ended.append(Outcome(status="finished", seconds=time.monotonic() - start))
     except (Stopped, KeyboardInterrupt):
-        return Outcome(status="stopped", seconds=time.monotonic() - start)
+        ended.append(Outcome(status="stopped", seconds=time.monotonic() - start))
     except Exception as error:  # whatever breaks one arm must not lose the others
         reason = " ".join(error.faults) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
-        return Outcome(status="failed", reason=reason, seconds=time.monotonic() - start)
-    if not run.finished():
-        return Outcome(status="failed", reason="the training ended without writing metrics.json")
-    return Outcome(status="finished", seconds=time.monotonic() - start)
+        ended.append(Outcome(status="failed", reason=reason, seconds=time.monotonic() - start))
+
+
+def team_for(
+    pipeline: Pipeline, statistics: Statistics, *, workers: int, runs: int, devices: Sequence[str]
+) -> InThisProcess | InWorkers:
+    """Return what trains: this process, or workers on the devices that there are; see `placements`."""
+    places = placements(devices, workers=workers, runs=runs)
+    return InWorkers(pipeline, statistics, places=places) if places else InThisProcess(pipeline, statistics)
 
 
 def release_memory() -> None:
@@ -70,7 +134,9 @@ class InThisProcess:
     def __init__(self, pipeline: Pipeline, statistics: Statistics) -> None:
         self.pipeline, self.statistics = pipeline, statistics
 
-    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
+    def work(
+        self, runs: Iterable[Run], on_start: Callable[[Run], None], do: Task = execute
+    ) -> Iterator[tuple[Run, Outcome]]:
         """Yield every run with its outcome, as it ends.
 
         Raises:
@@ -78,7 +144,7 @@ class InThisProcess:
         """
         for run in runs:
             on_start(run)
-            outcome = execute(self.pipeline, run, self.statistics[run.fold])
+            outcome = do(self.pipeline, run, self.statistics[run.fold])
             if outcome.status == "stopped":
                 raise Stopped("stopped by a signal; run the same command again to go on")
             yield run, outcome
@@ -96,15 +162,17 @@ class InWorkers:
     Args:
         pipeline: the functions to call; they are pickled by name.
         statistics: of the prepared data of each fold; its fingerprint is written into each run's folder.
-        count: processes at the same time.
+        places: the environment of each process, from `placements`.
     """
 
-    def __init__(self, pipeline: Pipeline, statistics: Statistics, *, count: int) -> None:
+    def __init__(self, pipeline: Pipeline, statistics: Statistics, *, places: Sequence[Mapping[str, str]]) -> None:
         self.pipeline, self.statistics = pipeline, statistics
-        self.idle: deque[Worker] = deque(Worker() for _ in range(count))
+        self.idle: deque[Worker] = deque(Worker(place) for place in places)
         self.busy: dict[Future[Outcome], tuple[Run, Worker]] = {}
 
-    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
+    def work(
+        self, runs: Iterable[Run], on_start: Callable[[Run], None], do: Task = execute
+    ) -> Iterator[tuple[Run, Outcome]]:
         """Yield every run with its outcome, as it ends.
 
         Raises:
@@ -115,7 +183,7 @@ class InWorkers:
             while waiting and self.idle:
                 run, worker = waiting.popleft(), self.idle.popleft()
                 on_start(run)
-                task = worker.pool.submit(execute, self.pipeline, run, self.statistics[run.fold])
+                task = worker.pool.submit(do, self.pipeline, run, self.statistics[run.fold])
                 self.busy[task] = run, worker
             done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
             for future in done:
@@ -123,7 +191,9 @@ class InWorkers:
                 try:
                     outcome = future.result()
                 except BrokenProcessPool:
-                    outcome, worker = Outcome(status="failed", reason=KILLED), Worker()
+                    # one that was killed in a probe has trained its run before
+                    outcome = Outcome(status="finished" if run.finished() else "failed", reason=KILLED)
+                    worker = Worker(worker.place)
                 self.idle.append(worker)
                 if outcome.status == "stopped":
                     raise Stopped("a worker was stopped by a signal; run the same command again to go on")
@@ -156,12 +226,18 @@ def environment(values: Mapping[str, str]) -> Generator[None]:
 
 
 class Worker:
-    """One process that imports torch once and trains run after run."""
+    """One process that imports torch once and trains run after run.
 
-    def __init__(self) -> None:
+    Args:
+        place: variables of its environment besides `ONE_THREAD`, such as the device that it sees.
+    """
+
+    def __init__(self, place: Mapping[str, str] | None = None) -> None:
+        self.place = dict(place or {})
+        own = tuple(registered_encodings().values())
         # spawn, not fork: a forked torch with threads may hang
-        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=start_worker)
-        with environment(ONE_THREAD):
+        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(own,))
+        with environment({**ONE_THREAD, **self.place}):
             self.pid = self.pool.submit(os.getpid)  # the first task starts the process
 
     def ask_to_stop(self) -> None:
@@ -177,12 +253,17 @@ class Worker:
             os.kill(self.pid.result(timeout=60), which)
 
 
-def start_worker() -> None:
-    """Prepare a new worker process: signals that stop it, and an end when its parent ends."""
+def start_worker(own: Sequence[Source] = ()) -> None:
+    """Prepare a new worker process: signals that stop it, an end when its parent ends, and the user's own encodings.
+
+    Args:
+        own: encodings that the parent registered.
+    """
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
     signal.signal(signal.SIGTERM, _raise_stopped)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    load_again(own)
 
 
 def _raise_stopped(_signal: int, _frame: FrameType | None) -> None:

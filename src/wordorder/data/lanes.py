@@ -57,12 +57,30 @@ class RunningText:
         """Segments."""
         return int((-(-np.diff(self.streams) // self.length)).sum())
 
-    def training_lanes(self, rows: int, *, seed: int) -> "Lanes":
+    def in_segments(self, length: int) -> "RunningText":
+        """The same text, cut into segments of another length.
+
+        Args:
+            length: tokens of a segment.
+        """
+        return RunningText(
+            self.ids,
+            self.streams,
+            length=length,
+            characters=self.characters,
+            words=self.words,
+            whole=self.whole,
+            eval_lanes=self.eval_lanes,
+            roll=self.roll,
+        )
+
+    def training_lanes(self, rows: int, *, seed: int, parts: int = 1) -> "Lanes":
         """The text in as many lanes as an optimizer step has rows.
 
         Args:
             rows: of all micro-batches and processes together.
             seed: of the roll.
+            parts: see `Lanes`.
 
         Raises:
             BadInput: the text is too short for so many lanes.
@@ -78,7 +96,7 @@ class RunningText:
                 f"the training text has {len(self.ids)} tokens, less than a segment of data.length {self.length} for "
                 f"each of {rows} lanes (batch size x gradient accumulation x processes): lower one of them"
             )
-        return Lanes(self, rows=rows, seed=seed if self.roll else None)
+        return Lanes(self, rows=rows, seed=seed if self.roll else None, parts=parts)
 
     def scoring_lanes(self, share: slice = slice(None), *, most: int | None = None) -> list["Lanes"]:
         """The text in `eval_lanes` lanes, or fewer where each would have less than a segment: never rolled.
@@ -193,14 +211,22 @@ class Lanes(Dataset[Example]):
         rows: lanes that it is divided into.
         seed: of the roll; None = none.
         wanted: the lanes that this data set has; None = all.
+        parts: pieces that each segment is divided into, a divisor of its length; a piece may be empty where a segment
+            is short. So `parts` consecutive pieces of a lane hold the tokens of one segment, whatever parts is.
     """
 
     def __init__(
-        self, text: RunningText, *, rows: int, seed: int | None = None, wanted: Sequence[int] | None = None
+        self,
+        text: RunningText,
+        *,
+        rows: int,
+        seed: int | None = None,
+        wanted: Sequence[int] | None = None,
+        parts: int = 1,
     ) -> None:
         self.text, self.seed = text, seed
         self.characters, self.words = text.characters, text.words
-        self._lanes = rows
+        self._lanes, self._parts = rows, parts
         self._wanted = list(range(rows)) if wanted is None else list(wanted)
         self.rows = len(self._wanted)
         """Lanes of this data set, and so examples per step."""
@@ -232,7 +258,8 @@ class Lanes(Dataset[Example]):
     def _layout(self, epoch: int) -> _Layout:
         if self._laid is None or self._laid[0] != epoch:
             make = _whole_streams if self.text.whole else _one_stream
-            self._laid = epoch, make(self.text, self._lanes, self.seed, epoch)
+            layout = make(self.text, self._lanes, self.seed, epoch)
+            self._laid = epoch, layout if self._parts == 1 else _divided(layout, self.text.length, self._parts)
         return self._laid[1]
 
 
@@ -265,6 +292,16 @@ def _whole_streams(text: RunningText, rows: int, seed: int | None, epoch: int) -
             reset_KR[step, row] = True
             step = pieces.stop
     return _Layout(start_KR, count_KR, reset_KR)
+
+
+def _divided(layout: _Layout, length: int, parts: int) -> _Layout:
+    """Each segment in so many pieces, one after another; memory is reset before the first of them."""
+    piece, rows = length // parts, layout.start_KR.shape[1]
+    first_P = np.arange(parts, dtype=np.int64) * piece
+    start_KPR = layout.start_KR[:, None] + first_P[:, None]
+    count_KPR = np.clip(layout.count_KR[:, None] - first_P[:, None], 0, piece)
+    reset_KPR = layout.reset_KR[:, None] & (first_P[:, None] == 0)
+    return _Layout(start_KPR.reshape(-1, rows), count_KPR.reshape(-1, rows), reset_KPR.reshape(-1, rows))
 
 
 def _dealt(segments: Integers, rows: int) -> list[Integers]:

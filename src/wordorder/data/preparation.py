@@ -48,6 +48,9 @@ class PreparedData:
     test: Examples | None
     """None where data.test_source is "none"."""
     collate: Collate | CollatePairs | CollateLanes
+    reported: EncodedDocuments | None = None
+    """The tokens of the texts of `test`, or of `validation` where there is no test, document by document: for other
+    ways to read them than the examples have. `prepare` always gives them."""
     label_names: tuple[str, ...] = ()
     """Classes in the order of their ids; empty for the other tasks."""
     statistics: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -124,7 +127,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         special=_special(trained),
         dropped_empty=dropped_empty,
     )
-    prepared = _TASKS[data.task](work, split, seed)
+    prepared = replace(_TASKS[data.task](work, split, seed), reported=encoded["test" if split.test else "validation"])
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 

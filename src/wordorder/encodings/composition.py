@@ -1,15 +1,15 @@
-"""Encodings by name, several of which may act together: "tupe-r", "learned+t5", "rope+tupe-a"."""
+"""Encodings by name, several of which may act together ("learned+t5"), or take turns over layers ("rope*3,none")."""
 
 import difflib
 import inspect
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.order import Order
+from wordorder.encodings.order import HybridOrder, Order, Term, order_of
 from wordorder.encodings.places import (
     Encoding,
     OnEmbeddings,
@@ -20,14 +20,15 @@ from wordorder.encodings.places import (
 )
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
-from wordorder.ops import Bias, Positions
+from wordorder.ops import Positions
 from wordorder.ops.precision import no_autocast
-
-Use = Literal["encoder", "decoder", "cross-attention"]
-WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
 
 # What a network tells an encoding about itself; every other argument of an encoding's constructor is an option.
 _SIZES = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
+
+
+_MOST_IN_A_ROW = 999
+"""Layers that "*" may ask for, so that a slip of the hand does not fill the memory with names."""
 
 
 class Composition(nn.Module):
@@ -49,11 +50,8 @@ class Composition(nn.Module):
             raise ValueError(f"only one encoding can replace the token embeddings, got {', '.join(replacing)}")
         self.parts = nn.ModuleDict({name: part for name, part in parts.items() if name not in replacing})
         self._replacing = replacing  # a plain dict, in which torch registers nothing
-        scales = {name: part.content_scale(head_dim) for name, part in parts.items()}
-        wanted = {scale for scale in scales.values() if scale is not None}
-        if len(wanted) > 1:
-            raise ValueError(f"these encodings ask for different content scales and cannot act together: {scales}")
-        self.scale: float = wanted.pop() if wanted else head_dim**-0.5
+        self.scale = content_scale(parts, head_dim)
+        """What q.k is multiplied by; of a `Hybrid`, in the first layer."""
 
     @property
     def replacement(self) -> ReplacesEmbedding | None:
@@ -88,8 +86,8 @@ class Composition(nn.Module):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> Order:
-        """Everything that positions alone decide, once per forward.
+    ) -> Order | HybridOrder:
+        """Everything that positions alone decide, once per forward: an `Order`, of a `Hybrid` one for each layer.
 
         Args:
             positions: of the queries.
@@ -97,19 +95,37 @@ class Composition(nn.Module):
             dtype: of the activations; angles are in at least float32.
             device: of the activations; default: the CPU.
         """
+        return order_of(self.scale, self.terms(positions, key_positions, dtype=dtype, device=device).values())
+
+    def terms(
+        self,
+        positions: Positions,
+        key_positions: Positions | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> dict[str, Term]:
+        """What each part makes of positions, by its name; what acts on embeddings, or nowhere, has no term.
+
+        Arguments as in `prepare`.
+        """
         key = positions if key_positions is None else key_positions
         device = device or torch.device("cpu")
-        turning = [part for part in self.parts.values() if isinstance(part, OnQueriesAndKeys)]
-        turns = [part.prepare(positions, key, dtype=dtype, device=device) for part in turning]
-        bias: Bias | None = None
-        for part in self.parts.values():
-            if isinstance(part, OnScores):
+        found: dict[str, Term] = {}
+        for name, part in self.parts.items():
+            if isinstance(part, OnQueriesAndKeys):
+                found[name] = part.prepare(positions, key, dtype=dtype, device=device)
+            elif isinstance(part, OnScores):
                 with no_autocast(device):  # a few rows of a table: 16 bits would cost exactness and save nothing
-                    term: Bias = part(positions, key, device, dtype)
-                bias = term if bias is None else bias + term
-        by_content = [part for part in self.parts.values() if isinstance(part, OnScoresByContent)]
-        content = tuple(part.prepare(positions, key, device=device) for part in by_content)
-        return Order(self.scale, bias, tuple(q for q, _ in turns), tuple(k for _, k in turns), content)
+                    found[name] = part(positions, key, device, dtype)
+            elif isinstance(part, OnScoresByContent):
+                found[name] = part.prepare(positions, key, device=device)
+        return found
+
+    def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The parts that act in layer ``layer`` (from 0), or before the first one; here all of them."""
+        del layer
+        return tuple(self.parts.values())
 
     def cost_parts(self) -> dict[str, int]:
         """Parameters per part of each encoding; of one that replaces the embeddings, those beyond the words' table."""
@@ -121,27 +137,76 @@ class Composition(nn.Module):
         }
 
 
-def names_of(name: str) -> tuple[str, ...]:
-    """The catalogue names that "a+b" is made of.
+def content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
+    """What q.k is multiplied by where these encodings act together: 1/sqrt(head_dim) unless one decides otherwise.
 
     Raises:
-        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice.
+        ValueError: two of them ask for different scales.
     """
-    names = tuple(part.strip() for part in name.split("+"))
+    scales = {name: part.content_scale(head_dim) for name, part in parts.items()}
+    wanted = {scale for scale in scales.values() if scale is not None}
+    if len(wanted) > 1:
+        raise ValueError(f"these encodings ask for different content scales and cannot act together: {scales}")
+    return wanted.pop() if wanted else head_dim**-0.5
+
+
+def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
+    """The catalogue names of each layer in the pattern that "a,b+c" repeats over the layers: (("a",), ("b", "c")).
+
+    "a*3,b" is short for "a,a,a,b".
+
+    Raises:
+        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or a number of
+            layers is none.
+    """
+    pattern: list[tuple[str, ...]] = []
+    for text in name.split(","):
+        part, star, count = text.partition("*")
+        if star and not (count.strip().isdecimal() and 0 < int(count.strip()[:4]) <= _MOST_IN_A_ROW):
+            most = f"1 .. {_MOST_IN_A_ROW}"
+            raise BadInput(f"encoding {name!r}: after '*' stands how many layers in a row, {most}, got {count!r}")
+        pattern += [_names_of_layer(part, name)] * (int(count) if star else 1)
+    return tuple(pattern)
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """The catalogue names that "a+b", or "a,b", is made of, each once.
+
+    Raises:
+        BadInput: as in `pattern_of`.
+    """
+    return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
+
+
+def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split("+"))
     for part in names:
         if part not in CATALOG:
             close = difflib.get_close_matches(part, CATALOG, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise BadInput(f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+'")
+            raise BadInput(
+                f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+', or with ',' to"
+                " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
+                ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
+            )
     if len(set(names)) < len(names):
-        raise BadInput(f"encoding {name!r} names a part twice")
+        raise BadInput(f"encoding {whole!r} names a part twice")
     return names
 
 
 def options_of(encoding: type[Encoding]) -> dict[str, Any]:
     """Options of an encoding with their defaults: what its constructor takes beyond the network's sizes."""
     parameters = inspect.signature(encoding).parameters
-    return {name: p.default for name, p in parameters.items() if name not in _SIZES}
+    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of nn.Module's own constructor
+    return {name: p.default for name, p in parameters.items() if name not in _SIZES and p.kind not in anything}
+
+
+def _annotations(encoding: type[Encoding]) -> dict[str, Any]:
+    """Type hints of the constructor's arguments; none where somebody's file writes what cannot be read."""
+    try:
+        return get_type_hints(encoding.__init__)
+    except Exception:  # names that are imported for type checkers alone, or are wrong
+        return {}
 
 
 def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
@@ -161,83 +226,9 @@ def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dic
         elif not isinstance(values, Mapping):
             faults.append(f"encoding_options.{part} must be a table of options, got {values!r}")
         else:
-            annotations = inspect.signature(CATALOG[part]).parameters
-            hints = {option: annotations[option].annotation for option in options_of(CATALOG[part])}
+            annotations = _annotations(CATALOG[part])
+            hints = {option: annotations.get(option, Any) for option in options_of(CATALOG[part])}
             faults += option_faults("encoding_options", part, cast("dict[str, Any]", values), hints)
     if faults:
         raise BadInput(faults)
     return {part: dict(given.get(part, {})) for part in names}
-
-
-def build_encoding(
-    name: str,
-    *,
-    width: int,
-    heads: int,
-    layers: int,
-    max_positions: int,
-    use: Use = "encoder",
-    options: Mapping[str, Any] | None = None,
-    vocabulary: int | None = None,
-    padding_idx: int | None = None,
-    complex_valued: bool = False,
-    with_memory: WithMemory = "none",
-) -> Composition:
-    """Build the encodings that ``name`` lists, sized for a network.
-
-    Args:
-        name: a name of the catalogue, or several joined by "+".
-        width: model channels, C.
-        heads: attention heads, H.
-        layers: layers of the network.
-        max_positions: longest text in tokens; limits learned tables only.
-        use: where it is used; decides the defaults of ``bidirectional`` (False in decoders) and ``cls``
-            ("position-0" in encoders, "none" elsewhere).
-        options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
-        vocabulary: number of token ids, for encodings that replace the token embeddings.
-        padding_idx: token id that those keep at 0.
-        complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
-            instead of mapping them to real numbers.
-        with_memory: the network's memory. With "look-ahead" queries meet keys to their right in decoders too, so that
-            ``bidirectional`` defaults to True; with any memory ``cls`` defaults to "none", because position 0 of what
-            attention sees is the oldest slot and no longer [CLS].
-
-    Raises:
-        BadInput: unknown name or option, an encoding that is not defined for this use (with the reason), or
-            ``cls="position-0"`` with a memory.
-        ValueError: an option is out of range.
-    """
-    sizes = {
-        "width": width,
-        "heads": heads,
-        "head_dim": width // heads,
-        "layers": layers,
-        "max_positions": max_positions,
-        "vocabulary": vocabulary,
-        "padding_idx": padding_idx,
-    }
-    by_use = {
-        "bidirectional": use != "decoder" or with_memory == "look-ahead",
-        "cls": "position-0" if use == "encoder" and with_memory == "none" else "none",
-        "as_real": "pair" if complex_valued else "concat",
-    }
-    parts: dict[str, Encoding] = {}
-    for part, chosen in split_options(name, options).items():
-        encoding = CATALOG[part]
-        if use in encoding.refused_in:
-            raise BadInput(f"encoding {part!r} is not defined for {use}: {encoding.refused_in[use]}")
-        if issubclass(encoding, ReplacesEmbedding) and vocabulary is None:
-            raise BadInput(f"encoding {part!r} replaces the token embeddings: pass vocabulary, the number of token ids")
-        if with_memory != "none" and chosen.get("cls", "none") != "none":
-            raise BadInput(
-                f"encoding_options: {part}.cls={chosen['cls']!r} has no meaning with memory={with_memory!r}, where "
-                "position 0 is the oldest slot and not [CLS]; leave cls out, or set it to 'none'"
-            )
-        takes = inspect.signature(encoding).parameters
-        arguments = {key: value for key, value in {**sizes, **by_use}.items() if key in takes}
-        # Named after the file, not the variant: arms such as tupe-a and tupe-r then share what they have in common.
-        family = encoding.__module__.rsplit(".", 1)[-1]
-        if family in parts:
-            raise BadInput(f"encoding {name!r} has two variants of {family}; take one of them")
-        parts[family] = encoding(**{**arguments, **chosen})
-    return Composition(parts, head_dim=width // heads)

@@ -1,11 +1,15 @@
 """What word order comes to in one forward, computed once and read by every layer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from wordorder.encodings.places import ContentScores, Move
 from wordorder.ops import Bias
+
+Term = tuple[Move, Move] | Bias | ContentScores
+"""What one encoding makes of positions: moves of queries and of keys, a bias, or a term by content."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,44 @@ class Order:
         for move in self.key_rotations:
             k_BHSD = move.apply(k_BHSD)
         return k_BHSD
+
+
+def order_of(scale: float, terms: Iterable[Term]) -> Order:
+    """The order of encodings that act together: moves one after the other, biases and terms by content added up.
+
+    Args:
+        scale: the content scale.
+        terms: of the encodings, in the order of their names.
+    """
+    moves: list[tuple[Move, Move]] = []
+    content: list[ContentScores] = []
+    bias: Bias | None = None
+    for term in terms:
+        if isinstance(term, Bias):
+            bias = term if bias is None else bias + term
+        elif isinstance(term, ContentScores):
+            content.append(term)
+        else:
+            moves.append(term)
+    return Order(scale, bias, tuple(q for q, _ in moves), tuple(k for _, k in moves), tuple(content))
+
+
+@dataclass(frozen=True)
+class HybridOrder:
+    """Word order that differs by layer.
+
+    Args:
+        kinds: the order of each kind of layer.
+        kind_of_layer: which of them each layer has.
+    """
+
+    kinds: tuple[Order, ...]
+    kind_of_layer: tuple[int, ...]
+
+    def layer(self, index: int) -> Order:
+        """The order as layer ``index`` (from 0) sees it."""
+        return self.kinds[self.kind_of_layer[index]].layer(index)
+
+    def ahead(self) -> "HybridOrder":
+        """The order where every key counts as one to the right; see `Order.ahead`."""
+        return replace(self, kinds=tuple(order.ahead() for order in self.kinds))

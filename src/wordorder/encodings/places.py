@@ -24,9 +24,12 @@ class Encoding(nn.Module):
     paper: ClassVar[str] = ""
     """Citation and address."""
     refused_in: ClassVar[Mapping[str, str]] = {}
-    """Uses (encoder, decoder, cross-attention) in which it is not defined, each with the reason."""
+    """Uses (encoder, decoder, cross-attention) and memories (segment-recurrence, look-ahead) in which it is not
+    defined, each with the reason."""
     bounded: ClassVar[bool] = False
     """Whether a learned table limits the length to ``max_positions``."""
+    by_place: ClassVar[bool] = False
+    """Whether a term of the scores depends on where tokens stand and not on distances alone, without a table."""
 
     def content_scale(self, head_dim: int) -> float | None:
         """What q.k is multiplied by, where the encoding decides it; None leaves 1/sqrt(head_dim)."""

@@ -219,7 +219,8 @@ class TransformerXLScores(ContentScores):
 
     def _seen(self, visible: Visibility | Tensor | None) -> slice:
         """The distances that some query can see, as far as the mask's type says."""
-        if not isinstance(visible, Visibility) or self.left is None:
+        # where they end depends on lengths, which exporters leave open
+        if not isinstance(visible, Visibility) or self.left is None or torch.compiler.is_compiling():
             return slice(0, self.back_BW.shape[1])
         return slice(self.left if visible.ahead else 0, self.left if visible.causal else self.back_BW.shape[1])
 

@@ -1,6 +1,7 @@
 """The figures of `wordorder inspect`, as PNG files in memory."""
 
 import io
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ def draw(inspection: Inspection) -> dict[str, Drawing]:
     if inspection.correlations:
         drawings["correlations.png"] = _correlations(inspection.correlations)
     for name, found in inspection.maps.items():
-        drawings[f"map-{name.replace(' ', '-')}.png"] = _map(name, found)
+        drawings[f"map-{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')}.png"] = _map(name, found)
     if inspection.maps:
         drawings["profiles.png"] = _profiles(inspection.maps)
         drawings["toeplitz.png"] = _toeplitz(inspection.maps)
@@ -124,7 +125,11 @@ def _map(name: str, found: MapFindings) -> Drawing:
         " The strips above and to the left are the row and column of [CLS], drawn wider than they are" if skip else ""
     )
     if skip:
-        strips += ", before the reset that takes their place in the sum." if name.endswith("relative") else "."
+        strips += (
+            ", before the reset that takes their place in the sum."
+            if name.partition(" (")[0].endswith("relative")
+            else "."
+        )
     return Drawing(
         png_of(figure),
         f"Map: {name}",
@@ -136,7 +141,7 @@ def _map(name: str, found: MapFindings) -> Drawing:
 
 _WHAT = {
     "absolute": "What the encoding adds to the scores from the two positions",
-    "relative": "What the encoding adds to the scores from the distance alone",
+    "relative": "What the encoding adds to the scores from how far apart the two positions are",
     "sum": "What the encoding adds to the scores in all",
     "position-position": "The product of position query and position key in the first layer, which is part of q.k",
 }

@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from wordorder.errors import BadInput
-from wordorder.inspection.correlation import ScoreMap, score_maps
+from wordorder.inspection.correlation import ScoreMap, layers_note, score_maps
 from wordorder.inspection.distance import (
     DistanceProfile,
     ToeplitzShare,
@@ -49,7 +49,7 @@ class MapFindings:
 
     @property
     def by_distance_alone(self) -> bool:
-        """Whether it is a relative term, so that its share says nothing."""
+        """Whether it is a relative term, at this length at least (FIRE's up to its L): its share says nothing."""
         return self.toeplitz.share >= _ALL
 
 
@@ -106,7 +106,8 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
     if correlations and "word-position" in correlations.terms:
         maps = {"position-position": correlations.position_position, **maps}
     found = {name: _findings(values, head_dim) for name, values in maps.items()}
-    return Inspection(length, head_dim, found, correlations, tuple(_notes(found, correlations, reason)))
+    notes = (*layers_note(model), *_notes(found, correlations, reason))
+    return Inspection(length, head_dim, found, correlations, notes)
 
 
 def check_range(length: int) -> None:
@@ -146,7 +147,7 @@ def _notes(
         notes.append("The position-position term is that of q.k; what the encoding adds to the scores has its own map.")
     relative = [name for name, found in maps.items() if found.by_distance_alone]
     if relative:
-        notes.append(f"Depends on distance alone by construction, share 1: {', '.join(relative)}.")
+        notes.append(f"Depends on distance alone at this length, share 1: {', '.join(relative)}.")
     if any(not found.by_distance_alone for name, found in maps.items() if name != "position-position"):
         notes.append(
             "How large a part is does not say what it is worth: --data (in Python, keep_part) scores the model with one"
@@ -162,7 +163,7 @@ def _notes(
 
 def numbers(inspection: Inspection) -> dict[str, Any]:
     """All numbers but the maps and panels themselves, for JSON: NaN is null."""
-    last = list(inspection.maps.values())[-1].map if inspection.maps else None
+    resetting = [found.map for found in inspection.maps.values() if found.map.skip_first]
     return {
         "length": inspection.length,
         "head_dim": inspection.head_dim,
@@ -170,7 +171,7 @@ def numbers(inspection: Inspection) -> dict[str, Any]:
         "answers": inspection.answers(),
         "correlations": inspection.correlations and _correlation_numbers(inspection.correlations),
         "maps": {name: _map_numbers(found) for name, found in inspection.maps.items()},
-        "cls": _cls_numbers(last) if last and last.skip_first else None,
+        "cls": _cls_numbers(resetting[-1]) if resetting else None,
     }
 
 

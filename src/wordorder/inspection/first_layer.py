@@ -66,7 +66,7 @@ def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
     """
     x_WC = encoder.embedding.weight[ids_W].float()
     # without positions on embeddings a norm does the same at every position
-    meets = length if any(isinstance(part, OnEmbeddings) for part in encoder.encoding.parts.values()) else 1
+    meets = length if any(isinstance(part, OnEmbeddings) for part in encoder.encoding.parts_of(0)) else 1
     position_1NC = encoder.encoding.embed(torch.zeros_like(x_WC[:1, None]).expand(1, meets, -1), Contiguous(meets))
     words: list[Tensor] = []
     position_NC, constant_C = torch.zeros_like(position_1NC[0]), torch.zeros_like(x_WC[0])
@@ -129,7 +129,7 @@ def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length
     device = encoder.embedding.weight.device
     shifts = [
         found
-        for part in encoder.encoding.parts.values()
+        for part in encoder.encoding.parts_of(0)
         if isinstance(part, OnQueriesAndKeys) and (found := shifts_of(part, length, device)) is not None
     ]
     sides: list[Side] = []

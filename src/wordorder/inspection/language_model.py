@@ -8,6 +8,7 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.inspection.context import LossByContext, loss_by_context
+from wordorder.inspection.correlation import layers_note
 from wordorder.inspection.findings import floats
 from wordorder.inspection.reading import ReadingHabits, reading_habits
 
@@ -76,7 +77,7 @@ def inspect_language_model(
         model, token_ids, segment_length=length if remembers else None, start_id=None if remembers else start_id
     )
     habits = reading_habits(model, token_ids, length=length, start_id=start_id)
-    return LanguageModelInspection(habits, context, tuple(_notes(habits, config)))
+    return LanguageModelInspection(habits, context, (*layers_note(model), *_notes(habits, config)))
 
 
 def _notes(habits: ReadingHabits, config: Any) -> list[str]:

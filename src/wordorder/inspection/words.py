@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings import (
+    Hybrid,
     Learned,
     NoEncoding,
     OnEmbeddings,
@@ -74,16 +75,16 @@ def no_correlations_because(encoder: Encoder) -> str | None:
     """Why an encoder's scores are no sum of terms of words and terms of positions; None where they are."""
     if isinstance(encoder.embedding, ReplacesEmbedding):
         return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
-    parts = list(encoder.encoding.parts.values())
+    parts, where = encoder.encoding.parts_of(0), " of the first layer" if isinstance(encoder.encoding, Hybrid) else ""
     for part in parts:
-        name = f"encoding {name_of(part)!r}"
+        name = f"encoding {name_of(part)!r}{where}"
         if isinstance(part, OnScoresByContent):
             return f"{name} lets words meet distances, so the scores are no sum of terms of words and of positions"
         if isinstance(part, OnQueriesAndKeys) and shifts_of(part, 1, encoder.embedding.weight.device) is None:
             return f"{name} turns queries and keys, so every correlation depends on distance"
         if isinstance(part, OnEmbeddings) and not isinstance(part, Learned | Sinusoidal):
             return f"{name} does not add positions to the embeddings, so there is no sum to take apart"
-    return "encoding 'none' has no word order" if all(isinstance(part, NoEncoding) for part in parts) else None
+    return f"encoding 'none'{where} has no word order" if all(isinstance(part, NoEncoding) for part in parts) else None
 
 
 def word_position_correlations(
@@ -121,7 +122,7 @@ def word_position_correlations(
     if encoder is None or reason:
         raise BadInput(f"the model has no correlations of words and positions: {reason}")
     with torch.no_grad():
-        maps = score_maps(model, length)  # raises where the length does not fit
+        maps = score_maps(model, length, layer=0)  # raises where the length does not fit
         ids_W = _sample(encoder, length) if words is None else _checked(encoder, words)
         layer = first_layer(encoder, ids_W, length)
         mixed = bool(layer.query.position_NHD.any())

@@ -3,13 +3,14 @@
 import dataclasses
 import difflib
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from wordorder.encodings import CATALOG, Composition, Use, build_encoding, split_options
+from wordorder.encodings import CATALOG, Composition, Use, build_encoding, names_of, registered_encodings, split_options
 from wordorder.errors import BadInput
 from wordorder.hints import describe, fits, option_faults
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
@@ -56,7 +57,8 @@ class WordOrderConfig(PreTrainedConfig):
         cls_token_id: see bos_token_id.
         sep_token_id: see bos_token_id.
         mask_token_id: see bos_token_id.
-        encoding: a name of the catalogue, or several joined by "+".
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers: such names separated by
+            "," ("rope,rope,rope,none", or "rope*3,none"), repeated over the layers of each half of the network.
         encoding_options: options of the encoding; nested by name for several.
         norm: "layer" or "rms".
         norm_placement: "pre" or "post".
@@ -118,6 +120,8 @@ class WordOrderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
+        # what a saved model says of encodings that are not of the catalogue; set again from what is registered here
+        trained_with: dict[str, dict[str, str]] = kwargs.pop("own_encodings", None) or {}
         known = {f.name for f in dataclasses.fields(self)}
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
@@ -132,7 +136,11 @@ class WordOrderConfig(PreTrainedConfig):
         if classes is not None and classes <= 0:
             faults.append(f"num_labels must be positive, got {classes}")
         if faults:
-            raise BadInput(faults)
+            raise BadInput(missing_encodings(trained_with) or faults)
+        own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
+        if own:
+            self.own_encodings = own
+        warn_of_changes(trained_with, own)
         if self.wordorder_version is None:
             from wordorder import __version__
 
@@ -186,7 +194,7 @@ class WordOrderConfig(PreTrainedConfig):
         except ValueError as error:
             found.append(f"memory_options: {error}")
         together, limit = self.memory_length + self.segment_length, self.max_position_embeddings
-        bounded = [name for name in _parts(self.encoding) if name in CATALOG and CATALOG[name].bounded]
+        bounded = [name for name in self.known_names() if CATALOG[name].bounded]
         if bounded and together > limit:
             found.append(
                 f"memory_length + segment_length = {together} is longer than the position table of encoding"
@@ -229,6 +237,18 @@ class WordOrderConfig(PreTrainedConfig):
         output, table = (self.vocab_size, self.hidden_size), tuple(replacement.weight.shape)
         return [] if output == table else [not_tied(output, table, self.encoding)]
 
+    def known_names(self) -> tuple[str, ...]:
+        """The catalogue names in ``encoding``, each once; none where it is not understood, a fault of its own."""
+        try:
+            return names_of(self.encoding)
+        except BadInput:
+            return ()
+
+    def layers_of(self, use: Use) -> int:
+        """Layers of the half of the network that uses the encoding so."""
+        del use
+        return self.num_hidden_layers
+
     def _try_encoding(self, use: Use) -> Composition:
         import torch
 
@@ -240,7 +260,7 @@ class WordOrderConfig(PreTrainedConfig):
                 self.encoding,
                 width=channels,
                 heads=self.num_attention_heads,
-                layers=self.num_hidden_layers,
+                layers=self.layers_of(use),
                 max_positions=self.max_position_embeddings,
                 use=use,
                 options=options,
@@ -275,8 +295,36 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
     )
 
 
-def _parts(encoding: str) -> list[str]:
-    return [part.strip() for part in encoding.split("+")]
+def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """One line per encoding of a saved model that is neither of the catalogue nor registered in this process.
+
+    Args:
+        trained_with: class, file and sha256 by name, as the model's configuration has them.
+    """
+    return [
+        f"encoding {name!r} of this model is none of the catalogue: it is the class {source.get('class')} of"
+        f" {source.get('file') or 'an interactive session'}; import that class and call"
+        f" wordorder.encodings.register_encoding({name!r}, {source.get('class')}) before the model is loaded"
+        for name, source in trained_with.items()
+        if name not in CATALOG
+    ]
+
+
+def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]) -> None:
+    """Warn where an encoding's file is no longer what the model was trained with.
+
+    Args:
+        trained_with: class, file and sha256 by name, as the model's configuration has them.
+        own: the same of what is registered in this process.
+    """
+    for name, source in trained_with.items():
+        here = own.get(name)
+        if here is not None and here["sha256"] != source.get("sha256"):
+            warnings.warn(
+                f"encoding {name!r} is of another file than the model was trained with ({source.get('file')}, sha256"
+                f" {str(source.get('sha256'))[:12]}); its weights may mean something else now",
+                stacklevel=2,
+            )
 
 
 def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:

@@ -89,10 +89,7 @@ class WordOrderDecoderConfig(WordOrderConfig):
                 found.append("adaptive_tied_projections needs tie_word_embeddings = true")
         if self.label_smoothing > 0:
             found.append("label_smoothing needs every token's probability, which adaptive_cutoffs do without; use one")
-        replaces = [name for name in self._known_names() if issubclass(CATALOG[name], ReplacesEmbedding)]
+        replaces = [name for name in self.known_names() if issubclass(CATALOG[name], ReplacesEmbedding)]
         if replaces:
             found.append(f"adaptive_cutoffs: encoding {replaces[0]!r} has embeddings of its own; use one of them")
         return found
-
-    def _known_names(self) -> list[str]:
-        return [name for part in self.encoding.split("+") if (name := part.strip()) in CATALOG]

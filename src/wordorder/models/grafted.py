@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from wordorder.encodings import CATALOG, Composition, OnScores, ReplacesEmbedding, build_encoding, names_of
+from wordorder.encodings import (
+    CATALOG,
+    Composition,
+    Hybrid,
+    OnScores,
+    Order,
+    ReplacesEmbedding,
+    build_encoding,
+    names_of,
+)
 from wordorder.errors import BadInput
 from wordorder.models.layout import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
@@ -132,9 +141,10 @@ class GraftedBody(GraftedPart):
         """
         like = cast("Tensor", self.get_input_embeddings().weight)
         positions = self._positions(shape[1], attention_mask, position_ids)
-        term = self.encoding.prepare(positions, dtype=like.dtype, device=like.device).bias
-        assert term is not None  # every part acts on scores
-        bias_BHTT = term.written_out(working_dtype(like))
+        order = self.encoding.prepare(positions, dtype=like.dtype, device=like.device)
+        assert isinstance(order, Order)  # one for all layers
+        assert order.bias is not None  # every part acts on scores
+        bias_BHTT = order.bias.written_out(working_dtype(like))
         # flex_attention indexes the bias by example, and reads past the end of a bias that is one for all
         return bias_BHTT.expand(shape[0], -1, -1, -1) if attention_of(self.config) == "flex_attention" else bias_BHTT
 
@@ -211,7 +221,7 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
 
     Raises:
         BadInput: the configuration is of a decoder; or the encoding or an option is unknown, acts elsewhere than on
-            the scores, or cannot be 0 and ``keep_input_positions`` asks for it.
+            the scores, differs by layer, or cannot be 0 and ``keep_input_positions`` asks for it.
     """
     faults = [
         f"{name}=True was given, but only encoders can be grafted; take a configuration with {name}=False"
@@ -230,6 +240,11 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
         raise BadInput([*faults, *error.faults]) from None
     except ValueError as error:
         raise BadInput([*faults, f"encoding {config.encoding!r}: {error}"]) from None
+    if isinstance(encoding, Hybrid):
+        faults.append(
+            f"encoding {config.encoding!r} differs by layer, but the layers of a grafted model share one position bias;"
+            " name one encoding for all of them"
+        )
     for name, part in zip(names_of(config.encoding), encoding.parts.values(), strict=True):
         if not isinstance(part, OnScores):
             faults.append(unreached.format(name=name, place=CATALOG[name].place, known=known))

@@ -48,6 +48,11 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
             self.decoder_start_token_id = next((token for token in candidates if token is not None), None)
         super().__post_init__(**kwargs)
 
+    def layers_of(self, use: Use) -> int:
+        """Layers of the encoder, or of the decoder."""
+        own = self.decoder_layers if use == "decoder" else None
+        return own if own is not None and own > 0 else self.num_hidden_layers
+
     def faults(self) -> list[str]:
         """Those that all networks can have, and those of the fields here."""
         found = super().faults() + self.rate_faults("label_smoothing")

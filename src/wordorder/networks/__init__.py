@@ -8,6 +8,7 @@ from wordorder.networks.complex_valued import ComplexBlocks, ComplexDecoder, Com
 from wordorder.networks.decoder import Decoder, DecoderOutput
 from wordorder.networks.decoder_layer import DecoderLayer
 from wordorder.networks.encoder import Encoder, EncoderLayer, EncoderOutput
+from wordorder.networks.encoding_suite import Finding, check_encoding
 from wordorder.networks.initialisation import initialise, initialise_module
 from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
@@ -46,6 +47,7 @@ __all__ = [
     "EncoderOutput",
     "Extend",
     "FeedForward",
+    "Finding",
     "KeyValueCache",
     "ReferenceTextNetwork",
     "SelfAttention",
@@ -59,6 +61,7 @@ __all__ = [
     "TextRecurrent",
     "TextTransformer",
     "UnitaryTextRecurrent",
+    "check_encoding",
     "initialise",
     "initialise_module",
     "pool",

@@ -7,7 +7,7 @@ from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
 
-from wordorder.attention import Plan
+from wordorder.attention import HybridPlan, Plan
 from wordorder.encodings import Order
 from wordorder.memory import Memory, MemoryState
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
@@ -59,7 +59,7 @@ class Decoder(Stack):
         key_value_heads: fewer key and value heads than query heads (grouped queries); default: heads.
         feedforward: inner channels of the feed-forward networks; default: 4 * width.
         max_positions: longest text in tokens, for encodings with a table.
-        encoding: a name of the catalogue, or several joined by "+".
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
         encoding_options: options of the encoding; see `build_encoding`.
         cross_attention: let every layer also attend to the states of an encoder.
         norm: "layer" (2018) or "rms" (modern).
@@ -288,7 +288,7 @@ class Decoder(Stack):
     def _run(
         self,
         x_BTC: Tensor,
-        plan: Plan,
+        plan: Plan | HybridPlan,
         source: Source | None,
         cache: Cache | None,
         return_all_hidden: bool,

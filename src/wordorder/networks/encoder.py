@@ -6,7 +6,7 @@ from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
 
-from wordorder.attention import Plan
+from wordorder.attention import HybridPlan, Plan
 from wordorder.memory import Memory, MemoryState, SegmentRecurrence
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.initialisation import initialise
@@ -98,7 +98,7 @@ class Encoder(Stack):
         key_value_heads: fewer key and value heads than query heads (grouped queries); default: heads.
         feedforward: inner channels of the feed-forward networks; default: 4 * width.
         max_positions: longest text in tokens, for encodings with a table.
-        encoding: a name of the catalogue, or several joined by "+".
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
         encoding_options: options of the encoding; see `build_encoding`.
         norm: "layer" (2018) or "rms" (modern).
         norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).
@@ -237,13 +237,15 @@ class Encoder(Stack):
         *,
         backend: str | None = None,
         return_attentions: bool = False,
-    ) -> Plan:
+    ) -> Plan | HybridPlan:
         """Word order and mask, prepared once for all layers."""
         return self.plan_self_attention(
             positions, like_BTC, valid_BS=valid_BT, backend=backend, return_attentions=return_attentions
         )
 
-    def _run(self, x_BTC: Tensor, plan: Plan, return_all_hidden: bool, return_attentions: bool) -> EncoderOutput:
+    def _run(
+        self, x_BTC: Tensor, plan: Plan | HybridPlan, return_all_hidden: bool, return_attentions: bool
+    ) -> EncoderOutput:
         all_hidden: list[Tensor] = []
         attentions: list[Tensor] = []
         for index, layer in enumerate(self.layers):

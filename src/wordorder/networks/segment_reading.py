@@ -7,8 +7,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import Plan
-from wordorder.encodings import Order
+from wordorder.attention import HybridPlan, Plan
+from wordorder.encodings import HybridOrder, Order
 from wordorder.memory import LookAheadMemory, LookAheadSegment, Memory, MemoryState, Plans, RecurrentSegment, Segment
 from wordorder.networks.multi_head import Recall
 from wordorder.ops import Contiguous, Positions, Visibility
@@ -205,11 +205,26 @@ class SegmentRead:
     memory: MemoryState
 
 
-Prepare = Callable[[Positions, Positions], Order]
-MakePlan = Callable[..., Plan]
+Prepare = Callable[[Positions, Positions], Order | HybridOrder]
+MakePlan = Callable[..., Plan | HybridPlan]
 
 
-def plans_of(step: Step, memory: Memory, prepare: Prepare, make_plan: MakePlan) -> Plans:
+@dataclass(frozen=True)
+class StepPlans:
+    """`Plans` of one step for all layers; arguments as there."""
+
+    start: int
+    tokens: Plan | HybridPlan
+    slots: Plan | HybridPlan | None = None
+    window: slice | None = None
+
+    def layer(self, index: int) -> Plans:
+        """The plans as layer ``index`` (from 0) sees them."""
+        slots = None if self.slots is None else self.slots.layer(index)
+        return Plans(self.start, self.tokens.layer(index), slots, self.window)
+
+
+def plans_of(step: Step, memory: Memory, prepare: Prepare, make_plan: MakePlan) -> StepPlans:
     """Word order and masks of a step, prepared once for all layers.
 
     Args:
@@ -221,17 +236,17 @@ def plans_of(step: Step, memory: Memory, prepare: Prepare, make_plan: MakePlan) 
     mask, ahead = step.mask(memory), isinstance(memory, LookAheadMemory)
     plan = make_plan(prepare(mask.query, mask.key), mask, return_lse=ahead)
     if not isinstance(memory, LookAheadMemory) or step.segment.tokens or not step.segment.slots:
-        return Plans(step.segment.tokens, plan)
+        return StepPlans(step.segment.tokens, plan)
     look = step.look_ahead_mask(memory)
     order = prepare(look.query, look.key)
     if memory.full:
         order = order.ahead()
-    return Plans(step.segment.tokens, plan, make_plan(order, look, return_lse=True), step.look_ahead_window())
+    return StepPlans(step.segment.tokens, plan, make_plan(order, look, return_lse=True), step.look_ahead_window())
 
 
 def run_step(
     step: Step,
-    plans: Plans,
+    plans: StepPlans,
     layers: nn.ModuleList,
     x_BTC: Tensor,
     run_layer: Callable[..., Tensor],
@@ -256,9 +271,7 @@ def run_step(
         if return_all_hidden:
             all_hidden.append(x_BTC[:, -step.tokens :])
         x_BTC = step.segment.enter(index, x_BTC)
-        slots = None if plans.slots is None else plans.slots.layer(index)
-        own = Plans(plans.start, plans.tokens.layer(index), slots, plans.window)
-        recall = Recall(step.segment, index, own, step.tokens)
+        recall = Recall(step.segment, index, plans.layer(index), step.tokens)
         if return_attentions:
             weights = cast("Any", layer).attention_weights(x_BTC, recall)
             attentions.append(cast(Tensor, weights[0] if isinstance(weights, tuple) else weights))

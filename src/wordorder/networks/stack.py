@@ -6,8 +6,8 @@ from typing import Any, NotRequired, TypedDict, cast
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
-from wordorder.attention import Plan, describe, make_plan
-from wordorder.encodings import Order, ReplacesEmbedding, Use, build_encoding
+from wordorder.attention import HybridPlan, Plan, describe, make_plan, plan_layers
+from wordorder.encodings import HybridOrder, Order, ReplacesEmbedding, Use, build_encoding
 from wordorder.memory import Memory, MemoryState, Segment
 from wordorder.networks.blocks import Blocks
 from wordorder.networks.segment_reading import SegmentRead, Step, check_step, open_segment, plans_of, run_step
@@ -41,7 +41,7 @@ class Stack(nn.Module):
         layers: number of layers; positive.
         use: "encoder" or "decoder", for the encoding's defaults.
         max_positions: longest text in tokens, for encodings with a table.
-        encoding: a name of the catalogue, or several joined by "+".
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
         encoding_options: options of the encoding; see `build_encoding`.
         embedding_norm: normalise the embeddings; None = with post-norm only.
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
@@ -163,7 +163,7 @@ class Stack(nn.Module):
         causal: bool = False,
         backend: str | None = None,
         return_attentions: bool = False,
-    ) -> Plan:
+    ) -> Plan | HybridPlan:
         """Word order and mask, prepared once for all layers.
 
         Args:
@@ -176,9 +176,19 @@ class Stack(nn.Module):
             return_attentions: attention weights are wanted.
         """
         keys = positions if key_positions is None else key_positions
-        order = self.encoding.prepare(positions, key_positions, dtype=like_BTC.dtype, device=like_BTC.device)
+        order = self.encoding.prepare(positions, key_positions, dtype=working_dtype(like_BTC), device=like_BTC.device)
         mask = Visibility(positions, keys, causal, None if valid_BS is None else valid_BS.bool())
-        return self.plan_attention(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
+        return self.plan_layers(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
+
+    def plan_layers(
+        self, order: Order | HybridOrder, mask: Visibility, like_BTC: Tensor, **wanted: Any
+    ) -> Plan | HybridPlan:
+        """A plan for all layers, or one for each kind of them; arguments as in `plan_attention`."""
+
+        def plan(of_kind: Order, layers: int) -> Plan:
+            return self.plan_attention(of_kind, mask, like_BTC, layers=layers, **wanted)
+
+        return plan_layers(order, plan, layers=len(self.layers))
 
     def plan_attention(
         self,
@@ -186,6 +196,7 @@ class Stack(nn.Module):
         mask: Visibility,
         like_BTC: Tensor,
         *,
+        layers: int | None = None,
         backend: str | None = None,
         return_attentions: bool = False,
         return_lse: bool = False,
@@ -196,6 +207,7 @@ class Stack(nn.Module):
             order: what the encodings prepared.
             mask: who sees whom.
             like_BTC: see there.
+            layers: how many will read the plan; None = all.
             backend: see there.
             return_attentions: see there.
             return_lse: log-sum-exps are wanted.
@@ -214,7 +226,7 @@ class Stack(nn.Module):
             return_lse=return_lse,
             return_weights=return_attentions,
         )
-        return make_plan(order, mask, call, backend=backend or self.blocks.backend, layers=len(self.layers))
+        return make_plan(order, mask, call, backend=backend or self.blocks.backend, layers=layers or len(self.layers))
 
     def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> Segment:
         """A segment about to be read beside what earlier ones left.
@@ -267,7 +279,7 @@ class Stack(nn.Module):
         if given is None or given.dim() < 2:
             self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
             raise AssertionError
-        by_place = any(part.bounded for part in self.encoding.parts.values())
+        by_place = any(part.bounded or part.by_place for part in self.encoding.parts.values())
         step = Step(segment, given.shape[1], None if valid_BT is None else valid_BT.bool(), self.causal, by_place)
         check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
         if segment.keep and self.gradient_checkpointing and self.training:
@@ -281,11 +293,11 @@ class Stack(nn.Module):
         )
         like = x_BTC
 
-        def prepare(query: Positions, key: Positions) -> Order:
-            return self.encoding.prepare(query, key, dtype=like.dtype, device=like.device)
+        def prepare(query: Positions, key: Positions) -> Order | HybridOrder:
+            return self.encoding.prepare(query, key, dtype=working_dtype(like), device=like.device)
 
-        def plan(order: Order, mask: Visibility, *, return_lse: bool) -> Plan:
-            return self.plan_attention(
+        def plan(order: Order | HybridOrder, mask: Visibility, *, return_lse: bool) -> Plan | HybridPlan:
+            return self.plan_layers(
                 order, mask, like, backend=backend, return_attentions=return_attentions, return_lse=return_lse
             )
 

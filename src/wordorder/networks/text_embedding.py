@@ -5,7 +5,15 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from wordorder.encodings import CATALOG, NoEncoding, OnEmbeddings, ReplacesEmbedding, build_encoding, names_of
+from wordorder.encodings import (
+    CATALOG,
+    NoEncoding,
+    OnEmbeddings,
+    ReplacesEmbedding,
+    build_encoding,
+    names_of,
+    pattern_of,
+)
 from wordorder.errors import BadInput
 from wordorder.networks.text_pooling import without_padding
 from wordorder.ops import Contiguous, Positions, as_positions
@@ -97,6 +105,10 @@ def check_without_attention(encoding: str) -> None:
         for name in names_of(encoding)
         if not _works(name)
     ]
+    if len(pattern_of(encoding)) > 1:
+        faults.append(
+            f"encoding {encoding!r} takes turns over layers with attention; without attention name one for all"
+        )
     if faults:
         raise BadInput(faults)
 

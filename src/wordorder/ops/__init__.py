@@ -4,7 +4,7 @@ from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBi
 from wordorder.ops.buckets import t5_bucket
 from wordorder.ops.merge import merge_read_outs
 from wordorder.ops.positions import Arbitrary, Contiguous, Packed, Positions, as_positions, shift_between
-from wordorder.ops.relative_shift import RelativeBias, relative_shift
+from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
 from wordorder.ops.row_wise_adam import RowWiseAdam
 from wordorder.ops.visibility import Visibility
 
@@ -17,6 +17,7 @@ __all__ = [
     "Packed",
     "Positions",
     "RelativeBias",
+    "RelativeKeyBias",
     "RowWiseAdam",
     "SumBias",
     "ToeplitzBias",

@@ -83,3 +83,52 @@ class RelativeBias(Bias):
     def tensors(self) -> tuple[Tensor, ...]:
         """Queries and rows."""
         return (self.query_BHTD, self.row_BHRD)
+
+
+class RelativeKeyBias(Bias):
+    """``bias[i, j] = key[j] . row[i - j + S - 1 - first]``: one vector per distance, met by every key.
+
+    `RelativeBias` with the two sides exchanged, and transposed; note that its rows go the other way, from the key that
+    is furthest to the right of its query to the one that is furthest to the left.
+
+    Args:
+        key_BHSD: (B or 1, H, S, D).
+        row_BHRD: (B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0.
+        queries: T.
+        first: the first of those distances, counted from i - j = -(S-1), the lowest there is.
+
+    Raises:
+        ValueError: there are rows beyond the T + S - 1 distances.
+    """
+
+    def __init__(self, key_BHSD: Tensor, row_BHRD: Tensor, queries: int, *, first: int = 0) -> None:
+        self.exchanged = RelativeBias(key_BHSD, row_BHRD, queries, first=first)
+
+    @property
+    def queries(self) -> int:
+        """T."""
+        return self.exchanged.keys
+
+    @property
+    def keys(self) -> int:
+        """S."""
+        return self.exchanged.queries
+
+    @property
+    def first(self) -> int:
+        """The first distance that has a row."""
+        return self.exchanged.first
+
+    def dense(self) -> Tensor:
+        """Every key with every distance, shifted to the queries."""
+        return self.exchanged.dense().transpose(-1, -2)
+
+    def to(self, dtype: torch.dtype) -> "RelativeKeyBias":
+        """Both sides in another dtype."""
+        key_BHSD, row_BHRD = self.tensors
+        return RelativeKeyBias(key_BHSD.to(dtype), row_BHRD.to(dtype), self.queries, first=self.first)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Keys and rows."""
+        return self.exchanged.tensors

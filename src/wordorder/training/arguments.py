@@ -110,6 +110,8 @@ _AT_LEAST_ONE = (
     "save_total_limit",
     "generation_num_beams",
     "threads",
+    "segments_per_step",
+    "eval_stride",
 )
 _AT_LEAST_ZERO = ("warmup_steps", "weight_decay", "max_grad_norm", "dataloader_num_workers", "eval_delay", "seed")
 _BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
@@ -130,13 +132,24 @@ GENERATION: dict[str, Any] = {"predict_with_generate": bool, "generation_num_bea
 ROW_WISE_ADAM = "row_wise_adam"
 """A value of `optim` that transformers does not have, see `wordorder.training.row_wise`."""
 
-OWN: dict[str, Any] = {"decay_all_parameters": bool, "keep_steps": list[int], "threads": int, **GENERATION}
+OWN: dict[str, Any] = {
+    "decay_all_parameters": bool,
+    "keep_steps": list[int],
+    "threads": int,
+    "segments_per_step": int,
+    "eval_stride": int,
+    **GENERATION,
+}
 """Names of [training] that transformers.TrainingArguments does not have, with their types.
 
 `decay_all_parameters`: weight decay acts on biases and norms too, as in fairseq and so in TUPE; transformers leaves
 them out. `keep_steps`: a checkpoint is saved after each of these steps and never removed; it is a model folder too.
 `threads`: CPU threads to compute with, torch's own number where nothing is said; a run of a comparison with workers has
 one then. It may change the last digits of a result, as another machine may.
+`segments_per_step`: a model with a memory reads the data.length tokens of each lane that an optimizer step has in so
+many segments, one after another, and learns from them together. `eval_stride`: a model without a memory is scored on
+running text in windows of data.length tokens that advance by so many. Both are for data.packing lanes, see
+[compare] history.
 `predict_with_generate`: each evaluation on validation also translates it all and gives its BLEU, which is slow; the
 split on which scores are reported is translated at the end of every run. `generation_num_beams` (4 where nothing is
 said; 1 is greedy search) and `generation_max_length` (data.length + 1: with the start token and the end) say how.
@@ -242,6 +255,10 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     from transformers import TrainingArguments
 
     given = {name: value for name, value in table.items() if name != "output_dir" and name not in OWN}
+    # transformers counts the pieces of a step, whether they have rows of their own or go on with the same
+    pieces = int(table.get("segments_per_step") or 1)
+    if pieces > 1:
+        given["gradient_accumulation_steps"] = pieces * given.get("gradient_accumulation_steps", 1)
     row_wise = given.get("optim") == ROW_WISE_ADAM
     if row_wise:
         given["optim"] = "adamw_torch"  # whose rate, betas, eps, decay and clipping it has

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from wordorder.hints import fits
@@ -33,7 +33,18 @@ class CompareConfig:
     """Each arm is trained on each of these folds of `data.folds`, once with each seed; a number n says 0 to n - 1. A
     fold decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
     match: str = "none"
-    """What every arm is given the same of, besides data and steps."""
+    """What every arm is given the same of, besides the data: "parameters", "flops" (per token, forward and backward;
+    widths are sized so that arms agree) or "time" (the steps are). "none": arms have the widths that they are given."""
+    history: str = "segment"
+    """What arms with a memory read of running text: "segment", the same segments as arms without one, and so more
+    history; "equal": shorter segments, so that segment and memory together are as long as a segment of the others."""
+    baseline: str = ""
+    """The arm that the others are sized after and compared with; empty: the first."""
+    probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Name -> options of what is measured of every trained model besides its loss; see `wordorder.comparison.probes`,
+    which checks both."""
+    confidence: float = 0.95
+    """Of the intervals that are reported; what is called better or worse is so at the level 1 - confidence."""
     workers: int = 1
     """Runs at the same time, each with one thread; 1 uses all threads for one run. training.threads says otherwise."""
     tune: tuple[float, ...] = ()
@@ -47,11 +58,23 @@ class CompareConfig:
     arms: tuple[ArmConfig, ...] = ()
     """The arms, in the order of the table."""
 
+    @property
+    def reference(self) -> str:
+        """The name of the baseline arm, written out."""
+        return self.baseline or self.arms[0].name
+
+
+MATCHES = ("none", "parameters", "flops", "time")
+HISTORIES = ("segment", "equal")
 
 _COMPARE_HINTS: dict[str, Any] = {
     "seeds": list[int],
     "folds": list[int] | int,
     "match": str,
+    "history": str,
+    "baseline": str,
+    "probes": dict[str, dict[str, Any]],
+    "confidence": float,
     "workers": int,
     "tune": list[float],
     "tune_seed": int,
@@ -86,8 +109,16 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
             faults.append(f"compare.{name}: learning rates must be greater than 0, got {list(values[name])}")
     if values.get("tune") and values.get("grid"):
         faults.append("compare.grid: chooses the learning rates, as compare.tune does; drop one of the two")
-    if values.get("match", "none") != "none":
-        faults.append(unknown_choice("compare.match", values["match"], ["none"]))
+    for name, choices in (("match", MATCHES), ("history", HISTORIES)):
+        if values.get(name, choices[0]) not in choices:
+            faults.append(unknown_choice(f"compare.{name}", values[name], choices))
+    if not 0.5 < values.get("confidence", 0.95) < 1:
+        faults.append(f"compare.confidence: must lie between 0.5 and 1, such as 0.95, got {values['confidence']}")
+    faults += [
+        f"compare.probes: {name!r} must be a table of options, [compare.probes.{name}], got {options!r}"
+        for name, options in values.get("probes", {}).items()
+        if not isinstance(options, dict)
+    ]
     if values.get("workers", 1) < 1:
         faults.append(f"compare.workers: must be at least 1, got {values['workers']}")
     if values.get("tune_seed", 0) < 0:
@@ -95,6 +126,9 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
     entries = table.get("arms", [])
     arms, arm_faults = _arms(entries) if fits(_COMPARE_HINTS["arms"], entries) else ((), [])
     faults += arm_faults
+    names = [arm.name for arm in arms]
+    if values.get("baseline", "") not in ("", *names) and not arm_faults:
+        faults.append(unknown_choice("compare.baseline", values["baseline"], names))
     return CompareConfig(**({} if faults else values), arms=arms), faults
 
 

@@ -64,7 +64,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         start = end if in_lanes else prepared.tokenizer.cls_token_id
         ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
         if recipe.model.get("memory", "none") != "none":
-            ends["segment_length"] = recipe.data.length
+            ends["segment_length"] = recipe.segment_length
         known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
     fields = {**known, **recipe.model}
     if fields["vocab_size"] < tokens:
@@ -97,7 +97,7 @@ def _train_and_test(
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
     arguments = build_arguments(recipe.training, folder)
-    examples, order = _training_examples(prepared, arguments, seed=seed)
+    examples, order = _training_examples(prepared, arguments, seed=seed, segments=recipe.segments_per_step)
     folder.mkdir(parents=True, exist_ok=True)
     clean(folder)
     curve.rewrite(folder, read_state(start)["log_history"] if start else ())
@@ -155,7 +155,9 @@ def _train_and_test(
 
 def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., WordOrderTrainer]:
     if recipe.data.task != "translation":
-        return MemoryTrainer if isinstance(prepared.train, RunningText) else WordOrderTrainer
+        if not isinstance(prepared.train, RunningText):
+            return WordOrderTrainer
+        return partial(MemoryTrainer, segments=recipe.segments_per_step, stride=recipe.training.get("eval_stride"))
     assert recipe.data.length is not None  # reading a recipe fills it in
     search = Search(
         num_beams=recipe.training.get("generation_num_beams") or BEAMS,
@@ -199,7 +201,7 @@ def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int) -> tuple[Any, EpochOrder]:
+def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, segments: int) -> tuple[Any, EpochOrder]:
     """Examples by (epoch, index), and their order.
 
     Lanes come as they are; examples of unequal length are grouped, so that little is padded; all others come in a plain
@@ -207,7 +209,7 @@ def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int) -> 
     """
     train = prepared.train
     if isinstance(train, RunningText):
-        lanes = train.training_lanes(rows_of_a_step(arguments), seed=seed)
+        lanes = train.training_lanes(rows_of_a_step(arguments, segments), seed=seed, parts=segments)
         return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if isinstance(train, LabelledExamples | TranslationExamples) and lengths is not None:
@@ -252,6 +254,7 @@ def _finish(
         "steps": trainer.state.global_step,
         "seed": seed,
         "best_step": trainer.kept_step,
+        "batches": trainer.batches,
     }
     if isinstance(trainer, TranslationTrainer):
         metrics["bleu_signature"] = trainer.signature

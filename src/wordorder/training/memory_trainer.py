@@ -23,7 +23,8 @@ CARRIED = "carried"
 class MemoryTrainer(WordOrderTrainer):
     """A `WordOrderTrainer` for texts in lanes, and for models with a memory.
 
-    - Each micro-batch of an optimizer step has lanes of its own, and so a memory of its own; so has each process.
+    - Each micro-batch of an optimizer step has lanes of its own, and so a memory of its own; so has each process. With
+      `segments` > 1 a step reads its lanes in as many pieces, one after another, with the weights that it began with.
     - Memories begin anew with each epoch, and where a batch says so by memory_reset.
     - They are in every checkpoint, so that a resumed run goes on to the bit.
     - Evaluation carries memories of its own through the lanes of `RunningText.scoring_lanes`, and leaves those of
@@ -35,15 +36,28 @@ class MemoryTrainer(WordOrderTrainer):
         *args: see `WordOrderTrainer`.
         train_dataset: `Lanes`, of as many rows as an optimizer step has in all processes.
         eval_dataset: a `RunningText`.
+        segments: pieces in which a step reads each lane's segment; the arguments' gradient_accumulation_steps counts
+            them too.
+        stride: for a model without a memory, tokens by which the windows advance in which it is scored; None = those
+            of a segment, so that they do not overlap.
         **kwargs: see `WordOrderTrainer`.
 
     Raises:
         ValueError: the lanes are not as many as the rows of a step.
     """
 
-    def __init__(self, *args: Any, train_dataset: Lanes, eval_dataset: RunningText, **kwargs: Any) -> None:
-        super().__init__(*args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
-        rows = rows_of_a_step(self.args)
+    def __init__(
+        self,
+        *args: Any,
+        train_dataset: Lanes,
+        eval_dataset: RunningText,
+        segments: int = 1,
+        stride: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, train_dataset=train_dataset, eval_dataset=eval_dataset, segments=segments, **kwargs)
+        self._segments, self._stride = segments, stride
+        rows = rows_of_a_step(self.args, segments)
         if train_dataset.rows != rows:
             raise ValueError(
                 f"train_dataset has {train_dataset.rows} lanes, but a step has {rows} rows (batch size x gradient "
@@ -56,7 +70,8 @@ class MemoryTrainer(WordOrderTrainer):
         self._restored: list[CarriedMemory] | None = None
 
     def _fresh(self) -> list[CarriedMemory]:
-        return [CarriedMemory(carries=self._carries) for _ in range(self.args.gradient_accumulation_steps)]
+        groups = self.args.gradient_accumulation_steps // self._segments
+        return [CarriedMemory(carries=self._carries) for _ in range(groups)]
 
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
         """Train; see `ResumableTrainer.train`.
@@ -131,17 +146,19 @@ class MemoryTrainer(WordOrderTrainer):
     def _streams(self, text: RunningText) -> Iterator[Iterator[Mapping[str, Tensor]]]:
         """This process's share of a text, in batches that memory is carried through."""
         if not self._carries:
-            yield self._batches(text.windows())
+            yield self._batches(text.windows(self._stride))
             return
+        text = text.in_segments(text.length // self._segments)
         share = slice(self.args.process_index, None, self.args.world_size)
         for lanes in text.scoring_lanes(share, most=self.args.per_device_eval_batch_size):
             yield self._batches(lanes, share=range(len(lanes)), batch_size=lanes.rows)
 
 
-def rows_of_a_step(args: Any) -> int:
+def rows_of_a_step(args: Any, segments: int = 1) -> int:
     """The rows that one optimizer step reads, in all micro-batches and processes together.
 
     Args:
         args: transformers.TrainingArguments.
+        segments: micro-batches of a step that go on with the same rows.
     """
-    return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    return args.train_batch_size * (args.gradient_accumulation_steps // segments) * args.world_size

@@ -5,7 +5,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "causal-lm": ("loss", "accuracy"),
     "classification": ("loss", "accuracy", "macro_f1", "f1", "matthews_correlation"),
     "regression": ("loss", "pearson", "spearmanr"),
-    "translation": ("loss", "accuracy", "bleu"),
+    "translation": ("loss", "accuracy", "bleu", "exact_match"),
 }
 """Task -> the metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`)."""
 

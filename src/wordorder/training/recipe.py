@@ -51,6 +51,17 @@ class Recipe:
         """The run folder: `training.output_dir`, or runs/<name of the recipe>."""
         return Path(self.training.get("output_dir") or Path("runs") / self.name)
 
+    @property
+    def segments_per_step(self) -> int:
+        """Segments of each lane that an optimizer step reads, one after another."""
+        return int(self.training.get("segments_per_step") or 1)
+
+    @property
+    def segment_length(self) -> int:
+        """Tokens that the model reads at a time in training: data.length, or the part of it that a segment is."""
+        assert self.data.length is not None  # reading a recipe fills it in
+        return self.data.length // self.segments_per_step
+
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Recipe":
         """The same recipe with some values replaced, checked in the same way.
 

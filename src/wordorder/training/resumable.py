@@ -13,6 +13,7 @@ from transformers import Trainer, TrainerState
 from wordorder.durable import is_whole
 from wordorder.errors import RunFailed
 from wordorder.training.checkpoint import STATE, last_good, rotate, write_checkpoint
+from wordorder.training.fed import FedBatches
 from wordorder.training.meter import Meter
 from wordorder.training.state_files import load_state, random_state, restore_random_state, save_state
 from wordorder.training.weights import load_weights
@@ -24,21 +25,31 @@ class ResumableTrainer(_Trainer):
     """A Trainer that saves everything and restores everything.
 
     A checkpoint holds safetensors and JSON only: weights, optimizer, schedule, random generators, half-finished
-    averages, and what the meter has counted. A new best model is always saved, also between two saves.
+    averages, what the meter has counted and the digest of the batches. A new best model is always saved, also between
+    two saves.
 
     Args:
         model: see transformers.Trainer.
         args: see there.
         meter: paused while something is saved.
         keep_steps: checkpoints of these steps are never removed.
+        fed: the digest of the batches; saved and restored here.
         **arguments: passed on.
     """
 
     def __init__(
-        self, model: Any, args: Any, *, meter: Meter, keep_steps: Sequence[int] = (), **arguments: Any
+        self,
+        model: Any,
+        args: Any,
+        *,
+        meter: Meter,
+        keep_steps: Sequence[int] = (),
+        fed: FedBatches | None = None,
+        **arguments: Any,
     ) -> None:
         super().__init__(model, args, **arguments)
         self._meter = meter
+        self._fed = FedBatches() if fed is None else fed
         self._keep_steps = frozenset(keep_steps)
         self._folder = Path(args.output_dir)
         self._saved_step = -1
@@ -61,6 +72,7 @@ class ResumableTrainer(_Trainer):
         self._resumed = load_state(Path(resume_from_checkpoint), "training") if resume_from_checkpoint else None
         if self._resumed is not None:
             self._meter.load_state(self._resumed["meter"])
+            self._fed.load_state(self._resumed.get("batches"))
         try:
             return super().train(resume_from_checkpoint=resume_from_checkpoint, **arguments)
         finally:
@@ -80,7 +92,9 @@ class ResumableTrainer(_Trainer):
         Args:
             checkpoint: that of the last step.
         """
-        self._meter.load_state(load_state(checkpoint, "training")["meter"])
+        saved = load_state(checkpoint, "training")
+        self._meter.load_state(saved["meter"])
+        self._fed.load_state(saved.get("batches"))
         self.state = TrainerState.load_from_json(str(checkpoint / STATE))
         best = self._folder / f"checkpoint-{self.state.best_global_step}"
         if self.args.load_best_model_at_end and is_whole(best):
@@ -95,6 +109,11 @@ class ResumableTrainer(_Trainer):
         """The step whose weights the model has after training: the best one, or the last."""
         best = self.state.best_global_step if self.args.load_best_model_at_end else None
         return best or self.state.global_step
+
+    @property
+    def batches(self) -> dict[str, str] | None:
+        """Digests of all batches that were trained on, by step, see `FedBatches.found`."""
+        return self._fed.found()
 
     def save_for_use(self, folder: Path) -> None:
         """Save the model and its tokenizer alone, for `from_pretrained`.
@@ -176,6 +195,7 @@ class ResumableTrainer(_Trainer):
             "loss_sum": float(self._tr_loss),
             "logged_step": self._globalstep_last_logged,
             "meter": self._meter.state(),
+            "batches": self._fed.state(),
         }
         save_state(folder, "training", training)
         self.state.save_to_json(str(folder / STATE))

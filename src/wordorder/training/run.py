@@ -35,8 +35,8 @@ class RunResult:
 
     Beside them: optimistic (whether the part that chose the checkpoint is also the one that is reported),
     train_seconds, tokens (padding left out), tokens_per_second, peak_memory_bytes (see `Meter`), parameters, steps,
-    seed, best_step (whose weights `model/` holds); for translation bleu_signature (sacrebleu's) and generation
-    (num_beams, max_length).
+    seed, best_step (whose weights `model/` holds), batches (digests of what was trained on, see `FedBatches`); for
+    translation bleu_signature (sacrebleu's) and generation (num_beams, max_length).
     """
     model_dir: Path
     """Holds the model and the tokenizer, for `from_pretrained` and `pipeline`."""

@@ -31,7 +31,9 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     data, data_faults = _config(DataConfig, "data", tables["data"]) if "data" in tables else (None, [])
     tokenizer, tokenizer_faults = _config(TokenizerConfig, "tokenizer", tables.get("tokenizer", {}))
     task = data.task if data is not None else None
-    sizes = _with_segments(tables.get("model", {}), data)
+    pieces = training.get("segments_per_step")
+    pieces = pieces if type(pieces) is int and pieces > 0 else 1
+    sizes = _with_segments(tables.get("model", {}), data, pieces)
     model_faults, default_length = _model_faults(sizes, task) if "model" in tables and not faults else ([], None)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
@@ -42,7 +44,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
             faults += source_faults
             data = data and replace(data, **{name: source})
     if data is not None and default_length is not None and not model_faults:
-        data, length_faults = _fill_length(data, sizes, default_length)
+        data, length_faults = _fill_length(data, sizes, default_length, pieces)
         faults += length_faults + _generation_faults(training, tables["model"])
         faults += _running_text_faults(data, tables["model"], training)
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
@@ -86,8 +88,14 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
     metric = training.get("metric_for_best_model")
     fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
     faults = [] if fault is None else [fault]
-    if task == "translation" and metric == "bleu" and training.get("predict_with_generate") is not True:
-        faults.append("training.metric_for_best_model: bleu is measured while training only with predict_with_generate")
+    if (
+        metric in ("bleu", "exact_match")
+        and task == "translation"
+        and training.get("predict_with_generate") is not True
+    ):
+        faults.append(
+            f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
+        )
     if task not in (None, "translation"):
         faults += [
             f"training.{name}: is only for task translation; leave it out" for name in GENERATION if name in training
@@ -124,11 +132,11 @@ def _placed(section: str, fault: str) -> str:
     return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
 
 
-def _with_segments(model: Mapping[str, Any], data: "DataConfig | None") -> dict[str, Any]:
+def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
     """[model] with the segments of a language model's memory as long as those of its data, where it leaves them out."""
     fields, length = dict(model), None if data is None or data.task != "causal-lm" else data.length
     if length is not None and fields.get("memory", "none") != "none":
-        fields.setdefault("segment_length", length)
+        fields.setdefault("segment_length", length // pieces)
     return fields
 
 
@@ -160,7 +168,9 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
     return faults, getattr(config, "segment_length", None) or longest
 
 
-def _fill_length(data: "DataConfig", model: Mapping[str, Any], longest: int | None) -> tuple["DataConfig", list[str]]:
+def _fill_length(
+    data: "DataConfig", model: Mapping[str, Any], longest: int | None, pieces: int
+) -> tuple["DataConfig", list[str]]:
     """Fill data.length from max_position_embeddings, and refuse one that the model cannot take."""
     from wordorder.models import build_config, check_length
 
@@ -168,7 +178,7 @@ def _fill_length(data: "DataConfig", model: Mapping[str, Any], longest: int | No
         data = replace(data, length=longest)
     config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
     try:
-        check_length(config, cast(int, data.length))
+        check_length(config, cast(int, data.length) // pieces)
     except BadInput as error:
         return data, [f"data.length: {fault}" for fault in error.faults]
     return data, []
@@ -183,10 +193,34 @@ def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training:
             f"data.packing: model.memory {model['memory']!r} goes from segment to segment of running text; set "
             'data.packing = "lanes"'
         )
-    if in_lanes and segment is not None and segment != data.length:
-        faults.append(f"model.segment_length {segment} is not data.length {data.length}; leave one of them out")
+    pieces = training.get("segments_per_step") or 1
+    if in_lanes and segment is not None and data.length is not None and segment != data.length // pieces:
+        whole = f"data.length {data.length}" + (f" / training.segments_per_step {pieces}" if pieces > 1 else "")
+        faults.append(f"model.segment_length {segment} is not {whole}; leave one of them out")
+    remembers = in_lanes and model.get("memory", "none") != "none"
+    faults += _piece_faults(data, training, in_lanes=in_lanes, remembers=remembers)
     if in_lanes and training.get("label_smoothing_factor"):
         faults.append("training.label_smoothing_factor does nothing for data.packing lanes; set model.label_smoothing")
+    return faults
+
+
+def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: bool, remembers: bool) -> list[str]:
+    """What the names of [training] that are about running text ask of data and memory."""
+    pieces, stride, length = training.get("segments_per_step") or 1, training.get("eval_stride"), data.length or 1
+    faults: list[str] = []
+    if pieces > 1 and not remembers:
+        faults.append(
+            f"training.segments_per_step: {pieces} segments of a lane are read one after another only by a model with "
+            "a memory, of data.packing lanes; leave it out"
+        )
+    elif length % pieces:
+        faults.append(f"training.segments_per_step: must divide data.length {length}, got {pieces}")
+    if stride is not None and (remembers or not in_lanes):
+        faults.append(
+            "training.eval_stride: is for models without a memory on running text, data.packing lanes; leave it out"
+        )
+    elif stride is not None and stride > length:
+        faults.append(f"training.eval_stride: must be at most data.length {length}, got {stride}")
     return faults
 
 

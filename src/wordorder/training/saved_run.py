@@ -22,6 +22,9 @@ def data_settings(model_dir: str | Path) -> dict[str, Any]:
 
     known = {field.name for field in fields(DataConfig)}
     values = {name: value for name, value in _section(model_dir, "data").items() if name in known}
+    pieces, length = _section(model_dir, "training").get("segments_per_step"), values.get("length")
+    if isinstance(pieces, int) and isinstance(length, int) and pieces > 0:
+        values["length"] = length // pieces  # the segments that the model read
     return {name: tuple(cast(Any, value)) if isinstance(value, list) else value for name, value in values.items()}
 
 

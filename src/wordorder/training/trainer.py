@@ -16,6 +16,7 @@ from transformers import PrinterCallback
 from wordorder.errors import RunFailed, Stopped
 from wordorder.training import curve
 from wordorder.training.checkpoint import last_good
+from wordorder.training.fed import FED, FedBatches, WithRows
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
 from wordorder.training.progress import Progress
@@ -47,6 +48,7 @@ class WordOrderTrainer(RowWiseTrainer):
         decay_all: let weight decay act on biases and norms too; transformers leaves them out.
         keep_steps: save checkpoints after these steps, and never remove them.
         row_wise: update token tables by row, see `RowWiseTrainer`.
+        segments: see `MemoryTrainer`; 1 where a row of a step is read at once.
         meter: counts seconds, tokens, memory.
         progress: is told about every step.
         interruption: asked after every step whether to stop.
@@ -68,6 +70,7 @@ class WordOrderTrainer(RowWiseTrainer):
         decay_all: bool = False,
         keep_steps: Sequence[int] = (),
         row_wise: bool = False,
+        segments: int = 1,
         meter: Meter,
         progress: Progress,
         interruption: Interruption,
@@ -79,7 +82,8 @@ class WordOrderTrainer(RowWiseTrainer):
             meter=meter,
             keep_steps=keep_steps,
             row_wise=row_wise,
-            data_collator=collate,
+            fed=FedBatches(rows=args.gradient_accumulation_steps // segments),
+            data_collator=WithRows(collate),
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
@@ -127,6 +131,8 @@ class WordOrderTrainer(RowWiseTrainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """One forward and backward pass; see transformers.Trainer."""
+        # before anything changes the batch: here it is what the model is given
+        self._fed.take(self.state.global_step + 1, inputs.pop(FED))
         self._meter.count(inputs)
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._watch(loss)

@@ -16,7 +16,9 @@ class TranslationTally(TokenTally):
     """Of translations: loss in nats per target token (the final [SEP] is one), accuracy, perplexity, tokens; and bleu.
 
     Loss, accuracy and perplexity are those of the human translation's tokens, each predicted from those before it,
-    without label smoothing. bleu, from 0 to 100, is there once translations were counted, with their number, sentences.
+    without label smoothing. bleu, from 0 to 100, and exact_match are there once translations were counted, with their
+    number, sentences. exact_match, from 0 to 1, is the share of the translations that are their reference character by
+    character, white space aside: the measure where one answer alone is right, as of SCAN's commands.
     It is sacrebleu's: corpus BLEU of text as it is read (detokenised, with its capitals) against one reference. Its
     counts of n-grams are added up, so batches and processes do not change it.
 
@@ -28,8 +30,9 @@ class TranslationTally(TokenTally):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        # per order the n-grams that are right, and all; words of the translations, of the references; sentences
-        self._counts = torch.zeros(2 * _ORDERS + 3, dtype=torch.int64, device=device)
+        # per order the n-grams that are right, and all; words of the translations, of the references; sentences, and
+        # those of them that are exactly right
+        self._counts = torch.zeros(2 * _ORDERS + 4, dtype=torch.int64, device=device)
 
     def add_translations(self, translations: Sequence[str], references: Sequence[str]) -> None:
         """Count translations.
@@ -42,7 +45,8 @@ class TranslationTally(TokenTally):
             MissingExtra: sacrebleu is not installed.
         """
         found = _bleu().corpus_score(list(translations), [list(references)])
-        sizes = [found.sys_len, found.ref_len, len(translations)]
+        exact = sum(one.split() == other.split() for one, other in zip(translations, references, strict=True))
+        sizes = [found.sys_len, found.ref_len, len(translations), exact]
         self._counts += torch.tensor([*found.counts, *found.totals, *sizes], device=self._counts.device)
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
@@ -54,14 +58,15 @@ class TranslationTally(TokenTally):
         """See the class."""
         scores = super().scores()
         counts = [int(count) for count in self._counts]
-        right, all_, (words, reference_words, sentences) = counts[:_ORDERS], counts[_ORDERS:-3], counts[-3:]
+        right, all_, sizes = counts[:_ORDERS], counts[_ORDERS:-4], counts[-4:]
+        words, reference_words, sentences, exact = sizes
         if not sentences:
             return scores
         bleu = _bleu()
         found = bleu.compute_bleu(
             right, all_, words, reference_words, smooth_method=bleu.smooth_method, smooth_value=bleu.smooth_value
         )
-        return {**scores, "bleu": float(found.score), "sentences": sentences}
+        return {**scores, "bleu": float(found.score), "exact_match": exact / sentences, "sentences": sentences}
 
 
 def bleu_signature() -> str:

@@ -5,11 +5,10 @@ Each summand of the bias knows how to add itself to a tile, and how to take up t
     low rank   tile += a c'           da += G c,  dc += G' a
     Toeplitz   tile[i, j] += t[j - i] dt[m] += sum of G over the diagonal j - i = m
     relative   tile[i, j] += q_i . r[j - i],  with G' the tile's gradient with columns by distance:
-                                      dq += G' r,  dr += G'^T q
+                                      dq += G' r,  dr += G'^T q;  keys that meet a vector per distance likewise
     dense      tile += its own part   its own part of the gradient = G
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -18,32 +17,9 @@ import torch
 from torch import Tensor
 
 from wordorder.attention.tiles.geometry import Where
-from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, ToeplitzBias
-
-
-class TermTiles(ABC):
-    """One summand of the bias.
-
-    Args:
-        tensors: what it is made of, each with a first axis of B or 1 examples.
-        queries: T.
-        wanted: whether a gradient will be asked for.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
-        self.tensors, self.queries, self.wanted = tuple(tensors), queries, wanted
-        self.shared = all(tensor.shape[0] == 1 for tensor in tensors)
-        self.gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
-        if not wanted:
-            self.gradients = []
-
-    @abstractmethod
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
-        """Add this part of the bias to the tile; ``first``: overwrite what is there."""
-
-    @abstractmethod
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
-        """Take up the gradient of the tile."""
+from wordorder.attention.tiles.relative import RelativeKeyTiles, RelativeTiles
+from wordorder.attention.tiles.term import TermTiles
+from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKeyBias, ToeplitzBias
 
 
 class LowRankTiles(TermTiles):
@@ -106,67 +82,6 @@ class ToeplitzTiles(TermTiles):
         lowest = self.queries - where.rows.stop + where.keys.start
         _, rows, keys = where.shape()
         return table_1HW[0, where.heads, lowest : lowest + rows + keys - 1]
-
-
-class RelativeTiles(TermTiles):
-    """``q_i . r[j - i + T - 1 - first]`` of queries (B or 1, H, T, D) and rows of some distances (B or 1, H, ., D).
-
-    The product with the rows that occur in the tile has one column per distance. A row of the tile begins one element
-    earlier in it than the row before, so reading it with a row stride of one less puts every number under its key.
-    """
-
-    product = torch.empty(0)
-    spread = torch.empty(0)
-    spread_of: tuple[int, ...] = ()
-
-    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
-        super().__init__(tensors, queries, wanted)
-        self.first = first
-
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
-        """One product per head, read askew."""
-        heads, rows, keys = tile_HRE.shape
-        q_HRD, r_HLD, columns = self._parts(self.tensors, example, where)
-        size = heads * rows * (rows + keys - 1)
-        if self.product.numel() < size:
-            self.product = tile_HRE.new_empty(size)
-        product_HRL = self.product[:size].view(heads, rows, rows + keys - 1)
-        product_HRL[..., : columns.start].zero_()
-        product_HRL[..., columns.stop :].zero_()
-        torch.bmm(q_HRD, r_HLD.transpose(1, 2), out=product_HRL[..., columns])
-        windows_HRE = _askew(product_HRL, keys)
-        tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
-
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
-        """The gradient with columns by distance, contracted with either side."""
-        heads, rows, keys = gradient_HRE.shape
-        q_HRD, r_HLD, columns = self._parts(self.tensors, example, where)
-        dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, where)
-        if self.spread_of != gradient_HRE.shape:  # what lies between the rows stays 0
-            self.spread, self.spread_of = gradient_HRE.new_zeros(heads, rows, rows + keys - 1), (heads, rows, keys)
-        _askew(self.spread, keys).copy_(gradient_HRE)
-        by_distance_HRL = self.spread[..., columns]
-        dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
-        dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
-
-    def _parts(self, pair: Sequence[Tensor], example: int, where: Where) -> tuple[Tensor, Tensor, slice]:
-        """Queries, the rows that occur, and which of the tile's R + E - 1 distances those are."""
-        q_BHTD, r_BHWD = pair
-        _, rows, keys = where.shape()
-        lowest = self.queries - where.rows.stop + where.keys.start - self.first
-        start = min(max(lowest, 0), r_BHWD.shape[2])
-        stop = max(start, min(lowest + rows + keys - 1, r_BHWD.shape[2]))
-        q_HRD = q_BHTD[min(example, q_BHTD.shape[0] - 1), where.heads, where.rows]
-        r_HLD = r_BHWD[min(example, r_BHWD.shape[0] - 1), where.heads, start:stop]
-        begin = min(start - lowest, rows + keys - 1) if stop > start else 0
-        return q_HRD, r_HLD, slice(begin, begin + stop - start)
-
-
-def _askew(product_HRL: Tensor, keys: int) -> Tensor:
-    """The columns by key, (H, R, E), of a product that has them by distance."""
-    heads, rows, width = product_HRL.shape
-    strides, begin = (rows * width, width - 1, 1), product_HRL.storage_offset() + rows - 1
-    return product_HRL.as_strided((heads, rows, keys), strides, begin)
 
 
 class DenseTiles(TermTiles):
@@ -282,8 +197,9 @@ def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> 
         elif isinstance(part, ToeplitzBias):
             kinds.append(Kind(ToeplitzTiles, 1))
             tensors.append(part.table_HW.expand(heads, -1)[None])
-        elif isinstance(part, RelativeBias):
-            kinds.append(Kind(partial(RelativeTiles, first=part.first), 2))
+        elif isinstance(part, RelativeBias | RelativeKeyBias):
+            made = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
+            kinds.append(Kind(partial(made, first=part.first), 2))
             tensors += [tensor.expand(-1, heads, -1, -1) for tensor in part.tensors]
         elif isinstance(part, DenseBias):
             kinds.append(Kind(DenseTiles, 1))
@@ -300,7 +216,7 @@ def _check_fits(part: Bias, batch: int, heads: int, queries: int, keys: int) -> 
         leading = [factor.shape[:2] for factor in part.tensors]
     elif isinstance(part, ToeplitzBias):
         lengths, leading = (part.queries, part.keys), [(1, part.table_HW.shape[0])]
-    elif isinstance(part, RelativeBias):
+    elif isinstance(part, RelativeBias | RelativeKeyBias):
         lengths, leading = (part.queries, part.keys), [tensor.shape[:2] for tensor in part.tensors]
     elif isinstance(part, DenseBias):
         lengths, leading = tuple(part.tensor_BHTS.shape[2:]), [part.tensor_BHTS.shape[:2]]

@@ -33,6 +33,10 @@ class Where(NamedTuple):
         start = max(self.keys.start, keys.start)
         return self._replace(keys=slice(start, max(start, min(keys.stop, self.keys.stop))))
 
+    def exchanged(self) -> "Where":
+        """The tile with rows and keys exchanged."""
+        return Where(self.heads, self.keys, self.rows)
+
     def columns_of(self, part: "Where") -> slice:
         """Where the keys of a part stand among the tile's own columns."""
         return slice(part.keys.start - self.keys.start, part.keys.stop - self.keys.start)

@@ -15,7 +15,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
         return sign * (heading.dataset.kind === "text" ? a.localeCompare(b) : Number(a) - Number(b));
       });
       table.tBodies[0].append(...rows);
-      document.getElementById("sort-status").textContent = `Sorted by ${heading.textContent.trim()}, ${order}.`;
+      tell("sort-status", `Sorted by ${heading.textContent.trim()}, ${order}.`);
     });
   });
 }

@@ -15,6 +15,9 @@ class Part:
     rows: list[Row]
     split: str | None = None
     """train, validation or test, where the source itself says so."""
+    by_rule: bool = False
+    """The translations are made from the texts by a rule, so that many texts have the same one: a text of the test may
+    share its translation with one of training, and only the pair must not be there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Document:
     """As `Part.split`."""
     group: str | None = None
     """Documents of one group are never on two sides of a split that is made here; None: those of the same text are
-    not. Only translations have groups."""
+    not. Only translations that people made have groups."""
 
     @property
     def together(self) -> str:

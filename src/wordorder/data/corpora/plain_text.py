@@ -19,7 +19,20 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
     Raises:
         BadInput: the file is empty, binary or not UTF-8; the line names the file and the byte.
     """
-    content = path.read_bytes()
+    return decode_content(path.read_bytes(), path, keep_returns=keep_returns)
+
+
+def decode_content(content: bytes, path: Path, *, keep_returns: bool = False) -> str:
+    """Read the content of a UTF-8 file, as `decode`.
+
+    Args:
+        content: all of it.
+        path: the file, as messages name it.
+        keep_returns: see `decode`.
+
+    Raises:
+        BadInput: see `decode`.
+    """
     if (offset := content.find(b"\0")) >= 0:
         raise BadInput(f"{path} is binary: byte {offset} is 0")
     try:

@@ -11,11 +11,12 @@ from wordorder.data.config import NONE, DataConfig
 from wordorder.data.corpora.comma_separated import read_csv
 from wordorder.data.corpora.document import Document, Part, Row
 from wordorder.data.corpora.hub import read_hub
-from wordorder.data.corpora.json_lines import read_json_lines
+from wordorder.data.corpora.json_lines import read_json_lines, read_packed_json_lines
 from wordorder.data.corpora.labels import LABEL_CHECKS
 from wordorder.data.corpora.parallel import keep_translations_together, read_line_pairs
 from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.plain_text import cut_into_documents, read_text
+from wordorder.data.corpora.scan import is_scan, read_scan
 from wordorder.data.corpora.state_of_the_union import read_sotu
 from wordorder.data.corpora.tab_separated import read_tsv
 from wordorder.data.corpora.wikitext import read_wikitext
@@ -28,6 +29,7 @@ FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
     ".txt": read_text,
     ".tokens": read_wikitext,
     ".jsonl": read_json_lines,
+    ".jsonl.gz": read_packed_json_lines,
     ".csv": read_csv,
     ".tsv": read_tsv,
     ".parquet": read_parquet,
@@ -38,6 +40,12 @@ TABLES = tuple(ending for ending in FILE_READERS if ending not in (".txt", ".tok
 """Endings of files whose rows have several columns."""
 
 _RUNNING_TEXT = (".txt", ".tokens")  # one row may be a whole corpus, to be cut into documents
+
+
+def kind_of(path: Path) -> str:
+    """Return the ending of a file's name that says which reader it has: of a packed file that of its content too."""
+    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+
 
 NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
 """Word before the first colon of a source -> reader, which gets what follows the colon."""
@@ -87,7 +95,8 @@ def read_and_count(data: DataConfig) -> tuple[list[Document], int]:
     if data.task in LABEL_CHECKS:
         LABEL_CHECKS[data.task](documents, data)
     empty = sum(len(part.rows) for part in parts) - len(documents)
-    return keep_translations_together(documents) if data.task == "translation" else documents, empty
+    together = data.task == "translation" and not any(part.by_rule for part in parts)
+    return keep_translations_together(documents) if together else documents, empty
 
 
 def _read(name: str, source: str, data: DataConfig) -> list[Part]:
@@ -97,10 +106,12 @@ def _read(name: str, source: str, data: DataConfig) -> list[Part]:
         pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
         rows: list[Row] = [{data.text_column: text, data.target_column: other} for text, other in pairs]
         return [Part(origin=f"{source} and {target}", rows=rows)]
-    if data.task == "translation" and Path(source).suffix not in TABLES and Path(source).expanduser().is_file():
+    path = Path(source).expanduser()
+    if data.task == "translation" and kind_of(path) not in TABLES and path.is_file() and not is_scan(path):
         raise BadInput(
             f"data.{name}source {source} is a file of lines: name the file of their translations by "
-            f"data.{name}target_source, or take a file that has both in columns ({', '.join(TABLES)})"
+            f"data.{name}target_source, or take a file that has both in columns ({', '.join(TABLES)}), or one of "
+            "lines like SCAN's, IN: ... OUT: ..."
         )
     reader, _, rest = source.partition(":")
     return NAMED_READERS[reader](rest) if reader in NAMED_READERS else _read_files(f"data.{name}source", source, data)
@@ -127,8 +138,12 @@ def _read_files(name: str, source: str, data: DataConfig) -> list[Part]:
     faults: list[str] = []
     for path, split in zip(paths, splits, strict=True):
         try:
+            if data.task == "translation" and is_scan(path):
+                pairs: list[Row] = [{data.text_column: text, data.target_column: to} for text, to in read_scan(path)]
+                parts.append(Part(origin=str(path), rows=pairs, split=split, by_rule=True))
+                continue
             table = TABLE_READERS.get(path.suffix)
-            rows = table(path, data.columns) if table else FILE_READERS[path.suffix](path)
+            rows = table(path, data.columns) if table else FILE_READERS[kind_of(path)](path)
             if path.suffix in _RUNNING_TEXT and splits.count(split) == 1 and len(rows) == 1:
                 rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
             parts.append(Part(origin=str(path), rows=rows, split=split))
@@ -152,7 +167,7 @@ def _find_files(name: str, source: str) -> tuple[Path, list[Path]]:
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
         raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
-    files = sorted(file for file in found if file.suffix in FILE_READERS and file.is_file())
+    files = sorted(file for file in found if kind_of(file) in FILE_READERS and file.is_file())
     if not files:
         raise BadInput(f"{name} {source} names no file that ends in {known}")
     return root, files

@@ -60,7 +60,8 @@ class ComplexEncoder(Encoder):
         key_value_heads: fewer key and value heads than query heads (grouped queries); default: heads.
         feedforward: complex inner channels of the feed-forward networks; default: 4 * width.
         max_positions: longest text in tokens, for encodings with a table.
-        encoding: "complex-order" or "complex-vanilla", alone or joined to others by "+".
+        encoding: "complex-order" or "complex-vanilla", alone or joined to others by "+"; in a pattern over the
+            layers (see `build_encoding`), in every part.
         encoding_options: options of the encoding; see `build_encoding`.
         norm: "layer" (of each stream) or "rms" (of both, phases kept).
         norm_placement: "post" or "pre".

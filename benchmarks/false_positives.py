@@ -1,0 +1,254 @@
+"""How often the comparison's statistics claim a difference that is not there, and how often one that is.
+
+Sets of scores are drawn, arms by seeds, and judged by what `wordorder compare` uses; the first sets of each kind go
+through `compare_arms` itself as results files, and both must agree. No network is trained (false_positives_trained.py
+does that). One thread, some five minutes:
+
+    OMP_NUM_THREADS=1 python benchmarks/false_positives.py --json benchmarks/results/false_positives.json
+
+Sections: ``level``: the share of sets in which any arm is called different from one that it is equal to, by kind of
+noise. ``power``: the share in which the best arm is claimed to be ahead of the others. ``coverage``: how often an
+interval holds the true difference, by method.
+
+Kinds of noise: in ``normal``, ``skewed`` (exponential to the power 1.5), ``heavy-tailed`` (Student's t, 2 degrees),
+``rounded`` (normal, rounded to halves: ties) and ``shared`` (half of the variance is the seed's) all arms vary alike.
+In ``one noisy`` the first arm varies ten times as much; in ``twins`` the first two arms are one network; in ``pairs``
+and ``halves`` arms are equal two by two, or half by half, and far apart else. In ``one skewed`` the first arm's noise
+is skewed and the others' a third of it and normal: means are equal, but a difference and its negative are not equally
+likely, which the test assumes.
+"""
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from scipy import stats
+
+from wordorder import __version__
+from wordorder.comparison.closed_testing import closed_p, share_of_level
+from wordorder.comparison.exact_tests import holm, seeds_needed
+from wordorder.comparison.intervals import paired_mean
+from wordorder.comparison.significance import compare_arms
+
+LEVEL = 0.05
+CHECKED = 10
+"""Sets of each kind that are judged by `compare_arms` too."""
+Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+
+
+def one_noisy(chance: np.random.Generator, seeds: int, arms: int) -> np.ndarray:
+    """The first arm varies ten times as much."""
+    return chance.normal(size=(seeds, arms)) * np.where(np.arange(arms) == 0, 10.0, 1.0)
+
+
+def one_skewed(chance: np.random.Generator, seeds: int, arms: int) -> np.ndarray:
+    """The first arm is skewed, with the mean of the others."""
+    scores = chance.normal(size=(seeds, arms)) / 3
+    scores[:, 0] = chance.exponential(size=seeds) - 1
+    return scores
+
+
+def twins(chance: np.random.Generator, seeds: int, arms: int) -> np.ndarray:
+    """The first two arms have the same scores."""
+    scores = chance.normal(size=(seeds, arms))
+    scores[:, 1] = scores[:, 0]
+    return scores
+
+
+NOISE: dict[str, Draw] = {
+    "normal": lambda chance, seeds, arms: chance.normal(size=(seeds, arms)),
+    "skewed": lambda chance, seeds, arms: chance.exponential(size=(seeds, arms)) ** 1.5,
+    "heavy-tailed": lambda chance, seeds, arms: chance.standard_t(2, size=(seeds, arms)),
+    "rounded": lambda chance, seeds, arms: np.round(2 * chance.normal(size=(seeds, arms))) / 2,
+    "shared": lambda chance, seeds, arms: chance.normal(size=(seeds, 1)) + chance.normal(size=(seeds, arms)),
+    "one noisy": one_noisy,
+    "twins": twins,
+    "pairs": lambda chance, seeds, arms: chance.normal(size=(seeds, arms)) + 10 * (np.arange(arms) // 2),
+    "halves": lambda chance, seeds, arms: (
+        chance.normal(size=(seeds, arms)) + 10 * (np.arange(arms) // max(1, arms // 2))
+    ),
+    "one skewed": one_skewed,
+}
+GROUPS: dict[str, Callable[[int, int], int]] = {
+    "pairs": lambda arm, arms: arm // 2,
+    "halves": lambda arm, arms: arm // max(1, arms // 2),
+}
+"""Kind -> which group of equal arms an arm belongs to; all arms are equal in the other kinds."""
+
+
+def sign_flip_p(differences: np.ndarray) -> np.ndarray:
+    """Two-sided p-values of the exact sign-flip test, one per column."""
+    seeds = len(differences)
+    signs = 1.0 - 2.0 * ((np.arange(2**seeds)[:, None] >> np.arange(seeds)) & 1)
+    sums = np.abs(signs @ differences)
+    return (sums >= sums[0] - 1e-9 * np.abs(differences).sum(axis=0)).mean(axis=0)
+
+
+def results_of(scores: np.ndarray) -> dict[str, Any]:
+    """A results file with these scores, seeds by arms, as accuracies."""
+    rows = [
+        {"arm": str(arm), "seed": seed, "accuracy": float(value), "curve": []}
+        for seed, own in enumerate(scores)
+        for arm, value in enumerate(own)
+    ]
+    seeds, arms = scores.shape
+    return {
+        "task": "classification",
+        "metric": "accuracy",
+        "rows": rows,
+        "arms": [{"name": str(arm)} for arm in range(arms)],
+        "planned": {"seeds": list(range(seeds))},
+        "recipe": {"compare": {}},
+    }
+
+
+def claims(scores: np.ndarray, method: str) -> set[tuple[int, int]]:
+    """The pairs of arms that are called different: by "closed" testing, "holm" or against the "baseline", arm 0."""
+    arms = scores.shape[1]
+    pairs = [pair for pair in combinations(range(arms), 2) if method != "baseline" or 0 in pair]
+    p_values = sign_flip_p(np.stack([scores[:, one] - scores[:, other] for one, other in pairs], axis=1)).tolist()
+    if method == "holm" or len(pairs) == 1:
+        return {pair for pair, p in zip(pairs, holm(p_values), strict=True) if p <= LEVEL}
+    if min(p_values) > LEVEL * share_of_level(arms, baseline=method == "baseline"):
+        return set()
+    named = {(str(one), str(other)): p for (one, other), p in zip(pairs, p_values, strict=True)}
+    by_seed = {str(arm): dict(enumerate(own)) for arm, own in enumerate(scores.T.tolist())}
+    found = closed_p(named, by_seed, baseline="0" if method == "baseline" else None)
+    return {(int(one), int(other)) for (one, other), p in found.items() if p <= LEVEL}
+
+
+def check_against_compare_arms(scores: np.ndarray) -> None:
+    """Stop where a results file with these scores is judged otherwise."""
+    found = compare_arms(results_of(scores))["comparisons"]
+    told = {tuple(sorted((int(e["arm"]), int(e["against"])))) for e in found if e["outcome"] in ("better", "worse")}
+    assert told == claims(scores, "closed"), (told, claims(scores, "closed"))
+
+
+def attained_level(seeds: int, level: float = LEVEL) -> float:
+    """The probability of a false claim for two arms without ties: the last multiple of 2 / 2^seeds up to the level."""
+    return 2 * int(level * 2**seeds / 2 + 1e-9) / 2**seeds
+
+
+def band(rate: float, sets: int) -> tuple[float, float]:
+    """Between what shares 99% of the repetitions of this simulation lie."""
+    low, high = stats.binom.interval(0.99, sets, rate)
+    return float(low) / sets, float(high) / sets
+
+
+def level_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
+    """False claims."""
+    rows: list[dict[str, Any]] = []
+    for number, (kind, draw) in enumerate(NOISE.items()):
+        for arms in (2, 4, 8):
+            for seeds in seeds_tried:
+                chance = np.random.default_rng([number, arms, seeds])
+                found = {"closed": 0, "holm": 0, "baseline": 0}
+                group = GROUPS.get(kind, lambda arm, arms: 0)
+                for repetition in range(sets):
+                    scores = draw(chance, seeds, arms)
+                    if repetition < CHECKED and kind != "twins":  # whose outcome is "identical"
+                        check_against_compare_arms(scores)
+                    for method in found:
+                        wrong = [
+                            pair for pair in claims(scores, method) if group(pair[0], arms) == group(pair[1], arms)
+                        ]
+                        found[method] += bool(wrong)
+                shares = {method: count / sets for method, count in found.items()}
+                rows.append({"noise": kind, "arms": arms, "seeds": seeds, "sets": sets, **shares})
+        print(
+            kind, [(r["arms"], r["seeds"], r["closed"], r["baseline"]) for r in rows if r["noise"] == kind], flush=True
+        )
+    return rows
+
+
+def power_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
+    """Right claims: the best arm against all others, which stand one below the other or all at the same place.
+
+    Noise is normal with standard deviation 1, so that a paired difference has sqrt(2).
+    """
+    rows: list[dict[str, Any]] = []
+    for arms, seeds in [(arms, seeds) for arms in (2, 4, 8) for seeds in seeds_tried]:
+        for effect in (1.0, 2.0):
+            for way, means in (("spaced", -np.arange(arms)), ("one ahead", -np.minimum(np.arange(arms), 1))):
+                chance, found = (
+                    np.random.default_rng([arms, seeds, int(effect)]),
+                    {"closed": 0, "holm": 0, "baseline": 0},
+                )
+                for _ in range(sets):
+                    scores = chance.normal(size=(seeds, arms)) + effect * means
+                    for method in found:
+                        found[method] += (0, 1) in claims(scores, method)
+                shares = {method: count / sets for method, count in found.items()}
+                rows.append({"arms": arms, "seeds": seeds, "effect": effect, "means": way, "sets": sets, **shares})
+    return rows
+
+
+def coverage_rows(sets: int) -> list[dict[str, Any]]:
+    """How often 95% intervals of the mean paired difference hold its true value, 0, and their mean width."""
+    rows: list[dict[str, Any]] = []
+    for number, kind in enumerate(("normal", "skewed", "heavy-tailed", "one skewed")):
+        for seeds in (3, 5, 6, 8, 10, 20):
+            chance = np.random.default_rng([number, seeds])
+            inside = dict.fromkeys(("used", "t", "BCa"), 0)
+            width = dict.fromkeys(inside, 0.0)
+            for _ in range(sets):
+                drawn = NOISE[kind](chance, seeds, 2)
+                for method, (low, high) in intervals(drawn[:, 0] - drawn[:, 1]).items():
+                    inside[method] += low <= 0 <= high
+                    width[method] += (high - low) / sets
+            rows.append(
+                {"noise": kind, "seeds": seeds, "sets": sets}
+                | {method: {"coverage": inside[method] / sets, "width": round(width[method], 3)} for method in inside}
+            )
+        print(kind, [(r["seeds"], *(r[m]["coverage"] for m in inside)) for r in rows if r["noise"] == kind], flush=True)
+    return rows
+
+
+def intervals(differences: np.ndarray) -> dict[str, tuple[float, float]]:
+    """The interval that is used, and those that could be."""
+    seeds, used = len(differences), paired_mean(differences.tolist(), 0.95)
+    assert used.low is not None
+    assert used.high is not None
+    t = stats.t.interval(0.95, seeds - 1, loc=differences.mean(), scale=stats.sem(differences))
+    found = {"used": (used.low, used.high), "t": (float(t[0]), float(t[1]))}
+    drawn = stats.bootstrap((differences,), np.mean, method="BCa", n_resamples=999, rng=0).confidence_interval
+    return {**found, "BCa": (float(drawn.low), float(drawn.high))}
+
+
+def main() -> None:
+    """Simulate and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 6, 8, 10])
+    parser.add_argument("--sections", nargs="+", default=["level", "power", "coverage"])
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    record: dict[str, Any] = {}
+    if asked.json and asked.json.exists():
+        record = json.loads(asked.json.read_text())
+    record |= {
+        "level": LEVEL,
+        "attained": {str(seeds): attained_level(seeds) for seeds in asked.seeds},
+        "band": band(LEVEL, asked.sets),
+        "seeds_needed": {str(arms): seeds_needed(LEVEL, share=share_of_level(arms)) for arms in range(2, 13)},
+        "versions": {"wordorder": __version__, "numpy": np.__version__, "scipy": scipy.__version__},
+        "python": platform.python_version(),
+    }
+    if "level" in asked.sections:
+        record["false_claims"] = level_rows(asked.sets, asked.seeds)
+    if "power" in asked.sections:
+        record["power"] = power_rows(max(1, asked.sets // 5), [seeds for seeds in asked.seeds if seeds > 3])
+    if "coverage" in asked.sections:
+        record["coverage"] = coverage_rows(asked.sets)
+    if asked.json:
+        asked.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

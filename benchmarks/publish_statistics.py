@@ -1,0 +1,124 @@
+"""Put the numbers of seeds that claims need, and what the simulations measured, into docs/statistics.md.
+
+    OMP_NUM_THREADS=1 python benchmarks/false_positives.py --json benchmarks/results/false_positives.json
+    OMP_NUM_THREADS=1 python benchmarks/false_positives_trained.py \\
+        --json benchmarks/results/false_positives_trained.json
+    python benchmarks/publish_statistics.py
+
+The seeds come from the package's own rule. A test holds the page to it and to the committed JSON.
+"""
+
+import json
+from typing import Any
+
+from publish_demo import RESULTS, ROOT, put
+
+from wordorder.comparison.closed_testing import MOST_ARMS, share_of_level
+from wordorder.comparison.exact_tests import seeds_needed
+
+PAGE = ROOT / "docs" / "statistics.md"
+LEVELS = (0.10, 0.05, 0.01)
+
+
+def tables() -> dict[str, str]:
+    """Name of a block of the page -> its table."""
+    simulated = json.loads((RESULTS / "false_positives.json").read_text(encoding="utf-8"))
+    trained = json.loads((RESULTS / "false_positives_trained.json").read_text(encoding="utf-8"))
+    return {
+        "seeds-needed": seeds_table(),
+        "false-claims": false_claims_table(simulated),
+        "power": power_table(simulated),
+        "coverage": coverage_table(simulated),
+        "trained-pairs": trained_table(trained),
+    }
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A markdown table; all columns but the first are numbers."""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+
+
+def seeds_table() -> str:
+    """By number of arms and level."""
+    head = ["arms", *(f"all pairs, {100 * level:.3g}%" for level in LEVELS)]
+    head += [f"against a baseline, {100 * level:.3g}%" for level in LEVELS]
+    head.append("all pairs with Holm's method, 5%")
+    rows: list[list[str]] = []
+    for arms in (2, 3, 4, 5, 6, 7, 8, 10, MOST_ARMS):
+        pairs = arms * (arms - 1) // 2
+        needed = [seeds_needed(level, share=share_of_level(arms)) for level in LEVELS]
+        needed += [seeds_needed(level, share=share_of_level(arms, baseline=True)) for level in LEVELS]
+        needed.append(seeds_needed(0.05, share=1 / pairs))
+        rows.append([str(arms), *map(str, needed)])
+    return table(head, rows)
+
+
+def false_claims_table(record: dict[str, Any]) -> str:
+    """By kind of noise; a column for each number of arms and seeds that can make a claim."""
+    rows = [row for row in record["false_claims"] if row["seeds"] > 3]
+    columns = [(arms, seeds) for arms, seeds in dict.fromkeys((row["arms"], row["seeds"]) for row in rows)]
+    found = {(row["noise"], row["arms"], row["seeds"]): row for row in rows}
+    head = ["noise", *(f"{arms} arms, {seeds} seeds" for arms, seeds in columns)]
+
+    def cell(row: dict[str, Any]) -> str:
+        return f"{row['closed']:.1%}" if row["arms"] == 2 else f"{row['closed']:.1%} ({row['baseline']:.1%})"
+
+    lines = [
+        [noise, *(cell(found[noise, arms, seeds]) for arms, seeds in columns)]
+        for noise in dict.fromkeys(row["noise"] for row in rows)
+    ]
+    low, high = record["band"]
+    note = (
+        f"{rows[0]['sets']:,} sets each; of a true 5%, 99% of such shares lie within {low:.1%} and {high:.1%}. "
+        "The attained level of the test of two arms is "
+        + ", ".join(f"{share:.1%} with {seeds}" for seeds, share in record["attained"].items())
+        + " seeds. In parentheses: arms against a baseline."
+    )
+    return f"{table(head, lines)}\n\n{note}"
+
+
+def power_table(record: dict[str, Any]) -> str:
+    """By arms and seeds, of arms spaced evenly."""
+    found = {(row["arms"], row["seeds"], row["effect"]): row for row in record["power"] if row["means"] == "spaced"}
+    effects = sorted({effect for _, _, effect in found})
+    head = ["arms, seeds"]
+    head += [f"{way}, {effect:g} sd" for effect in effects for way in ("all pairs", "Holm", "baseline")]
+    rows = [
+        [f"{arms}, {seeds}"]
+        + [f"{found[arms, seeds, effect][way]:.0%}" for effect in effects for way in ("closed", "holm", "baseline")]
+        for arms, seeds in dict.fromkeys((arms, seeds) for arms, seeds, _ in found)
+    ]
+    return f"{table(head, rows)}\n\n{record['power'][0]['sets']} sets each."
+
+
+def coverage_table(record: dict[str, Any]) -> str:
+    """By noise and seeds."""
+    head = ["noise, seeds", "used", "Student's t", "bootstrap (BCa)"]
+    rows = [
+        [f"{row['noise']}, {row['seeds']}", *(f"{row[method]['coverage']:.1%}" for method in ("used", "t", "BCa"))]
+        for row in record["coverage"]
+    ]
+    return f"{table(head, rows)}\n\n{record['coverage'][0]['sets']:,} sets each."
+
+
+def trained_table(record: dict[str, Any]) -> str:
+    """One sentence."""
+    called, pairs = record["called_different"], len(record["pairs"])
+    return (
+        f"{pairs} pairs of arms, each one small decoder under two names, {record['seeds']} seeds each, "
+        f"{record['steps']} steps: {called['unpaired']} of {pairs} pairs are called different as arms without common "
+        f"seeds, {called['paired']} of {pairs} with the seeds numbered alike (torch {record['versions']['torch']})."
+    )
+
+
+def main() -> None:
+    """Write the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, content in tables().items():
+        text = put(text, name, content)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""One vector per distance, met by every query, or by every key, a tile at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.tiles.geometry import Where, tiles_of
+from wordorder.attention.tiles.term import TermTiles
+
+FEWEST_KEYS = 32
+"""Keys that are worth a product of their own."""
+
+
+class RelativeTiles(TermTiles):
+    """``q_i . r[j - i + T - 1 - first]`` of queries (B or 1, H, T, D) and rows of some distances (B or 1, H, ., D).
+
+    The product with the rows that occur in the tile has one column per distance. A row of the tile begins one element
+    earlier in it than the row before, so reading it with a row stride of one less puts every number under its key.
+    """
+
+    product = torch.empty(0)
+    spread = torch.empty(0)
+    spread_of: tuple[int, ...] = ()
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
+        super().__init__(tensors, queries, wanted)
+        self.first = first
+
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """One product per head, read askew."""
+        heads, rows, keys = tile_HRE.shape
+        q_HRD, r_HLD, columns = self._parts(self.tensors, example, where)
+        size = heads * rows * (rows + keys - 1)
+        if self.product.numel() < size:
+            self.product = tile_HRE.new_empty(size)
+        product_HRL = self.product[:size].view(heads, rows, rows + keys - 1)
+        product_HRL[..., : columns.start].zero_()
+        product_HRL[..., columns.stop :].zero_()
+        torch.bmm(q_HRD, r_HLD.transpose(1, 2), out=product_HRL[..., columns])
+        windows_HRE = _askew(product_HRL, keys)
+        tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
+
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """The gradient with columns by distance, contracted with either side."""
+        heads, rows, keys = gradient_HRE.shape
+        q_HRD, r_HLD, columns = self._parts(self.tensors, example, where)
+        dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, where)
+        if self.spread_of != gradient_HRE.shape:  # what lies between the rows stays 0
+            self.spread, self.spread_of = gradient_HRE.new_zeros(heads, rows, rows + keys - 1), (heads, rows, keys)
+        _askew(self.spread, keys).copy_(gradient_HRE)
+        by_distance_HRL = self.spread[..., columns]
+        dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
+        dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
+
+    def _parts(self, pair: Sequence[Tensor], example: int, where: Where) -> tuple[Tensor, Tensor, slice]:
+        """Queries, the rows that occur, and which of the tile's R + E - 1 distances those are."""
+        q_BHTD, r_BHWD = pair
+        _, rows, keys = where.shape()
+        lowest = self.queries - where.rows.stop + where.keys.start - self.first
+        start = min(max(lowest, 0), r_BHWD.shape[2])
+        stop = max(start, min(lowest + rows + keys - 1, r_BHWD.shape[2]))
+        q_HRD = q_BHTD[min(example, q_BHTD.shape[0] - 1), where.heads, where.rows]
+        r_HLD = r_BHWD[min(example, r_BHWD.shape[0] - 1), where.heads, start:stop]
+        begin = min(start - lowest, rows + keys - 1) if stop > start else 0
+        return q_HRD, r_HLD, slice(begin, begin + stop - start)
+
+
+def _askew(product_HRL: Tensor, keys: int) -> Tensor:
+    """The columns by key, (H, R, E), of a product that has them by distance."""
+    heads, rows, width = product_HRL.shape
+    strides, begin = (rows * width, width - 1, 1), product_HRL.storage_offset() + rows - 1
+    return product_HRL.as_strided((heads, rows, keys), strides, begin)
+
+
+class RelativeKeyTiles(RelativeTiles):
+    """``k_j . r[i - j + S - 1 - first]`` of keys (B or 1, H, S, D) and rows of some distances (B or 1, H, ., D).
+
+    The other term with the two sides exchanged, read and written with the tile transposed. Of the R + E - 1 distances
+    of a tile a key needs R, so that wide tiles are taken a few keys at a time.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
+        del queries
+        super().__init__(tensors, tensors[0].shape[2], wanted, first=first)
+
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """As of queries."""
+        for part in _narrow(where):
+            columns_HRE = tile_HRE[..., where.columns_of(part)]
+            super().add_to(columns_HRE.transpose(1, 2), example, part.exchanged(), first=first)
+
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """As of queries."""
+        for part in _narrow(where):
+            columns_HRE = gradient_HRE[..., where.columns_of(part)]
+            super().take_up(columns_HRE.transpose(1, 2), example, part.exchanged())
+
+
+def _narrow(where: Where) -> Iterator[Where]:
+    """Parts of the tile with about as many keys as rows."""
+    return tiles_of(where, max(FEWEST_KEYS, where.shape()[1]))

@@ -1,0 +1,34 @@
+"""What every summand of a bias can do with a tile."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.tiles.geometry import Where
+
+
+class TermTiles(ABC):
+    """One summand of the bias.
+
+    Args:
+        tensors: what it is made of, each with a first axis of B or 1 examples.
+        queries: T.
+        wanted: whether a gradient will be asked for.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
+        self.tensors, self.queries, self.wanted = tuple(tensors), queries, wanted
+        self.shared = all(tensor.shape[0] == 1 for tensor in tensors)
+        self.gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
+        if not wanted:
+            self.gradients = []
+
+    @abstractmethod
+    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+        """Add this part of the bias to the tile; ``first``: overwrite what is there."""
+
+    @abstractmethod
+    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+        """Take up the gradient of the tile."""

@@ -1,0 +1,106 @@
+"""The results of an earlier comparison, as `wordorder compare --from` names them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from wordorder.comparison.results import SCHEMA
+from wordorder.errors import BadInput
+
+OF_ARMS = ("arms", "histories")
+"""Names of results.json's "budget" that hold something of each arm."""
+
+_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An earlier comparison, its arms renamed where that was asked for."""
+
+    folder: Path
+    results: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What faults call it."""
+        return str(self.folder)
+
+
+def read_source(text: str) -> Source:
+    """Read the results of a folder, or of `folder:prefix`, which calls every arm prefix-arm.
+
+    Raises:
+        BadInput: there is no results.json that can be read, or the prefix is no name.
+    """
+    folder, prefix = Path(text), ""
+    if not folder.exists() and ":" in text:
+        before, _, after = text.rpartition(":")
+        if _PREFIX.fullmatch(after):
+            folder, prefix = Path(before), f"{after}-"
+    path = folder / "results.json"
+    try:
+        found: Any = json.loads(path.read_text("utf-8"))
+    except OSError:
+        raise BadInput(f"--from {text}: there is no {path}; name the folder of a comparison that was run") from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or cast("dict[str, Any]", found).get("schema") != SCHEMA:
+        raise BadInput(f"--from {text}: {path} is not a results file of this version (schema {SCHEMA})")
+    results = cast("dict[str, Any]", found)
+    if not results.get("rows"):
+        raise BadInput(f"--from {text}: {path} holds no finished run")
+    lacking = _lacking(results)
+    if lacking:
+        raise BadInput(f"--from {text}: {path} is cut or was changed: it lacks {lacking}; run the comparison again")
+    return Source(folder=folder, results=_renamed(results, prefix) if prefix else results)
+
+
+def _lacking(results: Mapping[str, Any]) -> str:
+    """Name the first thing that every results file has, and this one has not; empty where it has all."""
+    for name, kind in (("recipe", dict), ("data", dict), ("planned", dict), ("environment", dict), ("arms", list)):
+        if not isinstance(results.get(name), kind):
+            return name
+    if not isinstance(results["recipe"].get("compare"), dict) or not {"model", "training"} <= results["recipe"].keys():
+        return "parts of the recipe"
+    rows, arms = (cast("list[dict[str, Any]]", results[name]) for name in ("rows", "arms"))
+    known = all(isinstance(entry, dict) for entry in (*rows, *arms))  # pyright: ignore[reportUnnecessaryIsInstance]
+    whole = known and all({"arm", "seed", "loss", "model"} <= row.keys() for row in rows)
+    names = {arm.get("name") for arm in arms} if known else set[Any]()
+    return "" if whole and names >= {row["arm"] for row in rows} else "parts of its rows"
+
+
+def _renamed(results: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return results with every arm called prefix + arm."""
+    renamed = {str(arm["name"]): f"{prefix}{arm['name']}" for arm in results["arms"]}
+    changed = {**results, "arms": [{**arm, "name": renamed[arm["name"]]} for arm in results["arms"]]}
+    for key in ("rows", "failed", "tuning", "grid"):
+        changed[key] = [{**entry, "arm": renamed[entry["arm"]]} for entry in results.get(key, [])]
+    maps: Mapping[str, Any] = results.get("correlations", {})
+    changed["correlations"] = {renamed[arm]: own for arm, own in maps.items()}
+    probes: Mapping[str, Any] = results.get("probes", {})
+    changed["probes"] = {
+        name: {
+            **probe,
+            **{key: [{**e, "arm": renamed[e["arm"]]} for e in probe.get(key, [])] for key in ("rows", "skipped")},
+        }
+        for name, probe in probes.items()
+    }
+    budget = results.get("budget")
+    if budget:
+        by_arm = {
+            key: {renamed[arm]: own for arm, own in budget.get(key, {}).items() if arm in renamed} for key in OF_ARMS
+        }
+        reference = renamed.get(budget.get("reference"), budget.get("reference"))
+        changed["budget"] = {**budget, **by_arm, "reference": reference}
+    compare = results["recipe"]["compare"]
+    arms = [{**arm, "name": renamed[arm["name"]]} for arm in compare["arms"] if arm["name"] in renamed]
+    baseline = {"baseline": f"{prefix}{compare['baseline']}"} if compare.get("baseline") else {}
+    changed["recipe"] = {**results["recipe"], "compare": {**compare, **baseline, "arms": arms}}
+    if results.get("baseline"):
+        changed["baseline"] = f"{prefix}{results['baseline']}"
+    return changed

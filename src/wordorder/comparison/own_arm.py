@@ -1,0 +1,227 @@
+"""`--arm my.py:MyEncoding`: an encoding from the user's own file as an arm, tried out before anything is trained.
+
+The file is run because the user named it on the command line; nothing else loads code: recipes and results are data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from wordorder.encodings import CATALOG, Encoding, Source, names_of, register_encoding, registered_encodings
+from wordorder.errors import BadInput
+from wordorder.networks.encoding_checks import CHECKS
+from wordorder.networks.encoding_suite import USES, check_encoding
+
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+FORM = "write --arm FILE.py:CLASS or --arm FILE.py:CLASS=name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnArm:
+    """What one --arm asks for."""
+
+    path: Path
+    class_name: str
+    name: str
+    """Of the encoding and of the arm; the class's name where none is given."""
+
+
+def parse_own_arm(text: str) -> OwnArm:
+    """Take "my.py:MyEncoding=my-encoding" apart.
+
+    Raises:
+        BadInput: it is of another form, or there is no such file.
+    """
+    file, colon, rest = text.rpartition(":")
+    class_name, _, name = rest.partition("=")
+    if not colon or not file.endswith(".py") or not class_name.isidentifier():
+        raise BadInput(f"--arm {text}: {FORM}")
+    path = Path(file).expanduser().absolute()
+    if not path.is_file():
+        raise BadInput(f"--arm {text}: there is no file {path}")
+    return OwnArm(path=path, class_name=class_name, name=name or class_name)
+
+
+def load_own_arms(texts: Iterable[str]) -> list[str]:
+    """Run the files, try the encodings out in tiny networks, and register those that pass: before a recipe is read.
+
+    Args:
+        texts: the values of --arm.
+
+    Returns:
+        One line per encoding on what was tried out.
+
+    Raises:
+        BadInput: one line per fault: of the form, of the file, or of the encoding as the common suite finds it.
+    """
+    faults: list[str] = []
+    said: list[str] = []
+    for text in texts:
+        try:
+            own = parse_own_arm(text)
+            encoding = load_class(own.path, own.class_name)
+            said.append(_tried(own, encoding))
+            register_encoding(own.name, encoding)
+        except BadInput as error:
+            faults += error.faults
+        except ValueError as error:  # of register_encoding
+            faults.append(f"--arm {text}: {error}")
+    if faults:
+        raise BadInput(faults)
+    return said
+
+
+def load_class(path: Path, class_name: str) -> type[Encoding]:
+    """Run a file and take a class out of it.
+
+    Args:
+        path: of a Python file; what stands beside it can be imported by it.
+        class_name: of an encoding.
+
+    Raises:
+        BadInput: the file cannot be run, or has no such encoding (those that it has are listed).
+    """
+    module = ModuleType(f"wordorder_own_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and inspect look a class's module up
+    try:
+        with _importable(path.parent):
+            exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    except Exception as error:
+        raise BadInput(f"{path.name} cannot be run: {type(error).__name__}: {error}{_line_of(error, path)}") from error
+    found = getattr(module, class_name, None)
+    if not (inspect.isclass(found) and issubclass(found, Encoding)):
+        there = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isclass(value) and issubclass(value, Encoding) and value.__module__ == module.__name__
+        ]
+        raise BadInput(
+            f"{path.name} defines no encoding {class_name}; it defines {', '.join(there) or 'none'}, and an encoding is"
+            " a class of wordorder.encodings.OnEmbeddings, OnScores, OnDistance, OnQueriesAndKeys or OnScoresByContent"
+        )
+    return found
+
+
+def load_again(sources: Iterable[Source]) -> None:
+    """Register in a worker process what its parent had registered.
+
+    A file that was changed since then is left out, so that the worker says that the encoding is unknown and the run
+    fails, rather than train something else under its name.
+
+    Args:
+        sources: of the parent's `registered_encodings`.
+    """
+    for source in sources:
+        path = Path(source.file)
+        if source.name in CATALOG or not source.file or "." in source.class_name:
+            continue
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != source.sha256:
+            print(f"wordorder: {path} was changed since the comparison began; run it again", file=sys.stderr)
+            continue
+        register_encoding(source.name, load_class(path, source.class_name))
+
+
+def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
+    """The recipe with an arm for each --arm, unless one of its own arms has that encoding already.
+
+    Args:
+        recipe: read after `load_own_arms`.
+        texts: the values of --arm.
+
+    Raises:
+        BadInput: the recipe has no [compare] section, or an arm does not fit it.
+    """
+    if recipe.compare is None:
+        raise BadInput("--arm: the recipe has no [compare] section; add compare.seeds and a [[compare.arms]]")
+    raw: Mapping[str, Any] = recipe.raw["compare"]
+    used = {part for arm in recipe.compare.arms for part in names_of(_encoding_of(recipe, arm.overrides))}
+    added: list[dict[str, Any]] = []
+    for text in texts:
+        name = parse_own_arm(text).name
+        if name in used:
+            continue
+        used.add(name)
+        arm: dict[str, Any] = {"name": name, "model.encoding": name}
+        if recipe.model.get("encoding_options"):
+            arm["model.encoding_options"] = {}  # those of the recipe are another encoding's
+        added.append(arm)
+    return recipe.with_overrides({"compare.arms": [*raw.get("arms", []), *added]}) if added else recipe
+
+
+def own_encodings_of(recipes: Iterable[Recipe]) -> dict[str, dict[str, str]]:
+    """Class, file and sha256 of what the recipes name and the catalogue does not hold by itself, by name.
+
+    Part of what a run depends on, and of the results.
+
+    Args:
+        recipes: of runs or arms.
+    """
+    registered = registered_encodings()
+    if not registered:
+        return {}
+    named = {part for recipe in recipes for part in names_of(_encoding_of(recipe, {}))}
+    return {name: source.as_dict() for name, source in registered.items() if name in named}
+
+
+def _encoding_of(recipe: Recipe, overrides: Mapping[str, Any]) -> str:
+    """What an arm's network is told; "none" where it has no such field."""
+    table = overrides.get("model", {})
+    return str(overrides.get("model.encoding", table.get("encoding", recipe.model.get("encoding", "none"))))
+
+
+def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
+    """Run the common suite, and say that it passed."""
+    faults: list[str] = []
+    passed: list[str] = []
+    for use in USES:
+        findings = check_encoding(encoding, use=use)
+        faults += [
+            f"{own.path.name}: {own.class_name} in {_place(use)}, {finding.check}: {finding.message}"
+            for finding in findings
+            if finding.kind == "fault"
+        ]
+        if not any(finding.kind == "refused" for finding in findings):
+            passed.append(use)
+    if faults:
+        raise BadInput(faults)
+    if not {"encoder", "decoder"} & set(passed):
+        raise BadInput(f"{own.path.name}: {own.class_name} refuses encoders and decoders; there is nothing to train")
+    return f"{own.class_name} of {own.path.name}: {len(CHECKS)} checks passed ({', '.join(passed)})"
+
+
+def _place(use: str) -> str:
+    return use if use == "cross-attention" else f"{'an' if use == 'encoder' else 'a'} {use}"
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    """Where in the user's file an error arose."""
+    if isinstance(error, SyntaxError):
+        return ""  # its message says the line
+    lines: list[int] = []
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f" (line {lines[-1]})" if lines else ""
+
+
+@contextmanager
+def _importable(folder: Path) -> Generator[None]:
+    """Let a file import its neighbours, as it could if it were run by itself."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

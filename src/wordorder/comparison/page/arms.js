@@ -1,0 +1,47 @@
+// Which arms are shown: buttons beside every figure and a filter by name, one state for the whole page.
+const hidden = new Set();
+let wanted = "";
+const matches = (name) => name.toLowerCase().includes(wanted);
+const shown = (name) => !hidden.has(name) && matches(name);
+const shownArms = () => view.arms.filter((arm) => shown(arm.name));
+
+// The signs that the page's tables have room for.
+for (const box of document.querySelectorAll("svg[data-sign]")) {
+  const [index, dash] = [Number(box.dataset.sign), dashes[Number(box.dataset.dash)]];
+  box.append(element("line", { x1: 1, x2: 23, y1: 7, y2: 7, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }), marker(index, 12, 7, 4.6));
+}
+
+const legends = [...document.querySelectorAll(".legend")];
+for (const legend of legends) {
+  for (const arm of view.arms) {
+    const button = element("button", { type: "button", "aria-pressed": "true", "data-arm": arm.name }, glyph(arm), element("span", {}, arm.name));
+    button.addEventListener("click", () => { hidden.has(arm.name) ? hidden.delete(arm.name) : hidden.add(arm.name); showArms(); });
+    legend.append(button);
+  }
+  const all = element("button", { type: "button", class: "all", hidden: "" }, "Show all");
+  all.addEventListener("click", () => {
+    hidden.clear();
+    wanted = filter.value = "";
+    showArms();
+    legend.querySelector("button").focus();   // this button is hidden now, and the focus must not be lost
+  });
+  legend.append(all);
+}
+
+const filter = document.getElementById("arm-filter");
+filter.addEventListener("input", () => { wanted = filter.value.trim().toLowerCase(); showArms(); });
+filter.addEventListener("keydown", (event) => { if (event.key === "Escape") { filter.value = wanted = ""; showArms(); } });
+
+function showArms() {
+  const count = shownArms().length, all = view.arms.length;
+  for (const button of document.querySelectorAll(".legend button[data-arm]")) {
+    button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.arm)));
+    button.hidden = !matches(button.dataset.arm);
+  }
+  for (const button of document.querySelectorAll(".legend .all")) button.hidden = count === all;
+  for (const part of document.querySelectorAll("tr[data-arm], figure[data-arm], .matrix [data-arm]"))
+    part.hidden = !shown(part.dataset.arm) || (part.dataset.against !== undefined && !shown(part.dataset.against));
+  for (const note of document.querySelectorAll(".none-shown")) note.hidden = count > 0;
+  tell("arms-status", count === all ? "" : `${count} of ${all} arms shown`);
+  drawAll();
+}

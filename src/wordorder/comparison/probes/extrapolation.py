@@ -1,0 +1,272 @@
+"""Length extrapolation: the loss on texts that are read longer pieces at a time than in training.
+
+Press, Smith and Lewis 2022, "Train Short, Test Long" (ALiBi), https://arxiv.org/abs/2108.12409, Sec. 2 and 4:
+perplexity of one text at inference lengths from the training length up, in windows that do not overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
+from wordorder.comparison.probes.texts import (
+    Ids,
+    Losses,
+    Window,
+    batches,
+    blocks,
+    causal_windows,
+    enclosed,
+    losses_at,
+    masked_block,
+    mean_loss,
+    new_tokens,
+    text_of,
+    token_losses,
+)
+from wordorder.data.examples import LabelledExamples
+from wordorder.errors import BadInput
+from wordorder.models import check_length
+from wordorder.training.carried_memory import CarriedMemory, has_memory
+from wordorder.training.predict import load_model
+
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+ALL, BEYOND = "all tokens", "tokens beyond the training length"
+FEWEST_TEXTS = 30
+"""Fewer texts than these would say nothing about an accuracy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extrapolation:
+    """How well a model reads pieces of text that are longer than those that it was trained on.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
+
+    factors: tuple[int, ...] = (2, 4, 8, 16)
+    """Lengths, in multiples of data.length; data.length itself is always measured too."""
+    tokens: int = 16384
+    """Tokens of running text that are read at each length, the same ones each time; at least one piece of the greatest
+    length."""
+    texts: int = 400
+    """For classification, the most texts that are read; those longer than data.length, spread evenly over the split."""
+
+    def __post_init__(self) -> None:
+        if not self.factors or min(self.factors) < 2 or len(set(self.factors)) < len(self.factors):
+            raise ValueError(f"factors must be different whole numbers of at least 2, got {list(self.factors)}")
+        for name, least in (("tokens", 1), ("texts", FEWEST_TEXTS)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def faults(self, recipe: Recipe) -> list[str]:
+        """See `Probe`."""
+        if recipe.data.pair_column:
+            return ["pairs of texts have no one length; leave the probe out"]
+        return []
+
+    def axes(self, task: str) -> Axes:
+        """See `Probe`."""
+        labelled = task == "classification"
+        what = "accuracy of texts read up to this length" if labelled else "perplexity of the same text"
+        return Axes(
+            title="Length extrapolation",
+            x="tokens read at a time (the first length is that of training)",
+            x_kind="number",
+            value="accuracy (share of texts)" if labelled else "perplexity per predicted token",
+            higher_is_better=labelled,
+            log=not labelled,
+            meaning=f"Trained at one length, evaluated at multiples of it: {what}, in windows that do not overlap.",
+        )
+
+    def measure(self, trained: Trained) -> Measured:
+        """See `Probe`."""
+        return _MEASURES[trained.recipe.data.task](self, trained)
+
+
+def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Return the factors, in order, that the model's position table allows, and what is to be said of the others."""
+    assert trained.recipe.data.length is not None  # reading a recipe fills it in
+    found: list[int] = []
+    for factor in sorted(factors):
+        try:
+            check_length(trained.model.config, trained.recipe.data.length * factor)
+        except BadInput as error:
+            return found, _up_to(found, error, "it cannot read longer texts than it was trained on")
+        found.append(factor)
+    return found, []
+
+
+def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
+    """Say how far a model was measured and why no further; raise what is otherwise where it was not measured at all."""
+    reason, _, _ = error.faults[0].partition(";")  # the remedy is for a recipe, not for this model
+    if not found:
+        raise CannotProbe(f"{otherwise}: {reason}") from None
+    return [f"Models of which this is true are measured up to {found[-1]} times the training length: {reason}."]
+
+
+def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], list[str]]:
+    """Return the factors that the text allows, and what is to be said of the others."""
+    factors = [factor for factor in sorted(options.factors) if factor * unit <= there]
+    notes: list[str] = []
+    if len(factors) < len(options.factors):
+        left_out = ", ".join(str(factor) for factor in sorted(options.factors) if factor not in factors)
+        notes.append(
+            f"Lengths of {left_out} times that of training are left out: the text has {there:,} tokens in all."
+        )
+    if not factors:
+        raise CannotProbe(f"the text has {there:,} tokens, less than twice the training length")
+    return factors, notes
+
+
+def _masked(options: Extrapolation, trained: Trained) -> Measured:
+    """The same tokens are masked, and by the same tokens replaced, whatever the length."""
+    readable, notes = _readable(trained, options.factors)
+    text, unit = text_of(trained), new_tokens(trained)
+    factors, left_out = _usable(options, unit, len(text))
+    whole = blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
+    masked = [masked_block(trained, block, unit, number) for number, block in enumerate(whole)]
+
+    def windows(length: int) -> list[Window]:
+        return [
+            enclosed(trained, seen[start : start + length], labels[start : start + length])
+            for seen, labels in masked
+            for start in range(0, len(seen), length)
+        ]
+
+    measured = [factor for factor in factors if factor in readable]
+    return Measured(rows=_language_rows(trained, measured, unit, windows, before=1), notes=[*left_out, *notes])
+
+
+def _causal(options: Extrapolation, trained: Trained) -> Measured:
+    if has_memory(trained.model.config):
+        return _with_memory(options, trained)
+    readable, notes = _readable(trained, options.factors)
+    text, unit = text_of(trained), new_tokens(trained)
+    factors, left_out = _usable(options, unit, len(text))
+    whole = blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
+
+    def windows(length: int) -> list[Window]:
+        return [window for block in whole for window in causal_windows(trained, block, length)]
+
+    measured = [factor for factor in factors if factor in readable]
+    return Measured(rows=_language_rows(trained, measured, unit, windows, before=0), notes=[*left_out, *notes])
+
+
+def _language_rows(
+    trained: Trained, factors: Sequence[int], unit: int, windows: Callable[[int], list[Window]], *, before: int
+) -> list[Row]:
+    rows: list[Row] = []
+    for factor in (1, *factors):
+        losses = token_losses(trained, windows(factor * unit))
+        x = factor * int(trained.recipe.data.length or 0)
+        rows.append(_perplexity(x, ALL, losses))
+        beyond = [window[before + unit :] for window in losses]
+        if any(np.isfinite(window).any() for window in beyond):
+            rows.append(_perplexity(x, BEYOND, beyond))
+    return rows
+
+
+def _perplexity(x: int, group: str, losses: Sequence[Losses]) -> Row:
+    loss = mean_loss(losses)
+    count = int(sum(np.isfinite(window).sum() for window in losses))
+    return {"x": x, "value": math.exp(min(loss, 700.0)), "group": group, "loss": loss, "tokens": count}
+
+
+def _with_memory(options: Extrapolation, trained: Trained) -> Measured:
+    """Segments stay as long as in training, and the memory grows: segment and memory together are what is multiplied.
+
+    That is how Transformer-XL is evaluated with a longer memory than it was trained with.
+    """
+    segment, slots = trained.recipe.segment_length, int(trained.model.config.memory_length)
+    reach = segment + slots
+    text = text_of(trained)
+    factors, notes = _usable(options, reach, len(text))
+    whole = blocks(text, factors[-1] * reach, options.tokens)
+    rows: list[Row] = []
+    for number, factor in enumerate((1, *factors)):
+        try:
+            model = load_model(trained.model_dir, memory_length=factor * reach - segment, segment_length=segment)
+        except BadInput as error:
+            longer = factors[: max(0, number - 1)]
+            notes += _up_to(longer, error, "it cannot read with a longer memory than in training")
+            break
+        losses = _read_on(trained, model.to(trained.device).eval(), whole, segment)
+        rows.append(_perplexity(factor * reach, ALL, losses))
+    return Measured(rows=rows, notes=notes)
+
+
+def _read_on(trained: Trained, model: Any, whole: list[Ids], segment: int) -> list[Losses]:
+    """Read every piece of text segment by segment, with a memory that is empty before the piece."""
+    rows = np.stack([np.stack(causal_windows(trained, block, len(block))[0]) for block in whole])  # (pieces, 2, T)
+    losses: list[Losses] = []
+    # eight pieces beside each other: their memory is what grows with the length
+    for few in (rows[first : first + 8] for first in range(0, len(rows), 8)):
+        carried = CarriedMemory()
+        for start in range(0, few.shape[2], segment):
+            read, labels = torch.as_tensor(few[:, :, start : start + segment]).to(trained.device).unbind(1)
+            output = model(**carried.put_in({"input_ids": read}))
+            carried.take(output)
+            losses.append(losses_at(output.logits, labels))
+    return [piece.reshape(-1) for piece in losses]
+
+
+def _classified(options: Extrapolation, trained: Trained) -> Measured:
+    """Texts that are longer than in training, each read up to a length; the same texts at every length."""
+    length, unit = int(trained.recipe.data.length or 0), new_tokens(trained)
+    documents = trained.prepared.reported
+    examples = trained.prepared.test if trained.prepared.test is not None else trained.prepared.validation
+    assert documents is not None
+    assert isinstance(examples, LabelledExamples)
+    sizes = np.diff(documents.sentence_starts[documents.document_starts])
+    owners, first = np.unique(examples.documents, return_index=True)
+    labelled = zip(owners.tolist(), examples.labels[first].tolist(), strict=True)
+    long = [(int(owner), int(label)) for owner, label in labelled if sizes[owner] > unit]
+    if len(long) < FEWEST_TEXTS:
+        raise CannotProbe(
+            f"only {len(long)} of {len(owners):,} texts are longer than data.length {length}; at least {FEWEST_TEXTS}"
+            " are needed"
+        )
+    readable, table = _readable(trained, options.factors)
+    step = max(1, len(long) // options.texts)
+    chosen = long[::step][: options.texts]
+    longest = max(int(sizes[owner]) for owner, _ in chosen)
+    # a length beyond which no text goes on would repeat the one before it
+    factors = [factor for factor in (1, *sorted(options.factors)) if factor == 1 or factor // 2 * unit < longest]
+    left_out = [factor for factor in options.factors if factor not in factors]
+    notes = [f"{len(chosen)} texts are longer than data.length {length}; they are read up to each length."]
+    if left_out:
+        notes.append(f"Lengths of {', '.join(map(str, sorted(left_out)))} times that of training: no text is so long.")
+    rows: list[Row] = []
+    for factor in (factor for factor in factors if factor in (1, *readable)):
+        read = [_enclosed_text(trained, documents.tokens(owner)[: factor * unit]) for owner, _ in chosen]
+        right = 0
+        for numbers, batch in batches(trained, read):
+            predicted = trained.model(**batch).logits.argmax(-1).cpu().tolist()
+            right += sum(chosen[number][1] == guess for number, guess in zip(numbers, predicted, strict=True))
+        rows.append({"x": factor * length, "value": right / len(chosen), "texts": len(chosen)})
+    return Measured(rows=rows, notes=[*notes, *table])
+
+
+def _enclosed_text(trained: Trained, tokens: Any) -> Ids:
+    ids = np.asarray(tokens, np.int64)
+    if not trained.prepared.tokenizer.num_special_tokens_to_add(pair=False):
+        return ids
+    return enclosed(trained, ids, ids)[0]
+
+
+_MEASURES: dict[str, Callable[[Extrapolation, Trained], Measured]] = {
+    "masked-lm": _masked,
+    "causal-lm": _causal,
+    "classification": _classified,
+}

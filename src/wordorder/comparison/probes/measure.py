@@ -1,0 +1,100 @@
+"""Run the probes of one trained model, one after the other; what is measured already is not measured again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from wordorder.comparison.probes.files import KILLED, is_measured, write_probe
+from wordorder.comparison.probes.options import make_probe
+from wordorder.comparison.probes.probe import CannotProbe, Probe, Trained
+from wordorder.comparison.results import finite
+from wordorder.errors import BadInput, Stopped
+from wordorder.training.predict import load_model
+from wordorder.training.quiet import quiet_libraries
+from wordorder.training.threads import cpu_threads
+
+if TYPE_CHECKING:
+    from wordorder.data import PreparedData
+    from wordorder.training import Recipe
+
+
+def measure_probes(
+    options: Mapping[str, Mapping[str, Any]],
+    recipe: Recipe,
+    model_dir: Path,
+    run_folder: Path,
+    *,
+    prepare: Callable[[], PreparedData],
+) -> None:
+    """Measure a trained model with every probe whose file is not there yet.
+
+    Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
+
+    Args:
+        options: name of each probe -> its options as the recipe gives them.
+        recipe: of the run.
+        model_dir: holds the model.
+        run_folder: gets the files.
+        prepare: gives the run's data; called where anything is to be measured.
+
+    Raises:
+        Stopped: by a signal; the probe at work begins anew next time.
+    """
+    wanted = {name: given for name, given in options.items() if not is_measured(run_folder, name, given)}
+    if not wanted:
+        return
+    task = recipe.data.task
+    probes = {name: make_probe(name, given) for name, given in wanted.items()}
+    heads = {
+        name: {"given": dict(wanted[name]), "options": asdict(cast("Any", probe)), **asdict(probe.axes(task))}
+        for name, probe in probes.items()
+    }
+    with quiet_libraries(), cpu_threads(recipe.training.get("threads")):
+        try:
+            trained = _load(recipe, model_dir, prepare())
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception as error:  # a run that is finished must not be lost to what comes after it
+            for name, head in heads.items():
+                write_probe(run_folder, name, {**head, **_failure(error)})
+            return
+        for name, probe in probes.items():
+            # what is left of a process that the system kills meanwhile
+            write_probe(run_folder, name, {**heads[name], "rows": [], "skipped": KILLED, "failed": True})
+            write_probe(run_folder, name, finite({**heads[name], **_measured(probe, trained)}))
+
+
+def _load(recipe: Recipe, model_dir: Path, prepared: PreparedData) -> Trained:
+    on_cpu = recipe.training.get("use_cpu") or not torch.accelerator.is_available()
+    device = (None if on_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
+    model = load_model(model_dir).to(device).eval()
+    return Trained(recipe=recipe, model_dir=model_dir, model=model, prepared=prepared, device=device)
+
+
+def _measured(probe: Probe, trained: Trained) -> dict[str, Any]:
+    start = time.monotonic()
+    try:
+        with torch.no_grad():
+            found = probe.measure(trained)
+    except (Stopped, KeyboardInterrupt):
+        raise
+    except CannotProbe as error:
+        return {"rows": [], "notes": [], "skipped": str(error), "failed": False}
+    except Exception as error:  # as above
+        return _failure(error)
+    seconds = round(time.monotonic() - start, 3)
+    return {"rows": found.rows, "notes": found.notes, "skipped": None, "failed": False, "seconds": seconds}
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    if isinstance(error, BadInput):
+        reason = " ".join(error.faults)
+    else:
+        reason = f"failed: {type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+    return {"rows": [], "notes": [], "skipped": reason, "failed": True}

@@ -1,0 +1,144 @@
+"""What of absolute and relative position can be read out of the hidden states, linearly, layer by layer.
+
+After Wang and Chen 2020, "What Do Position Embeddings Learn?", https://arxiv.org/abs/2010.04903 (linear regression of
+the position); Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
+Information", https://arxiv.org/abs/2203.16634 (probes at every layer).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
+from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
+from wordorder.data.randomness import counter_hash
+
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+ABSOLUTE, DISTANCE = "absolute position", "signed distance of two tokens"
+_PAIR, _SIGNED = 0x9A12, 0x51D6  # keep these draws apart from each other and from others
+_PENALTIES = tuple(10.0**power for power in range(-2, 5))
+"""Of ridge regression, chosen by cross-validation within the training half."""
+_FEWEST_WINDOWS = 8
+
+States = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionProbe:
+    """How much of the variance of positions, and of distances, a linear function of the hidden states explains.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
+
+    tokens: int = 4096
+    """Tokens of running text whose states are read, in windows of data.length; half of the windows fit the regression,
+    the other half score it."""
+    reach: int = 8
+    """The greatest distance, in tokens, of the pairs of tokens whose signed distance is predicted."""
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "reach"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def faults(self, recipe: Recipe) -> list[str]:
+        """See `Probe`."""
+        return []
+
+    def axes(self, task: str) -> Axes:
+        """See `Probe`."""
+        return Axes(
+            title="Positions in the hidden states",
+            x="layer (0 = the embeddings)",
+            x_kind="number",
+            value="R² of a linear probe on other texts",
+            higher_is_better=None,
+            log=False,
+            meaning="How much of a token's position, and of the distance of two tokens, a linear function of the "
+            "hidden states says: 1 is all of it, 0 or less is nothing.",
+        )
+
+    def measure(self, trained: Trained) -> Measured:
+        """See `Probe`."""
+        text, unit = text_of(trained), new_tokens(trained)
+        if len(text) < _FEWEST_WINDOWS * unit:
+            raise CannotProbe(
+                f"the text has {len(text):,} tokens, less than {_FEWEST_WINDOWS} windows of {unit} tokens"
+            )
+        whole = blocks(text, unit, max(self.tokens, _FEWEST_WINDOWS * unit))
+        states, first = _states(trained, whole)
+        rows: list[Row] = []
+        for layer, states_WTC in enumerate(states):
+            inner_WTC = states_WTC[:, first : first + unit]
+            fit, held_out = inner_WTC[::2], inner_WTC[1::2]
+            rows.append({"x": layer, "value": _position_r2(fit, held_out), "group": ABSOLUTE})
+            if fit.shape[1] > 1:
+                rows.append({"x": layer, "value": _distance_r2(fit, held_out, self.reach), "group": DISTANCE})
+        return Measured(rows=rows)
+
+
+def _states(trained: Trained, whole: list[Ids]) -> tuple[list[States], int]:
+    """Return each layer's states (windows, T, C), and the place of a window's first token of text."""
+    causal = trained.recipe.data.task == "causal-lm"
+    special = trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
+    first = 0  # [CLS] itself says where it stands
+    if causal:
+        read = [causal_windows(trained, block, len(block))[0][0] for block in whole]
+        first = int(trained.recipe.data.packing != "lanes")
+    elif special:
+        read, first = [enclosed(trained, block, block)[0] for block in whole], 1
+    else:
+        read = whole
+    found: list[list[States]] = []
+    for _, batch in batches(trained, read):  # all are of one length, so they come in order
+        output: Any = trained.model(**batch, output_hidden_states=True)
+        layers = getattr(output, "hidden_states", None)
+        if not layers:
+            raise CannotProbe("the network gives no hidden states by layer")
+        found.append([layer.double().cpu().numpy() for layer in layers])
+    return [np.concatenate(layer) for layer in zip(*found, strict=True)], first
+
+
+def _position_r2(fit_WTC: States, held_out_WTC: States) -> float:
+    def rows(states_WTC: States) -> tuple[States, States]:
+        windows, tokens, channels = states_WTC.shape
+        return states_WTC.reshape(-1, channels), np.tile(np.arange(tokens, dtype=np.float64), windows)
+
+    return _r2(*rows(fit_WTC), *rows(held_out_WTC))
+
+
+def _distance_r2(fit_WTC: States, held_out_WTC: States, reach: int) -> float:
+    """Of each token and one that is drawn from its neighbours: their states beside each other, and j - i."""
+
+    def rows(states_WTC: States, half: int) -> tuple[States, States]:
+        windows, tokens, channels = states_WTC.shape
+        most = min(reach, tokens - 1)
+        count: Ids = np.arange(windows * tokens, dtype=np.int64)
+        away = 1 + (counter_hash(half, _PAIR, count) % np.uint64(most)).astype(np.int64)
+        sign = np.where(counter_hash(half, _SIGNED, count) % np.uint64(2), 1, -1)
+        window, place = np.divmod(count, tokens)
+        other = place + sign * away
+        inside = (other >= 0) & (other < tokens)
+        flat = states_WTC.reshape(-1, channels)
+        pairs = np.concatenate([flat[count[inside]], flat[(window * tokens + other)[inside]]], axis=1)
+        return pairs, (other - place)[inside].astype(np.float64)
+
+    return _r2(*rows(fit_WTC, 0), *rows(held_out_WTC, 1))
+
+
+def _r2(fit: States, wanted: States, held_out: States, truth: States) -> float:
+    """Return R² on held-out rows of ridge regression on standardised states."""
+    from sklearn import linear_model, pipeline, preprocessing
+
+    models, steps, scaling = cast("Any", linear_model), cast("Any", pipeline), cast("Any", preprocessing)  # untyped
+    probe = steps.make_pipeline(scaling.StandardScaler(), models.RidgeCV(alphas=_PENALTIES))
+    return float(probe.fit(fit, wanted).score(held_out, truth))

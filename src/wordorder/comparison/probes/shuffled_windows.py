@@ -1,0 +1,171 @@
+"""Sensitivity to word order: what is lost when the words of a text are shuffled within windows.
+
+After Sinha et al. 2021, "Masked Language Modeling and the Distributional Hypothesis: Order Word Matters Pre-training
+for Little", https://arxiv.org/abs/2104.06644, who shuffle training texts; here the model was trained on texts as they
+are, and the texts that it is scored on are shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import numpy as np
+
+from wordorder.comparison.probes.probe import Axes, Measured, Row, Trained
+from wordorder.comparison.probes.texts import (
+    Ids,
+    Window,
+    batches,
+    blocks,
+    causal_windows,
+    mean_loss,
+    new_tokens,
+    text_of,
+    token_losses,
+)
+from wordorder.comparison.probes.words import fixed_tokens, shuffled_order, word_starts
+from wordorder.data.examples import LabelledExamples, MaskedLanguageExamples
+from wordorder.data.masking import IGNORED
+
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
+WHOLE = "whole text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffledWindows:
+    """How much worse a model does on texts whose words are shuffled within windows than on the texts as they are.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
+
+    windows: tuple[int, ...] = (2, 4, 8, 16)
+    """Words of a window; the whole text is always shuffled too."""
+    tokens: int = 16384
+    """Tokens of text that are read for each window, the same ones each time, spread evenly over the split."""
+    seed: int = 0
+    """Of the shuffling."""
+
+    def __post_init__(self) -> None:
+        if not self.windows or min(self.windows) < 2 or len(set(self.windows)) < len(self.windows):
+            raise ValueError(f"windows must be different whole numbers of at least 2, got {list(self.windows)}")
+        if self.tokens < 1:
+            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+    def faults(self, recipe: Recipe) -> list[str]:
+        """See `Probe`."""
+        return []
+
+    def axes(self, task: str) -> Axes:
+        """See `Probe`."""
+        labelled = task == "classification"
+        return Axes(
+            title="Sensitivity to word order",
+            x="words are shuffled within windows of",
+            x_kind="label",
+            value="accuracy lost (share of texts)" if labelled else "loss added (nats per predicted token)",
+            higher_is_better=None,
+            log=False,
+            meaning="What shuffling words within windows costs: 0 means that the model makes no use of their order.",
+        )
+
+    def measure(self, trained: Trained) -> Measured:
+        """See `Probe`."""
+        return _MEASURES[trained.recipe.data.task](self, trained)
+
+
+Order = Callable[[int, Ids], Ids]
+"""From a text's number and tokens to the places that its tokens are taken from."""
+
+
+def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
+    starts, fixed = word_starts(trained.prepared.tokenizer), fixed_tokens(trained.prepared.tokenizer)
+
+    def order(window: int | None) -> Order:
+        return lambda index, ids: shuffled_order(ids, starts, fixed, window=window, seed=options.seed, index=index)
+
+    return {**{f"{size} words": order(size) for size in sorted(options.windows)}, WHOLE: order(None)}
+
+
+def _language(
+    options: ShuffledWindows, trained: Trained, texts: list[Window], make: Callable[[Ids, Ids], Window]
+) -> Measured:
+    """The same words are predicted before and after shuffling; only their order, and so what is around them, differs.
+
+    Args:
+        options: the probe.
+        trained: the model.
+        texts: what is shuffled, and labels that move with it.
+        make: from both, shuffled, to a window.
+    """
+    plain = mean_loss(token_losses(trained, [make(*text) for text in texts]))
+    rows: list[Row] = []
+    for x, order in _orders(options, trained).items():
+        windows: list[Window] = []
+        for index, (seen, labels) in enumerate(texts):
+            places = order(index, np.where(labels == IGNORED, seen, labels))
+            windows.append(make(seen[places], labels[places]))
+        loss = mean_loss(token_losses(trained, windows))
+        rows.append({"x": x, "value": loss - plain, "loss": loss, "loss_as_written": plain})
+    return Measured(rows=rows)
+
+
+def _masked(options: ShuffledWindows, trained: Trained) -> Measured:
+    prepared = trained.prepared
+    examples = cast("MaskedLanguageExamples", prepared.test if prepared.test is not None else prepared.validation)
+    texts: list[Window] = []
+    for number in _spread(len(examples), int(examples.lengths.mean()), options.tokens):
+        example = examples[number]
+        # a mask moves with its word: the same words are predicted, and the same ones are seen
+        texts.append((example["input_ids"].numpy(), example["labels"].numpy()))
+    return _language(options, trained, texts, lambda seen, labels: (seen, labels))
+
+
+def _causal(options: ShuffledWindows, trained: Trained) -> Measured:
+    text, unit = text_of(trained), new_tokens(trained)
+    unit = min(unit, len(text))
+    texts: list[Window] = [(block, block) for block in blocks(text, unit, options.tokens)]
+    return _language(options, trained, texts, lambda block, _: causal_windows(trained, block, unit)[0])
+
+
+def _classified(options: ShuffledWindows, trained: Trained) -> Measured:
+    prepared = trained.prepared
+    examples = cast("LabelledExamples", prepared.test if prepared.test is not None else prepared.validation)
+    numbers = _spread(len(examples), int(examples.lengths.mean()), options.tokens)
+    texts = [examples[number]["input_ids"].numpy() for number in numbers]
+    labels = [int(examples[number]["labels"]) for number in numbers]
+    plain = _accuracy(trained, texts, labels)
+    rows: list[Row] = []
+    for x, order in _orders(options, trained).items():
+        found = _accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
+        rows.append({"x": x, "value": plain - found, "accuracy": found, "accuracy_as_written": plain})
+    return Measured(rows=rows)
+
+
+def _accuracy(trained: Trained, texts: list[Ids], labels: list[int]) -> float:
+    right = 0
+    for numbers, batch in batches(trained, texts):
+        predicted = trained.model(**batch).logits.argmax(-1).cpu().tolist()
+        right += sum(labels[number] == guess for number, guess in zip(numbers, predicted, strict=True))
+    return right / len(texts)
+
+
+def _spread(there: int, size: int, tokens: int) -> list[int]:
+    """Return numbers of examples, evenly spread, that make up about so many tokens, at least one."""
+    count = min(there, max(1, tokens // max(1, size)))
+    return (np.arange(count) * there // count).tolist()
+
+
+_MEASURES: dict[str, Callable[[ShuffledWindows, Trained], Measured]] = {
+    "masked-lm": _masked,
+    "causal-lm": _causal,
+    "classification": _classified,
+}

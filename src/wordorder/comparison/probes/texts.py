@@ -1,0 +1,187 @@
+"""Reading the reported split's texts in other windows than those of training, and the loss of each token in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+
+from wordorder.comparison.probes.probe import Trained
+from wordorder.data.examples import MaskedLanguageExamples, pad_right
+from wordorder.data.masking import IGNORED
+
+Ids = npt.NDArray[np.int64]
+Losses = npt.NDArray[np.float64]
+Window = tuple[Ids, Ids]
+"""What the model reads (T,), and what it is to predict at each place (T,), -100 for nothing."""
+
+TOKENS_PER_BATCH = 4096
+LOGITS_PER_BATCH = 2**25
+"""Numbers; 128 MiB in float32."""
+
+
+def text_of(trained: Trained) -> Ids:
+    """Return the tokens of the reported split as one running text: its documents in order, with [SEP] after each."""
+    documents = trained.prepared.reported
+    assert documents is not None  # `prepare` gives it
+    ends = documents.sentence_starts[documents.document_starts[1:]]
+    return np.insert(documents.ids, ends, np.int32(_sep(trained))).astype(np.int64)
+
+
+def new_tokens(trained: Trained) -> int:
+    """Return how many tokens of running text a window of data.length holds, beside those that training puts around."""
+    length, task = trained.recipe.data.length, trained.recipe.data.task
+    assert length is not None  # reading a recipe fills it in
+    if task == "causal-lm":
+        return length - (not _in_lanes(trained))
+    return length - trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
+
+
+def blocks(text: Ids, size: int, tokens: int) -> list[Ids]:
+    """Return pieces of a running text, spread evenly over it: as many as make up about `tokens` tokens, at least one.
+
+    Args:
+        text: at least `size` tokens.
+        size: tokens of each piece.
+        tokens: of all pieces.
+    """
+    there = len(text) // size
+    count = min(there, max(1, tokens // size))
+    starts = (np.arange(count) * there // count) * size
+    return [text[start : start + size] for start in starts.tolist()]
+
+
+def causal_windows(trained: Trained, block: Ids, length: int) -> list[Window]:
+    """Cut a piece of text into windows that are read each by itself; every token is predicted once.
+
+    The first token of a window is predicted from what windows begin with in training: [CLS], or in lanes the token
+    before it in the text, [SEP] at the beginning of the piece.
+
+    Args:
+        trained: says which.
+        block: the piece.
+        length: tokens of the piece in each window; the last may be shorter.
+    """
+    before = np.concatenate((np.array([_sep(trained)], np.int64), block[:-1]))
+    windows: list[Window] = []
+    for start in range(0, len(block), length):
+        read = before[start : start + length].copy()
+        if not _in_lanes(trained):
+            read[0] = _cls(trained)
+        windows.append((read, block[start : start + length]))
+    return windows
+
+
+def masked_block(trained: Trained, block: Ids, unit: int, number: int) -> Window:
+    """Mask a piece of text as training does, by pieces of a window of training; the windows are cut afterwards.
+
+    Args:
+        trained: gives the masking.
+        block: the piece, a whole number of units.
+        unit: see `new_tokens`.
+        number: of the piece; a piece is masked in the same way each time.
+    """
+    examples = cast(MaskedLanguageExamples, trained.prepared.train)
+    rows = block.reshape(-1, unit)
+    numbers = number * len(rows) + np.arange(len(rows), dtype=np.int64)
+    seed = 3 * trained.recipe.data.seed + 2
+    seen, labels = examples.masking(
+        rows, np.ones(rows.shape, np.bool_), seed=seed, epoch_B=numbers * 0, index_B=numbers
+    )
+    return seen.reshape(-1), labels.reshape(-1)
+
+
+def enclosed(trained: Trained, seen: Ids, labels: Ids) -> Window:
+    """Put [CLS] before and [SEP] after a window, neither of which is predicted."""
+    border = np.array([IGNORED], np.int64)
+    return (
+        np.concatenate((np.array([_cls(trained)], np.int64), seen, np.array([_sep(trained)], np.int64))),
+        np.concatenate((border, labels, border)),
+    )
+
+
+def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
+    """Return the loss in nats of every place of every window, NaN where nothing is predicted.
+
+    Args:
+        trained: the model; a memory is empty before each window.
+        windows: of any lengths.
+    """
+    found: list[Losses] = [np.empty(0)] * len(windows)
+    for numbers, batch in batches(trained, [read for read, _ in windows]):
+        labels = [torch.as_tensor(windows[number][1]) for number in numbers]
+        lengths = torch.tensor([len(label) for label in labels])
+        present = torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]
+        labels_BT = pad_right(labels, present, IGNORED).to(trained.device)
+        losses_BT = losses_at(trained.model(**batch).logits, labels_BT)
+        for number, losses in zip(numbers, losses_BT, strict=True):
+            found[number] = losses[: len(windows[number][1])]
+    return found
+
+
+def losses_at(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> Losses:
+    """Return the loss in nats at each place (B, T), NaN where the label is -100.
+
+    Args:
+        logits_BTV: of each place.
+        labels_BT: what each place is to predict.
+    """
+    chosen_BT = labels_BT != IGNORED
+    losses = functional.cross_entropy(logits_BTV[chosen_BT].float(), labels_BT[chosen_BT], reduction="none")
+    found: Losses = np.full(tuple(labels_BT.shape), np.nan)
+    found[chosen_BT.cpu().numpy()] = losses.double().cpu().numpy()
+    return found
+
+
+def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], dict[str, Any]]]:
+    """Yield the numbers of the rows of each batch, shortest first, and the batch on the model's device.
+
+    A batch has about the same number of tokens whatever its length, so that memory does not grow with the number of
+    rows; only what attention keeps grows with the length itself.
+
+    Args:
+        trained: the model.
+        rows: token ids (T,) each.
+    """
+    padding = trained.prepared.tokenizer.pad_token_id
+    assert isinstance(padding, int)  # `load_tokenizer` refuses a tokeniser without
+    most = max(1, min(TOKENS_PER_BATCH, LOGITS_PER_BATCH // int(trained.model.config.vocab_size)))
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and len(rows[order[end]]) * (end + 1 - start) <= most:
+            end += 1
+        numbers, start = order[start:end], end
+        lengths = torch.tensor([len(rows[number]) for number in numbers])
+        present = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = pad_right([torch.as_tensor(rows[number]) for number in numbers], present, padding)
+        batch = {"input_ids": ids.to(trained.device)}
+        if not present.all():
+            batch["attention_mask"] = present.long().to(trained.device)
+        yield numbers, batch
+
+
+def mean_loss(losses: Sequence[Losses]) -> float:
+    """Return the mean in nats over all places where something was predicted."""
+    return float(np.nanmean(np.concatenate(losses)))
+
+
+def _in_lanes(trained: Trained) -> bool:
+    return trained.recipe.data.packing == "lanes"
+
+
+def _cls(trained: Trained) -> int:
+    found = trained.prepared.tokenizer.cls_token_id
+    assert isinstance(found, int)  # as above
+    return found
+
+
+def _sep(trained: Trained) -> int:
+    found = trained.prepared.tokenizer.sep_token_id
+    assert isinstance(found, int)  # as above
+    return found

@@ -1,0 +1,320 @@
+"""Which differences between arms are more than the luck of their seeds.
+
+Arms that were trained with one seed share the order of the batches, the masks and the initial weights that they have in
+common, so they are compared pair by pair. docs/statistics.md says what is tested, why, and what few seeds cannot show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+from wordorder.comparison.closed_testing import MOST_ARMS, closed_p, share_of_level
+from wordorder.comparison.exact_tests import (
+    EXACT_PAIRS,
+    holm,
+    paired_p,
+    seeds_needed,
+    smallest_p,
+    smallest_unpaired_p,
+    unpaired_p,
+)
+from wordorder.comparison.identical import are_identical
+from wordorder.comparison.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
+from wordorder.comparison.quality import Quality, quality_of
+from wordorder.comparison.statistics import (
+    Unit,
+    baseline_of,
+    by_run,
+    compare_section,
+    confidence_of,
+    repeats,
+    statistic_of,
+)
+
+BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW = (
+    "better",
+    "worse",
+    "not distinguishable",
+    "identical",
+    "too few",
+)
+_REVERSED = {BETTER: WORSE, WORSE: BETTER}
+SEEDS_TO_RANK = 3
+"""Three arms that are ranked alike on so many seeds are called different at 5%; on two they cannot be."""
+_EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
+
+Rows = Mapping[Unit, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """In what a difference is measured; greater than 0 means that the arm is better."""
+
+    quality: Quality
+    median: bool
+    confidence: float
+
+    @property
+    def logarithmic(self) -> bool:
+        # a perplexity is the exp of a loss: seeds multiply it, and "x times lower" is what is said of it
+        return self.quality.metric == "perplexity"
+
+    def value(self, row: Mapping[str, Any]) -> float | None:
+        value = row.get(self.quality.metric)
+        if not isinstance(value, int | float) or not math.isfinite(value) or (self.logarithmic and value <= 0):
+            return None
+        return float(value)
+
+    def goodness(self, value: float) -> float:
+        scaled = math.log(value) if self.logarithmic else value
+        return scaled if self.quality.higher_is_better else -scaled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """The comparisons that are made together: that any of them is false has at most the probability of the level."""
+
+    name: str
+    pairs: list[tuple[str, str]]
+    """(arm, against)."""
+    baseline: str | None
+    """The arm that all others are compared with; None: all pairs are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Correction:
+    """What makes of the p-values of single pairs those of a family."""
+
+    name: str
+    share: float
+    """Of the level at which one pair is tested."""
+    p_values: list[float]
+
+
+def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what results.json says of differences: ``{"comparisons": [...], "significance": {...}}``.
+
+    The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
+    alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
+    without a common seed are compared as independent groups, and `paired` says so. The test is `exact_tests.paired_p`
+    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
+    by Holm's method for very many arms and for arms without common seeds.
+
+    Args:
+        results: of a results file; "rows", "arms" and the recipe are read.
+    """
+    median = statistic_of(results) == "median"
+    scale = _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
+    runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
+    family = _family(results, list(runs))
+    found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
+    correction = _correction(family, found, runs, scale)
+    level = round(1 - scale.confidence, 12)
+    comparisons = [
+        _judged(
+            entry,
+            corrected,
+            level,
+            correction.share,
+            identical=are_identical(runs[entry["arm"]], runs[entry["against"]]),
+        )
+        for entry, corrected in zip(found, correction.p_values, strict=True)
+    ]
+    said = _significance(results, comparisons, family, correction, level, scale)
+    said["sentence"] = " ".join(part for part in (said["sentence"], _without_number(results, runs, scale)) if part)
+    return {"comparisons": comparisons, "significance": said}
+
+
+def between(comparisons: Sequence[Mapping[str, Any]], arm: str, against: str) -> dict[str, Any] | None:
+    """Return the comparison of two arms seen from the first, whichever way round the file has it; None if it has none.
+
+    Args:
+        comparisons: of `compare_arms`.
+        arm: whose advantage is positive.
+        against: the other one.
+    """
+    for entry in comparisons:
+        if (entry["arm"], entry["against"]) == (arm, against):
+            return dict(entry)
+        if (entry["arm"], entry["against"]) == (against, arm):
+            low, high = _negative(entry["high"]), _negative(entry["low"])
+            turned = {"arm": arm, "against": against, "low": low, "high": high}
+            turned |= {name: _negative(entry[name]) for name in ("difference", "effect")}
+            return {**entry, **turned, "outcome": _REVERSED.get(entry["outcome"], entry["outcome"])}
+    return None
+
+
+def _negative(value: float | None) -> float | None:
+    return None if value is None else 0.0 - value
+
+
+def _known(rows: Rows, scale: _Scale) -> Rows:
+    return {unit: row for unit, row in rows.items() if scale.value(row) is not None}
+
+
+def _family(results: Mapping[str, Any], arms: Sequence[str]) -> _Family:
+    baseline = baseline_of(results)
+    ordered = sorted(arms, key=lambda name: name != baseline)
+    if compare_section(results).get("baseline") and baseline in arms:
+        name = f"every other arm against the baseline {baseline}"
+        return _Family(name=name, pairs=[(arm, str(baseline)) for arm in ordered[1:]], baseline=baseline)
+    pairs = [(arm, against) for against, arm in combinations(ordered, 2)]
+    return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
+
+
+def _correction(
+    family: _Family, found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale
+) -> _Correction:
+    p_values = [float(entry["p"]) for entry in found]
+    if len(found) < 2:
+        return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
+    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
+    if len(runs) > MOST_ARMS or not all(entry["paired"] for entry in found) or _share_too_few(found, runs, scale):
+        return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
+    scores = {arm: _units(rows, scale) for arm, rows in runs.items()}
+    corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
+    share = share_of_level(len(runs), baseline=family.baseline is not None)
+    return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
+
+
+def _share_too_few(found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale) -> bool:
+    """Whether all arms together share so few seeds that no ranking of them could tell anything, while pairs share more:
+    an arm that lost nearly all its seeds must not take the others' claims along."""
+    units = [_units(rows, scale).keys() for rows in runs.values()]
+    common = len(set(units[0]).intersection(*units))
+    return common < min(SEEDS_TO_RANK, max(int(entry["n"]) for entry in found))
+
+
+def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -> dict[str, Any]:
+    one, other = runs[arm], runs[against]
+    shared = sorted(one.keys() & other.keys(), key=lambda unit: (unit[0] or 0, unit[1]))
+    names = {
+        "arm": arm,
+        "against": against,
+        "paired": bool(shared),
+        "scale": "log" if scale.logarithmic else "difference",
+    }
+    if shared:
+        mine, theirs = (_units({unit: rows[unit] for unit in shared}, scale) for rows in (one, other))
+        differences = [mine[unit] - theirs[unit] for unit in mine]
+        size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
+        p, least, n = paired_p(differences, ranks=scale.median), smallest_p(len(differences)), len(differences)
+    else:
+        first, second = (list(_units(rows, scale).values()) for rows in (one, other))
+        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
+        p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
+        n = min(len(first), len(second))
+    return {**names, "n": n, **_of(size), "p": p, "least": least}
+
+
+def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
+    """Return what stands for each seed or, where there are folds, for each fold: the mean of its seeds."""
+    values: dict[int | str, list[float]] = {}
+    for (fold, seed), row in rows.items():
+        value = scale.value(row)
+        if value is not None:
+            values.setdefault(f"fold {fold}" if fold is not None else seed, []).append(value)
+    return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
+
+
+def _of(size: Size) -> dict[str, float | None]:
+    return {"difference": size.difference, "low": size.low, "high": size.high, "effect": size.effect}
+
+
+def _judged(
+    entry: Mapping[str, Any], corrected: float, level: float, share: float, *, identical: bool
+) -> dict[str, Any]:
+    if identical:
+        outcome = IDENTICAL
+    elif corrected <= level + _EPSILON:
+        outcome = BETTER if entry["difference"] > 0 else WORSE
+    else:
+        outcome = TOO_FEW if float(entry["least"]) > level * share + _EPSILON else NOT_DISTINGUISHABLE
+    kept = {name: value for name, value in entry.items() if name != "least"}
+    return {**kept, "p_adjusted": corrected, "outcome": outcome}
+
+
+def _significance(
+    results: Mapping[str, Any],
+    comparisons: Sequence[Mapping[str, Any]],
+    family: _Family,
+    correction: _Correction,
+    level: float,
+    scale: _Scale,
+) -> dict[str, Any]:
+    count, of = len(comparisons), repeats(results)[0]
+    paired = any(entry["paired"] for entry in comparisons) or not comparisons
+    seeds = max((int(entry["n"]) for entry in comparisons), default=0)
+    needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
+    test = _test_name(scale, of, seeds, paired)
+    at = f"{100 * level:.3g}%"
+    if not comparisons:
+        sentence = ""
+    elif any(entry["outcome"] != TOO_FEW for entry in comparisons):
+        corrected = f", corrected for {family.name} ({count}) by {correction.name}" if count > 1 else ""
+        sentence = f"Claims are at the {at} level, by an {test}{corrected}; they take at least {needed} {of}s."
+    else:
+        least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
+        before = f" before the correction for {family.name} ({count})" if count > 1 else ""
+        sentence = (
+            f"With {seeds} {of}{'s' * (seeds != 1)} no claim at the {at} level is possible: the {test} gives no "
+            f"p-value below {least:.3g}{before}. It takes at least {needed} {of}s."
+        )
+    return {
+        "test": test,
+        "correction": correction.name,
+        "family": family.name,
+        "effect": _effect_name(scale, paired),
+        "level": level,
+        "seeds": seeds,
+        "seeds_needed": needed,
+        "sentence": " ".join(part for part in (sentence, *_cautions(results, comparisons, of)) if part),
+    }
+
+
+def _test_name(scale: _Scale, of: str, seeds: int, paired: bool) -> str:
+    what = f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
+    exact = "exact" if seeds <= EXACT_PAIRS else "all but exact (random exchanges)"
+    if not paired:
+        return f"{exact} permutation test of {what} between arms without a {of} in common"
+    return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
+
+
+def _effect_name(scale: _Scale, paired: bool) -> str:
+    if scale.median:
+        return f"rank correlation of {'matched pairs' if paired else 'groups'}"
+    return f"Hedges' g of {'paired differences' if paired else 'two groups'}"
+
+
+def _without_number(results: Mapping[str, Any], runs: Mapping[str, Rows], scale: _Scale) -> str:
+    """Name the arms with trainings that no test sees: a mean over those that went well flatters them."""
+    lost = {arm: (len(rows) - len(runs.get(arm, ())), len(rows)) for arm, rows in by_run(results).items()}
+    listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
+    if not listed:
+        return ""
+    return (
+        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean and in no "
+        f"test: {listed}."
+    )
+
+
+def _cautions(results: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]], of: str) -> list[str]:
+    """Return what the p-values do not cover, one sentence each."""
+    if not comparisons:
+        return []
+    found: list[str] = []
+    if any(not entry["paired"] for entry in comparisons) and any(entry["paired"] for entry in comparisons):
+        found.append(f"Arms without a common {of} are compared as independent groups.")
+    if results.get("optimistic"):
+        found.append(
+            "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "
+            "the choice and need not be found again on other texts."
+        )
+    if of == "fold" and results["recipe"].get("data", {}).get("fold_kind") != "independent":
+        found.append("Folds share training texts, so that the p-values are approximate.")
+    return found

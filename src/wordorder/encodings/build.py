@@ -1,0 +1,146 @@
+"""From the name of an encoding to the modules of a network."""
+
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from wordorder.encodings.catalog import CATALOG
+from wordorder.encodings.composition import Composition, pattern_of, split_options
+from wordorder.encodings.hybrid import Hybrid
+from wordorder.encodings.places import Encoding, OnEmbeddings, ReplacesEmbedding
+from wordorder.errors import BadInput
+
+Use = Literal["encoder", "decoder", "cross-attention"]
+WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
+
+
+def build_encoding(
+    name: str,
+    *,
+    width: int,
+    heads: int,
+    layers: int,
+    max_positions: int,
+    use: Use = "encoder",
+    options: Mapping[str, Any] | None = None,
+    vocabulary: int | None = None,
+    padding_idx: int | None = None,
+    complex_valued: bool = False,
+    with_memory: WithMemory = "none",
+) -> Composition:
+    """Build the encodings that ``name`` lists, sized for a network.
+
+    Args:
+        name: a name of the catalogue; several joined by "+" act together; such names separated by "," take turns over
+            the layers, the pattern being repeated ("rope,rope,rope,none", or "rope*3,none").
+        width: model channels, C.
+        heads: attention heads, H.
+        layers: layers of the network; at least as many as the pattern.
+        max_positions: longest text in tokens; limits learned tables only.
+        use: where it is used; decides the defaults of ``bidirectional`` (False in decoders) and ``cls``
+            ("position-0" in encoders, "none" elsewhere).
+        options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
+        vocabulary: number of token ids, for encodings that replace the token embeddings.
+        padding_idx: token id that those keep at 0.
+        complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
+            instead of mapping them to real numbers.
+        with_memory: the network's memory. With "look-ahead" queries meet keys to their right in decoders too, so that
+            ``bidirectional`` defaults to True; with any memory ``cls`` defaults to "none", because position 0 of what
+            attention sees is the oldest slot and no longer [CLS].
+
+    Raises:
+        BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
+            ``cls="position-0"`` with a memory, a pattern longer than the network, or one of which some layers name
+            an encoding that acts on embeddings and others do not.
+        ValueError: an option is out of range.
+    """
+    by_layer = _names_by_layer(name, layers)
+    chosen = split_options(name, options)
+    for part, own in chosen.items():
+        _check_part(part, own, use=use, vocabulary=vocabulary, with_memory=with_memory)
+    sizes = {
+        "width": width,
+        "heads": heads,
+        "head_dim": width // heads,
+        "max_positions": max_positions,
+        "vocabulary": vocabulary,
+        "padding_idx": padding_idx,
+        "bidirectional": use != "decoder" or with_memory == "look-ahead",
+        "cls": "position-0" if use == "encoder" and with_memory == "none" else "none",
+        "as_real": "pair" if complex_valued else "concat",
+    }
+    keys, parts = _keys(name, by_layer), dict[str, Encoding]()
+    for part, own in chosen.items():
+        takes = inspect.signature(CATALOG[part]).parameters
+        told = {**sizes, "layers": sum(part in names for names in by_layer)}
+        arguments = {key: value for key, value in told.items() if key in takes}
+        parts[keys[part]] = CATALOG[part](**{**arguments, **own})
+    if len({frozenset(names) for names in by_layer}) == 1:
+        return Composition(parts, head_dim=width // heads)
+    _check_embeddings(name, by_layer)
+    return Hybrid(parts, [[keys[part] for part in names] for names in by_layer], head_dim=width // heads)
+
+
+def _names_by_layer(name: str, layers: int) -> list[tuple[str, ...]]:
+    """The pattern, repeated over the layers."""
+    pattern = pattern_of(name)
+    if len(pattern) > layers:
+        raise BadInput(
+            f"encoding {name!r} is a pattern of {len(pattern)} layers, and the network has {layers}; shorten the"
+            " pattern, or add layers"
+        )
+    return [pattern[layer % len(pattern)] for layer in range(layers)]
+
+
+def _check_part(
+    part: str, options: Mapping[str, Any], *, use: Use, vocabulary: int | None, with_memory: WithMemory
+) -> None:
+    """Refuse an encoding where it is not defined; arguments as in `build_encoding`."""
+    encoding = CATALOG[part]
+    for where, said in ((use, use), (with_memory, f"memory={with_memory!r}")):
+        if where in encoding.refused_in:
+            raise BadInput(f"encoding {part!r} is not defined for {said}: {encoding.refused_in[where]}")
+    if issubclass(encoding, ReplacesEmbedding) and vocabulary is None:
+        raise BadInput(f"encoding {part!r} replaces the token embeddings: pass vocabulary, the number of token ids")
+    if with_memory != "none" and options.get("cls", "none") != "none":
+        raise BadInput(
+            f"encoding_options: {part}.cls={options['cls']!r} has no meaning with memory={with_memory!r}, where "
+            "position 0 is the oldest slot and not [CLS]; leave cls out, or set it to 'none'"
+        )
+
+
+def _check_embeddings(name: str, by_layer: Sequence[Collection[str]]) -> None:
+    """Refuse patterns that give only some layers what acts before the first one."""
+    for part in dict.fromkeys(part for names in by_layer for part in names):
+        acts_before = issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding)
+        if acts_before and not all(part in names for names in by_layer):
+            raise BadInput(
+                f"encoding {name!r}: {part!r} acts on {CATALOG[part].place}, before the first layer, so that no layer"
+                f" can be without it; name it in every part ('{part}+rope,{part}'), or leave it out"
+            )
+
+
+def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
+    """Under which key each encoding is kept, which is part of its parameters' names.
+
+    It is that of the file, not of the variant: arms such as tupe-a and tupe-r then share what they have in common. Of
+    variants that take turns, one is kept under the file's name, kerple in "kerple-power,kerple" and else the first, and
+    the others under their own.
+    """
+    keys: dict[str, str] = {}
+    everywhere = {part for names in by_layer for part in names}
+    for names in by_layer:
+        files = [_file_of(part) for part in names]
+        twice = next((file for file in files if files.count(file) > 1), None)
+        if twice:
+            raise BadInput(f"encoding {name!r} has two variants of {twice}; take one of them")
+        for part, file in zip(names, files, strict=True):
+            if part not in keys:
+                keys[part] = part if file in keys.values() or file in everywhere else file
+    return keys
+
+
+def _file_of(part: str) -> str:
+    module = CATALOG[part].__module__
+    # one of the user's own may come from a script today and from a module tomorrow
+    return module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part

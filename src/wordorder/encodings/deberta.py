@@ -1,0 +1,240 @@
+"""Disentangled attention (DeBERTa): words meet relative positions, and relative positions meet words."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.ops import (
+    Bias,
+    DenseBias,
+    Positions,
+    RelativeBias,
+    RelativeKeyBias,
+    Visibility,
+    as_positions,
+    shift_between,
+)
+from wordorder.ops.positions import distances_BTS
+
+
+class DeBERTa(OnScoresByContent):
+    """Let queries meet projected relative positions as keys, and keys meet projected relative positions as queries.
+
+    He et al. 2021, "DeBERTa: decoding-enhanced BERT with disentangled attention", https://arxiv.org/abs/2006.03654,
+    Sec. 3.1, Eq. 3 and 4, with the table P of 2k rows shared by all layers and maps W_kr, W_qr of each layer's own::
+
+        delta(i, j) = 0  if i - j <= -k,   2k - 1  if i - j >= k,   i - j + k  otherwise
+        score[h, i, j] = scale * ( q_i . k_j                             content-to-content
+                                 + q_i . (P W_kr^h)[delta(i, j)]         content-to-position
+                                 + k_j . (P W_qr^h)[delta(j, i)] )       position-to-content
+
+    ``scale`` is 1/sqrt(3 D), or 1/sqrt(2 D) with one of the two terms left out (the paper's Table 4).
+
+    Differs from the authors' code: there position-to-content reads row delta(i, j), here delta(j, i) as in Eq. 4; the
+    maps have no biases, as in the paper. Left out: the enhanced mask decoder (absolute positions before the softmax
+    layer), which is part of a head and not of attention; DeBERTa-v2's ``share_att_key``, for which the network's own
+    W_q and W_k would be needed here; its layer norm and the dropout of P.
+
+    Args:
+        width: model channels, C; positive.
+        heads: H; positive.
+        head_dim: channels per head, D; positive.
+        layers: how many pairs of maps; positive.
+        max_positions: longest text of the network in tokens; ``max_distance`` where that is not given. No limit.
+        max_distance: k, from which on distances count as one, in tokens; positive. None = ``max_positions``, as in the
+            authors' configurations (512).
+        content_to_position: whether this term is there; at least one of the two must be.
+        position_to_content: the same for the other.
+        buckets: DeBERTa-v2's ``position_buckets``, b: distances up to b/2 have a row each, those from there to
+            ``max_distance`` share b/2 - 1 rows by their logarithm, on either side; P has 2b rows. Even, at least 4 and
+            less than 2 (max_distance - 1); v2 and v3 take 256 for 512. None = as in the paper.
+
+    Shape:
+        q (B, H, T, D), k (B, H, S, D) -> term (B, H, T, S), dtype of q.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    paper = "He et al. 2021, https://arxiv.org/abs/2006.03654"
+    refused_in: ClassVar[Mapping[str, str]] = {
+        "cross-attention": "its distances are between tokens of one text; positions of a source and a target have no"
+        " common axis (the paper defines it for self-attention only)"
+    }
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int,
+        head_dim: int,
+        layers: int,
+        max_positions: int = 512,
+        max_distance: int | None = None,
+        content_to_position: bool = True,
+        position_to_content: bool = True,
+        buckets: int | None = None,
+    ) -> None:
+        super().__init__()
+        furthest = max_positions if max_distance is None else max_distance
+        sizes = {"width": width, "heads": heads, "head_dim": head_dim, "layers": layers, "max_distance": furthest}
+        for name, value in sizes.items():
+            if value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if not (content_to_position or position_to_content):
+            raise ValueError("content_to_position and position_to_content cannot both be False; take encoding 'none'")
+        if buckets is not None and (buckets < 4 or buckets % 2 or buckets >= 2 * (furthest - 1)):
+            raise ValueError(
+                f"buckets must be even, at least 4 and less than 2 (max_distance - 1) = {2 * (furthest - 1)}, got "
+                f"{buckets}"
+            )
+        self.heads, self.max_distance, self.buckets = heads, furthest, buckets
+        self.span = furthest if buckets is None else buckets
+        self.table = nn.Embedding(2 * self.span, width)
+        self.key_projections, self.query_projections = (
+            nn.ModuleList(nn.Linear(width, heads * head_dim, bias=False) for _ in range(layers)) if wanted else None
+            for wanted in (content_to_position, position_to_content)
+        )
+
+    def content_scale(self, head_dim: int) -> float | None:
+        """One over the root of D times the number of terms."""
+        terms = 1 + sum(maps is not None for maps in (self.key_projections, self.query_projections))
+        return (terms * head_dim) ** -0.5
+
+    def cost_parts(self) -> dict[str, int]:
+        """The maps apart from the table."""
+        maps = {"W_kr": self.key_projections, "W_qr": self.query_projections}
+        sizes = {name: sum(p.numel() for p in of.parameters()) for name, of in maps.items() if of is not None}
+        return {"relative table": self.table.weight.numel(), **sizes}
+
+    def row(self, back: Tensor) -> Tensor:
+        """delta of integers ``i - j`` of any shape: which row of P."""
+        if self.buckets is not None:
+            back = _log_bucket(back, self.buckets, self.max_distance)
+        return (back + self.span).clamp(0, 2 * self.span - 1)
+
+    def prepare(
+        self,
+        query_positions: Positions | Tensor,
+        key_positions: Positions | Tensor,
+        *,
+        device: torch.device | None = None,
+    ) -> "DeBERTaScores":
+        """The rows by distance, T + S - 1 of them, where positions are contiguous; else those of every pair."""
+        query, key = as_positions(query_positions), as_positions(key_positions)
+        shift = shift_between(query, key)
+        if shift is None:
+            back, left = -distances_BTS(query, key, device), 0
+        else:
+            back = -(torch.arange(1 - query.length, key.length, device=device) + shift)
+            left = min(max(query.length - shift, 0), query.length + key.length - 1)
+        return DeBERTaScores(self, self.row(back), self.row(-back), left, query.length)
+
+
+@dataclass(frozen=True)
+class DeBERTaScores(ContentScores):
+    """The term of one forward, as one layer sees it.
+
+    Args:
+        encoding: whose parameters are used.
+        as_key: delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S).
+        as_query: delta(j, i), likewise.
+        left: how many of the distances, the first ones, are not to the right.
+        queries: T.
+        index: of the layer.
+    """
+
+    encoding: DeBERTa
+    as_key: Tensor
+    as_query: Tensor
+    left: int
+    queries: int
+    index: int = 0
+
+    def layer(self, index: int) -> "DeBERTaScores":
+        """The term with layer ``index``'s maps."""
+        return replace(self, index=index)
+
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+        """The whole term, written out."""
+        return self.meet(q_BHTD, k_BHSD, scale, visible, moved=True)[1].written_out(q_BHTD.dtype)
+
+    def meet(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    ) -> tuple[Tensor | None, Bias]:
+        """A vector per distance for the queries, another for the keys; no vector is added to anything."""
+        del moved
+        terms: list[Bias] = []
+        if self.encoding.key_projections is not None:
+            terms.append(self._met_by_queries(q_BHTD, scale, visible))
+        if self.encoding.query_projections is not None:
+            terms.append(self._met_by_keys(k_BHSD, scale, visible))
+        return None, terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+    def _met_by_queries(self, q_BHTD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
+        """``q_i . (P W_kr)[delta(i, j)]``."""
+        maps = cast("nn.ModuleList", self.encoding.key_projections)[self.index]
+        if self.as_key.dim() > 1:
+            rows_1HXD = scale * self._rows(maps, None, q_BHTD.dtype)
+            return DenseBias(_at_pairs(q_BHTD, rows_1HXD, self.as_key), may_hide=False)
+        seen = self._seen(visible)
+        rows_1HRD = scale * self._rows(maps, self.as_key[seen], q_BHTD.dtype)
+        keys = self.as_key.shape[0] - self.queries + 1
+        return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start)
+
+    def _met_by_keys(self, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
+        """``k_j . (P W_qr)[delta(j, i)]``."""
+        maps = cast("nn.ModuleList", self.encoding.query_projections)[self.index]
+        if self.as_query.dim() > 1:
+            row_BST = self.as_query.transpose(-1, -2)
+            term_BHST = _at_pairs(k_BHSD, scale * self._rows(maps, None, k_BHSD.dtype), row_BST)
+            return DenseBias(term_BHST.transpose(-1, -2), may_hide=False)
+        seen = self._seen(visible)
+        rows_1HRD = scale * self._rows(maps, self.as_query[seen].flip(0), k_BHSD.dtype)
+        return RelativeKeyBias(k_BHSD, rows_1HRD, self.queries, first=self.as_query.shape[0] - seen.stop)
+
+    def _seen(self, visible: Visibility | Tensor | None) -> slice:
+        """The distances that some query can see, as far as the mask's type says."""
+        ahead, causal = (visible.ahead, visible.causal) if isinstance(visible, Visibility) else (False, False)
+        if torch.compiler.is_compiling():  # where they end depends on lengths, which exporters leave open
+            ahead = causal = False
+        return slice(self.left if ahead else 0, self.left if causal else self.as_key.shape[0])
+
+    def _rows(self, projection: nn.Module, row_R: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """These rows of P, or all of them, projected for each head, (1, H, R, D); each row of P once at the most."""
+        weight, table_XC = cast("Tensor", projection.weight), self.encoding.table.weight
+        # what is traced is the same for every length
+        if row_R is None or torch.compiler.is_compiling() or row_R.shape[0] >= table_XC.shape[0]:
+            rows_RX = F.linear(table_XC, weight)
+            rows_RX = rows_RX if row_R is None else F.embedding(row_R, rows_RX)
+        else:
+            rows_RX = F.linear(F.embedding(row_R, table_XC), weight)
+        rows_RHD: Tensor = cast("Any", rows_RX).unflatten(-1, (self.encoding.heads, -1))
+        return rows_RHD.transpose(0, 1)[None].to(dtype)
+
+
+def _at_pairs(x_BHTD: Tensor, rows_1HXD: Tensor, row_BTS: Tensor) -> Tensor:
+    """Every token of x against every row of the table, then the one that belongs to each pair, (B, H, T, S)."""
+    by_row_BHTX = x_BHTD @ rows_1HXD.transpose(-1, -2)
+    return by_row_BHTX.gather(-1, row_BTS[:, None].expand(*x_BHTD.shape[:2], -1, -1))
+
+
+def _log_bucket(back: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """DeBERTa-v2's signed bucket of ``i - j``, long, shaped like it; its ends lie beyond -buckets .. buckets - 1.
+
+    With m = buckets / 2 and M = max_distance: the distance itself up to m, else with its sign
+    ``m + ceil(log(|i - j| / m) / log((M - 1) / m) * (m - 1))``. Borders are computed once in exact float64 and looked
+    up, not by taking a logarithm of each distance: M - 1 is the last of its bucket on every device.
+    """
+    middle = buckets // 2
+    growth = math.log((max_distance - 1) / middle) / (middle - 1)
+    # the small number keeps a border that is a whole number from falling on the other side by rounding
+    borders = [math.floor(middle * math.exp(growth * n) + 1e-9) + 1 for n in range(middle)]
+    beyond = torch.bucketize(back.abs(), torch.tensor(borders, device=back.device), right=True)
+    return torch.where(beyond > 0, back.sign() * (middle + beyond), back)

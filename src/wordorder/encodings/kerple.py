@@ -1,0 +1,147 @@
+"""Kernelized relative position biases (KERPLE): distances through a logarithm or a power that is learned per head."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wordorder.encodings.places import OnDistance
+
+SMALLEST = 0.01
+"""Where the authors' code clamps r1 and r2 from below, and what no initial value is under."""
+
+
+class _Kerple(OnDistance):
+    """What both kernels share: two positive numbers per head, and how they are drawn."""
+
+    paper = "Chi et al. 2022, https://arxiv.org/abs/2205.09921"
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        if heads <= 0:
+            raise ValueError(f"heads must be positive, got {heads}")
+        self.heads = heads
+        self.raw_r1, self.raw_r2 = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(heads))
+        self.draw_parameters(0.0)
+
+    @abstractmethod
+    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
+        """Set both to where they start; called by `networks.initialise`, which has one rule for all else."""
+
+    def kernel_H(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """r1 and r2, (H,) each, in at least float32."""
+        wide = torch.promote_types(dtype, torch.float32)
+        return F.softplus(self.raw_r1.to(wide)), F.softplus(self.raw_r2.to(wide))
+
+    def cost_parts(self) -> dict[str, int]:
+        """Two numbers per head."""
+        return {"kernel": 2 * self.heads}
+
+
+class KERPLELog(_Kerple):
+    """Subtract from each score the logarithm of the distance, with a slope and a scale that are learned per head.
+
+    Chi et al. 2022, "KERPLE", https://arxiv.org/abs/2205.09921, Sec. 4, the logarithmic kernel, the better of the two
+    in the paper's experiments::
+
+        bias[h, i, j] = -r1_h log(1 + r2_h |i - j|),    r1, r2 > 0
+
+    One pair per head serves all layers. Differs from the paper: the numbers are kept positive by
+    ``r = softplus(raw)``, where the authors' code writes ``max(r, 0.01)`` back into the weights at every forward: a
+    forward that changes weights is not what gradient checkpointing, evaluation or export expect. r starts as there, r1
+    uniform in (0, 2) and r2 in (0, 1), both from 0.01 on. The paper's is a decoder's (j <= i); encoders use the same
+    formula on both sides, which cannot tell left from right.
+
+    Args:
+        heads: H; positive.
+
+    Shape:
+        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), at least float32.
+
+    Raises:
+        ValueError: heads is not positive.
+    """
+
+    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
+        """Set both to where they start; called by `networks.initialise`, which has one rule for all else.
+
+        Args:
+            std: not used; the paper has its own ranges.
+            generator_for: random generator by the parameter's name; None = torch's global one.
+        """
+        del std
+        _draw(self.raw_r1, 2.0, _softplus_undone, generator_for and generator_for("raw_r1"))
+        _draw(self.raw_r2, 1.0, _softplus_undone, generator_for and generator_for("raw_r2"))
+
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """``-r1 log(1 + r2 |distance|)``, (H, *shape), in at least float32."""
+        r1_H, r2_H = (_ahead_of(r_H, distance) for r_H in self.kernel_H(torch.promote_types(dtype, self.raw_r1.dtype)))
+        return -r1_H * torch.log1p(r2_H * distance.abs())
+
+
+class KERPLEPower(_Kerple):
+    """Subtract from each score a power of the distance, with a slope and an exponent that are learned per head.
+
+    Chi et al. 2022, "KERPLE", https://arxiv.org/abs/2205.09921, Sec. 4, the power kernel::
+
+        bias[h, i, j] = -r1_h |i - j| ** r2_h,    r1 > 0,  0 < r2 <= 2
+
+    At r2 = 1 it is ALiBi with learned slopes. Differs from the paper as `KERPLELog` does; here r1 = softplus(raw) and
+    r2 = 2 sigmoid(raw), which lies in (0, 2): the kernel is conditionally positive definite up to 2 only. r1 starts
+    uniform in (0, 1) and r2 in (0, 2), both 0.01 away from the ends.
+
+    Args:
+        heads: H; positive.
+
+    Shape:
+        positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), at least float32.
+
+    Raises:
+        ValueError: heads is not positive.
+    """
+
+    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
+        """Set both to where they start; called by `networks.initialise`, which has one rule for all else.
+
+        Args:
+            std: not used; the paper has its own ranges.
+            generator_for: random generator by the parameter's name; None = torch's global one.
+        """
+        del std
+        _draw(self.raw_r1, 1.0, _softplus_undone, generator_for and generator_for("raw_r1"))
+        _draw(self.raw_r2, 2.0 - SMALLEST, _half_logit, generator_for and generator_for("raw_r2"))
+
+    def kernel_H(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """r1 and r2, (H,) each, in at least float32."""
+        wide = torch.promote_types(dtype, torch.float32)
+        return F.softplus(self.raw_r1.to(wide)), 2 * torch.sigmoid(self.raw_r2.to(wide))
+
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """``-r1 |distance| ** r2``, (H, *shape), in at least float32."""
+        r1_H, r2_H = (_ahead_of(r_H, distance) for r_H in self.kernel_H(torch.promote_types(dtype, self.raw_r1.dtype)))
+        return -r1_H * distance.abs().to(r1_H.dtype) ** r2_H
+
+
+def _ahead_of(r_H: Tensor, distance: Tensor) -> Tensor:
+    """One number per head, to be broadcast over distances of any shape."""
+    return r_H.view(-1, *(1,) * distance.dim())
+
+
+def _draw(
+    raw: nn.Parameter, largest: float, undone: Callable[[Tensor], Tensor], generator: torch.Generator | None
+) -> None:
+    """Draw numbers from U(SMALLEST, largest) and keep what the parametrisation makes them from."""
+    nn.init.uniform_(raw, SMALLEST, largest, generator=generator)
+    if not getattr(raw, "_is_hf_initialized", False):  # transformers' mark of a loaded weight, which nn.init leaves too
+        with torch.no_grad():
+            raw.copy_(undone(raw.float()))
+
+
+def _softplus_undone(r: Tensor) -> Tensor:
+    return torch.log(torch.expm1(r))
+
+
+def _half_logit(r: Tensor) -> Tensor:
+    return torch.logit(r / 2)

@@ -1,0 +1,87 @@
+"""Encodings of your own, under a name like any other's, for as long as the process lives."""
+
+import hashlib
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from wordorder.encodings.catalog import CATALOG
+from wordorder.encodings.composition import options_of
+from wordorder.encodings.places import Encoding
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a registered encoding came from."""
+
+    name: str
+    """Under which it is registered."""
+    class_name: str
+    file: str
+    """Path of the file that defines the class; empty where there is none, as in an interactive session."""
+    sha256: str
+    """Of the file's content when the class was registered; empty without a file."""
+
+    def as_dict(self) -> dict[str, str]:
+        """What saved models and results say of it; the file's name without its folder, which is nobody's business."""
+        return {"class": self.class_name, "file": Path(self.file).name, "sha256": self.sha256}
+
+
+_SOURCES: dict[str, Source] = {}
+
+
+def register_encoding(name: str, encoding: type[Encoding]) -> None:
+    """Make a class known by a name, which networks, configurations and recipes then take as any of the catalogue.
+
+    Nothing is checked but the form: `wordorder.networks.check_encoding` tries out whether it keeps to what training,
+    packing, padding, caching and saving rely on. A class of the same name from the same module takes the place of the
+    one that was registered before, so that a cell of a notebook can be run again.
+
+    Args:
+        name: letters, digits, "-" and "_"; "+", "," and "*" join names.
+        encoding: not abstract, and every argument of its constructor that is not a size of the network has a default.
+
+    Raises:
+        ValueError: the name is taken or of another form, or the class is none of encodings, is abstract or needs an
+            argument that no network gives.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"name must be of letters, digits, '-' and '_', such as 'my-encoding', got {name!r}")
+    if not (isinstance(encoding, type) and issubclass(encoding, Encoding)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(
+            f"encoding must be a class of wordorder.encodings.Encoding (OnEmbeddings, OnScores, ..), got {encoding!r}"
+        )
+    missing = sorted(getattr(encoding, "__abstractmethods__", ()))
+    if missing:
+        raise ValueError(f"encoding {encoding.__name__} must define {', '.join(missing)}")
+    needed = [option for option, default in options_of(encoding).items() if default is inspect.Parameter.empty]
+    if needed:
+        raise ValueError(
+            f"encoding {encoding.__name__}: {', '.join(needed)} must have a default for networks to use it"
+        )
+    there = CATALOG.get(name)
+    if there is not None and not (name in _SOURCES and _place(there) == _place(encoding)):
+        raise ValueError(f"name {name!r} is taken by {there.__module__}.{there.__name__}; choose another")
+    CATALOG[name], _SOURCES[name] = encoding, _source(name, encoding)
+
+
+def registered_encodings() -> dict[str, Source]:
+    """Where the encodings that this process registered came from, by name."""
+    return {name: source for name, source in _SOURCES.items() if name in CATALOG}
+
+
+def _place(encoding: type[Encoding]) -> tuple[str, str]:
+    return encoding.__module__, encoding.__qualname__
+
+
+def _source(name: str, encoding: type[Encoding]) -> Source:
+    file = getattr(sys.modules.get(encoding.__module__), "__file__", None)
+    path = Path(file).absolute() if file else None
+    if path is None or not path.is_file():
+        return Source(name=name, class_name=encoding.__qualname__, file="", sha256="")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Source(name=name, class_name=encoding.__qualname__, file=str(path), sha256=digest)

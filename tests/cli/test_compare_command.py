@@ -1,0 +1,84 @@
+"""`wordorder compare` with a limit of time, and of earlier results."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from wordorder.cli.app import app
+
+ARMS = """
+threads = 1
+
+[compare]
+seeds = [0, 1]
+
+[[compare.arms]]
+name = "rope"
+model.encoding = "rope"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, recipe_text: str) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    (folder / "arms.toml").write_text(recipe_text + ARMS, encoding="utf-8")
+    (folder / "more-steps.toml").write_text(recipe_text + ARMS + "training.max_steps = 9\n", encoding="utf-8")
+    words = "the people of the united states went home . "
+    (folder / "corpus.txt").write_text("".join(words * (3 + n % 4) + f"{n}\n" for n in range(40)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["compare", *arguments])
+    assert result.exit_code == code, result.stderr
+    return result
+
+
+def test_a_real_comparison_within_a_budget_and_the_plan_alone(folder: Path):
+    plan = json.loads(run("arms.toml", "--budget", "20m", "--dry-run", "--json").stdout)
+    assert (plan["budget_seconds"], plan["seeds"], plan["arms"], plan["left_out"]) == (1200, [0, 1], ["rope"], [])
+    assert 0 < plan["runs"][0]["seconds_per_run"] < 600
+    assert {path.name for path in (folder / "run").iterdir()} == {"plan.json", "timing.json"}
+    said = run("arms.toml", "--budget", "20m", "--dry-run")
+    assert said.stdout == ""
+    assert "Seconds per run" in said.stderr
+    (fault,) = run("arms.toml", "--budget", "1s", "--set", "training.max_steps=10000000", code=2).stderr.splitlines()
+    assert "one seed of the baseline 'rope' takes about" in fault
+    results = json.loads(run("arms.toml", "--budget", "20m", "--json").stdout)
+    assert [row["seed"] for row in results["rows"]] == [0, 1]
+    assert results["plan"] == plan
+
+
+def test_earlier_results_in_one_table_without_training(folder: Path):
+    run("arms.toml", "--set", "compare.seeds=[0]", "--output-dir", "a")
+    results = json.loads(run("--from", "a:first", "a:second", "--output-dir", "both", "--json").stdout)
+    assert [row["arm"] for row in results["rows"]] == ["first-rope", "second-rope"]
+    assert (folder / "both" / "report.html").is_file()
+    assert "Report: both/report.html" in run("--from", "a", "--from", "a:b", "--output-dir", "both").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["arms.toml", "--budget", "soon"], "--budget: 'soon' is no length of time; write it as 90s, 30m, 2h or 1h30m"),
+        (["arms.toml", "--dry-run", "--set", "compare.probes.shuffeled.x=1"], "there is no such probe"),
+        (["arms.toml", "--dry-run", "--set", "compare.grid=[1e-3]", "--set", "compare.tune=[1e-3]"], "compare.grid"),
+        (["more-steps.toml", "--dry-run"], "overrides training.max_steps: the arms would see different amounts"),
+        ([], "RECIPE is missing"),
+        (["arms.toml", "more.toml"], "one recipe at a time"),
+        (["--from", "nowhere"], "there is no nowhere/results.json"),
+        (["--from", "nowhere", "--budget", "30m", "--dry-run"], "--budget, --dry-run: --from trains nothing"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_2(arguments: list[str], words: str):
+    result = run(*arguments, code=2)
+    (line,) = result.stderr.splitlines()
+    assert words in line
+    assert result.stdout == ""

@@ -1,0 +1,66 @@
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from wordorder.comparison.probes.catalog import PROBES
+from wordorder.comparison.probes.extrapolation import Extrapolation
+from wordorder.comparison.probes.options import check_probes, make_probe
+from wordorder.errors import BadInput
+
+
+def recipe(task="masked-lm", **probes):
+    data = SimpleNamespace(task=task, pair_column=None)
+    return SimpleNamespace(
+        data=data, compare=SimpleNamespace(probes={n.replace("_", "-"): o for n, o in probes.items()})
+    )
+
+
+def test_every_name_of_the_catalogue_has_typed_options_with_defaults():
+    given = {"minimal-pairs": {"source": "pairs.jsonl"}}
+    for name, kind in PROBES.items():
+        assert isinstance(make_probe(name, given.get(name, {})), kind)
+
+
+def test_lists_of_a_recipe_are_the_options_of_a_probe():
+    assert make_probe("extrapolation", {"factors": [2, 4]}) == Extrapolation(factors=(2, 4))
+
+
+def test_every_fault_is_named_at_once():
+    with pytest.raises(BadInput) as error:
+        check_probes(
+            recipe(
+                extrapolatoin={},
+                extrapolation={"factors": "2", "lengths": [2]},
+                shuffled_windows={"windows": [1]},
+                minimal_pairs={},
+            )
+        )
+    assert error.value.faults == (
+        "compare.probes.extrapolatoin: there is no such probe; did you mean 'extrapolation'? known: "
+        "extrapolation, shuffled-windows, minimal-pairs, position-probe",
+        "compare.probes: extrapolation.factors must be a list, each an integer, got '2'",
+        "compare.probes: extrapolation has no option 'lengths'; known: factors, tokens, texts",
+        "compare.probes.shuffled-windows: windows must be different whole numbers of at least 2, got [1]",
+        "compare.probes.minimal-pairs: option 'source' is needed",
+    )
+
+
+def test_a_probe_of_another_task_and_a_missing_file_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="minimal-pairs: is for tasks masked-lm, causal-lm, not for classification"):
+        check_probes(recipe("classification", minimal_pairs={"source": "x.jsonl"}))
+    with pytest.raises(BadInput, match=r"compare.probes.minimal-pairs: source: 'x.jsonl' must name a file"):
+        check_probes(recipe(minimal_pairs={"source": "x.jsonl"}))
+    row = {"sentence_good": "a b", "sentence_bad": "b a", "linguistics_term": "order"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row))
+    check_probes(recipe(minimal_pairs={"source": str(tmp_path / "x.jsonl")}, position_probe={}))
+
+
+def test_a_comparison_refuses_before_anything_is_prepared(make_recipe, log):
+    from comparison_stand_in import STAND_IN
+
+    from wordorder.comparison import compare
+
+    with pytest.raises(BadInput, match="there is no such probe"):
+        compare(make_recipe('compare.probes={"nothing"={}}'), pipeline=STAND_IN, progress=False)
+    assert log() == []

@@ -1,0 +1,328 @@
+import io
+import itertools
+import json
+import re
+from html import unescape
+
+import numpy as np
+import pytest
+from comparison_example import example_results
+from report_example import full_results
+from rich.console import Console
+from test_report import EVIL, Page
+
+from wordorder.comparison import markdown_table, render_table
+from wordorder.comparison.arm_style import COLOURS, arm_styles
+from wordorder.comparison.curves import target_lines
+from wordorder.comparison.differences import against, difference_title, in_short, p_in_words, percent, references
+from wordorder.comparison.figure_files import figure_files
+from wordorder.comparison.figures import write_figures
+from wordorder.comparison.probe_points import probe_panels, probe_table, spans_octaves
+from wordorder.comparison.report import report_page, rows_as_csv
+from wordorder.comparison.report_blocks import blocks_of
+from wordorder.comparison.table import caption
+
+BETTER = {
+    "arm": "tupe-r", "against": "rope", "n": 6, "paired": True, "scale": "log", "difference": 0.12, "low": 0.08,
+    "high": 0.17, "p": 0.01, "p_adjusted": 0.03, "effect": 2.5, "outcome": "better",
+}  # fmt: skip
+SMALL = {"rope": 40.0, "alibi": 42.0, "tupe-r": 36.0}
+
+
+@pytest.fixture(scope="module")
+def full():
+    return json.dumps(full_results(SMALL, seeds=6))
+
+
+@pytest.fixture
+def results(full):
+    found = json.loads(full)
+    unclear = {"difference": -0.05, "low": -0.11, "high": 0.02, "p_adjusted": 0.4, "outcome": "not distinguishable"}
+    found["comparisons"] = [{**BETTER}, {**BETTER, "arm": "alibi", **unclear}]
+    return found
+
+
+def text_of(page):
+    body = re.sub(r"<(script|style).*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "better by 0.12 [0.08, 0.17], p = 0.03"),
+        (
+            {"outcome": "worse", "difference": -0.12, "low": -0.17, "high": -0.08},
+            "worse by 0.12 [0.08, 0.17], p = 0.03",
+        ),
+        (
+            {"outcome": "not distinguishable", "difference": 0.02, "low": -0.01, "high": 0.05, "p_adjusted": 0.4},
+            "not distinguishable: +0.02 [−0.01, 0.05], p = 0.4",
+        ),
+        ({"outcome": "identical", "difference": 0.0}, "identical"),
+        ({"outcome": "too few", "low": None, "high": None, "p": None, "p_adjusted": None}, "too few seeds: +0.12"),
+        ({"outcome": "too few", "difference": None, "low": None, "high": None}, "too few seeds"),
+        ({"p_adjusted": None}, "better by 0.12 [0.08, 0.17], p = 0.01"),
+    ],
+)
+def test_a_comparison_in_short(changes, words):
+    assert in_short({**BETTER, **changes}) == words
+
+
+def test_small_p_values_and_percent():
+    assert p_in_words({"p": 0.2, "p_adjusted": 0.0004}) == "p < 0.001"
+    assert percent(BETTER) == "11.3% lower"  # exp(-0.12) = 0.887
+    assert percent({**BETTER, "difference": -0.12}) == "12.7% higher"
+    assert percent({**BETTER, "scale": "difference"}) == "–"
+
+
+def test_the_tables_say_the_outcome_against_the_baseline(results):
+    table = markdown_table(results)
+    lines = {
+        line.split("|")[1].strip(): line.split("|")[3].strip() for line in table.splitlines() if line.startswith("| ")
+    }
+    assert lines["Arm"] == "Against rope"
+    assert lines["tupe-r"] == "better by 0.12 [0.08, 0.17], p = 0.03"
+    assert lines["alibi"] == "not distinguishable: −0.05 [−0.11, 0.02], p = 0.4"
+    assert lines["rope"] == "the baseline"
+    assert "All arms have the parameters of rope" in table
+    assert "by 0.1 better is a masked-token perplexity 9.5% lower" in table
+
+
+def test_tables_of_older_files_have_no_such_column():
+    assert "Against" not in markdown_table(example_results(SMALL))
+
+
+@pytest.mark.parametrize("width", [100, 200])
+def test_the_terminal_table_fits_without_breaking_a_number(results, width):
+    console = Console(record=True, width=width, file=io.StringIO())
+    render_table(results, console)
+    text = console.export_text()
+    assert all(len(line) <= width for line in text.splitlines())
+    row = next(line for line in text.splitlines() if "tupe-r" in line)
+    assert re.search(r"│ tupe-r +│ +\d\d\.\d+ ± \d\.\d+ │ +better by 0\.12", row)
+    assert "[0.08, 0.17], p = 0.03" in text
+    assert ("Left out for width" in text) == (width == 100)
+
+
+def test_a_pair_is_seen_from_both_sides():
+    results = full_results(SMALL, seeds=6)
+    assert references(results) == ["rope", "alibi", "tupe-r"]
+    one, other = against(results, "rope")["tupe-r"], against(results, "tupe-r")["rope"]
+    assert (one["difference"], one["low"], one["high"]) == (-other["difference"], -other["high"], -other["low"])
+    matrix = blocks_of(results)["differences"]["matrix"]
+    assert matrix["names"] == ["tupe-r", "rope", "alibi"]  # best first
+    assert [cell is None for _, cells in matrix["rows"] for cell in cells] == [True, *[False] * 3] * 2 + [True]
+
+
+def test_with_few_seeds_that_is_the_result_in_every_place():
+    results = full_results(SMALL, seeds=3)
+    assert {entry["outcome"] for entry in results["comparisons"]} == {"too few"}
+    text = text_of(report_page(results))
+    assert text.count("too few seeds for a claim") >= 3
+    assert "? +0." in text
+    assert "too few seeds: +" in markdown_table(results)
+
+
+def test_against_a_baseline_alone_there_is_no_matrix(results):
+    assert references(results) == ["rope"]
+    assert blocks_of(results)["differences"]["matrix"] is None
+    assert 'id="matrix"' not in report_page(results)
+    assert difference_title(results) == "Difference in ln(masked-token perplexity) (nats)"
+
+
+def test_every_block_is_in_the_page(results):
+    text = text_of(report_page(results))
+    for words in (
+        "Who differs from whom",
+        "11.3% lower",
+        "not distinguishable",
+        "Longer texts than in training",
+        "What was held equal",
+        "model.intermediate_size 512 → 490",
+        "segment and memory together",
+        "64 in the segment + 64 in the memory",
+        "128 windows of 64 tokens.",
+        "Planned to fit 60 minutes",
+        "arm cope: at 3 times",
+        "Merged from earlier comparisons: first (runs/first)",
+        "earlier",
+        "On the Pareto front",
+        "probe_extrapolation.svg",
+        "differences.png",
+        "Figure 1.",
+        "Table 1.",
+    ):
+        assert words in text, words
+
+
+def test_a_probe_where_neither_is_better_says_neither(results):
+    results["probes"] = {"position-probe": results["probes"]["position-probe"]}
+    figure = report_page(results).split('data-probe="position-probe"')[1].split("</figure>")[0]
+    assert "is better" not in figure
+
+
+def test_histories_are_shown_where_nothing_was_sized(results):
+    results["budget"] |= {"match": "none", "arms": {}, "sentence": ""}
+    text = text_of(report_page(results))
+    assert "nothing: every arm as its recipe says" in text
+    assert "64 in the segment + 64 in the memory" in text
+    assert "Changed to fit" not in text
+
+
+def test_figures_and_tables_are_numbered_in_order(results):
+    text = text_of(report_page(results))
+    for word in ("Figure", "Table"):
+        numbers = [int(n) for n in re.findall(rf"{word} (\d+)\.", text)]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_keys_that_older_files_lack_may_be_missing_each(results):
+    for key in ("baseline", "budget", "comparisons", "significance", "steps_to_loss", "probes", "plan", "merged_from"):
+        assert "Learning curves" in report_page({name: value for name, value in results.items() if name != key})
+
+
+def test_hostile_text_in_every_new_place(results):
+    arms = json.dumps(results).replace('"tupe-r"', json.dumps(EVIL))
+    results = json.loads(arms)
+    results["probes"]["minimal-pairs"] |= {name: EVIL for name in ("title", "x", "value", "meaning")}
+    results["probes"]["minimal-pairs"]["rows"][0]["x"] = results["probes"]["minimal-pairs"]["rows"][1]["group"] = EVIL
+    results["probes"][EVIL] = results["probes"].pop("extrapolation")
+    results["probes"][EVIL]["skipped"] = [{"arm": EVIL, "reason": EVIL}]
+    results["budget"]["sentence"] = results["plan"]["left_out"][0] = EVIL
+    results["budget"]["arms"][EVIL]["changed"] = {EVIL: [EVIL, EVIL]}
+    results["merged_from"][0] = {"name": EVIL, "folder": EVIL}
+    results["significance"] = {"test": EVIL, "correction": EVIL, "sentence": EVIL}
+    page = report_page(results)
+    assert len(Page(page).scripts) == 3
+    assert "<script>alert" not in page
+    assert "<script>alert" not in markdown_table(results)
+
+
+def test_only_the_pages_own_script_may_run(results):
+    from base64 import b64encode
+    from hashlib import sha256
+
+    page = report_page(results)
+    own = re.search(r"<script>(.*)</script>\s*</body>", page, re.DOTALL).group(1)
+    assert f"script-src 'sha256-{b64encode(sha256(own.encode()).digest()).decode()}'" in page
+
+
+def test_the_files_that_the_page_names_are_those_that_are_written(results, tmp_path):
+    results["correlations"] = {"tupe-r": {"absolute": [[[0.0, 1.0], [1.0, 0.0]]]}}
+    written = write_figures(results, tmp_path)
+    named = [name for names in figure_files(results).values() for name in names]
+    assert sorted(path.name for path in written) == sorted(named)
+    assert {"differences.png", "learning_curves.svg", "probe_minimal-pairs.png", "quality_against_cost.svg"} <= set(
+        named
+    )
+    assert all(name in report_page(results) for name in named)
+
+
+def test_probe_points_are_means_over_seeds_in_order():
+    probe = {
+        "x_kind": "number",
+        "rows": [
+            {"arm": arm, "seed": seed, "x": x, "value": x + seed}
+            for arm, seed, x in itertools.product(("b", "a"), range(3), (64, 32))
+        ]
+        + [{"arm": "a", "seed": 9, "x": 32, "value": None}],
+    }
+    (panel,) = probe_panels(probe, ["a", "b", "c"])
+    assert (panel.xs, list(panel.points)) == ((32, 64), ["a", "b"])
+    assert panel.points["a"][0] == {"x": 32, "mean": 33.0, "std": 1.0, "n": 3}
+    assert probe_table(panel)[0] == ("a", ["33.0 ± 1.0", "65.0 ± 1.0"])
+    probe["rows"][0]["group"] = "g"
+    assert [panel.group for panel in probe_panels(probe, ["a", "b"])] == ["g", ""]
+
+
+def test_lengths_are_drawn_on_a_logarithmic_axis_and_depths_are_not():
+    assert spans_octaves((64, 128, 256))
+    assert not spans_octaves((1, 2))
+    assert not spans_octaves((0, 1, 8))
+    assert not spans_octaves(("a", "b", "c"))
+
+
+def test_the_target_is_drawn_in_the_curves_unit():
+    results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
+    entry = {
+        "arm": "tupe-r",
+        "baseline": "rope",
+        "target": 0.25,
+        "steps": 300,
+        "low": 250,
+        "high": 350,
+        "share": 0.6,
+        "n": 3,
+    }
+    results["steps_to_loss"] = [entry]
+    assert target_lines(results) == [(0.25, "rope")]
+    results["task"] = "masked-lm"
+    assert target_lines(results) == [(pytest.approx(np.exp(0.25)), "rope")]
+    assert "40% earlier" in text_of(report_page(results))
+    results["steps_to_loss"] = [{**entry, "steps": None, "share": None, "n": 3}]
+    assert "not reached" in text_of(report_page(results))
+
+
+def test_arms_look_apart_also_to_colour_blind_readers():
+    """Distance in OKLab of every two colours as seen with the dichromacies of Machado et al. 2009 (severity 1)."""
+    page = report_page(example_results(SMALL))
+    light, dark = page.split("@media screen and (prefers-color-scheme: dark)")[:2]
+    palettes = [re.findall(r"--c\d: (#\w{6})", part)[:8] for part in (light, dark)]
+    assert tuple(palettes[0]) == COLOURS
+    protanopia = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    deuteranopia = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+    tritanopia = [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]]
+    seen = [(np.eye(3), 0.12), (protanopia, 0.1), (deuteranopia, 0.1), (tritanopia, 0.08)]
+    for palette, paper in zip(palettes, ("#fdfdfb", "#14171a"), strict=True):
+        for matrix, least in seen:
+            places = [oklab(np.asarray(matrix) @ linear(colour)) for colour in palette]
+            apart = min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2))
+            assert apart >= least, (least, palette)
+        for colour in palette:  # WCAG 1.4.11: graphics
+            high, low = sorted((luminance(colour), luminance(paper)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 3, colour
+
+
+def test_no_two_of_twenty_arms_look_the_same():
+    styles = arm_styles({"arms": [{"name": str(n)} for n in range(20)]})
+    assert len(set(styles.values())) == 20
+    assert len({style.marker for style in list(styles.values())[:8]}) == 8
+
+
+def linear(colour):
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(colour):
+    return float(linear(colour) @ [0.2126, 0.7152, 0.0722])
+
+
+def oklab(rgb):
+    cones = np.array([[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]])
+    lab = np.array([[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]])
+    return lab @ np.cbrt(cones @ np.clip(rgb, 0, 1))
+
+
+def test_the_table_as_text_names_what_a_plan_left_out():
+    results = full_results(SMALL, seeds=3)
+    results["plan"]["left_out"] = ["Not trained: seed 3 of every arm.", "All of it takes about 2h."]
+    assert "\n\nNot trained: seed 3 of every arm. All of it takes about 2h.\n" in markdown_table(results)
+    del results["plan"]
+    assert "Not trained" not in markdown_table(results)
+
+
+def test_numbers_alone_are_in_the_csv():
+    results = full_results(SMALL, seeds=3)
+    for row in results["rows"]:
+        row["batches"] = {"1": "0a"}
+    head, *_ = rows_as_csv(results).splitlines()
+    assert not {"batches", "curve"} & set(head.split(","))
+
+
+def test_with_equal_time_the_batches_are_the_same_as_far_as_the_steps_go():
+    results = full_results(SMALL, seeds=3)
+    assert "see the same batches in the same order and start" in caption(results)
+    results["budget"]["match"] = "time"
+    assert "see the same batches in the same order, each as far as its steps go, and start" in caption(results)

@@ -1,0 +1,258 @@
+"""What is claimed of two arms, and on what grounds; the tests themselves are in test_exact_tests.py."""
+
+import math
+
+import numpy as np
+import pytest
+from comparison_example import example_results
+from scipy import stats
+
+from wordorder.comparison.identical import are_identical
+from wordorder.comparison.significance import between, compare_arms
+
+
+def results_of(scores, *, metric="accuracy", seeds=None, baseline="", **more):
+    """A results file of arms with these scores, by arm; ``seeds``: arm -> its seeds, 0, 1, .. unless given."""
+    rows = [
+        {"arm": arm, "seed": seed, metric: value, "curve": []}
+        for arm, values in scores.items()
+        for seed, value in zip((seeds or {}).get(arm, range(len(values))), values, strict=True)
+    ]
+    tasks = {"accuracy": "classification", "perplexity": "causal-lm"}
+    return {
+        "task": tasks[metric],
+        "metric": metric,
+        "rows": rows,
+        "arms": [{"name": arm} for arm in scores],
+        "planned": {"seeds": sorted({row["seed"] for row in rows})},
+        "recipe": {"compare": {"baseline": baseline}},
+        **({"baseline": baseline} if baseline else {}),
+        **more,
+    }
+
+
+def spaced(arms, seeds, step=1.0):
+    """Arms far apart: the later the better."""
+    chance = np.random.default_rng(0)
+    return {f"arm{n}": (n * step + 0.01 * chance.normal(size=seeds)).tolist() for n in range(arms)}
+
+
+def outcomes(results):
+    return [entry["outcome"] for entry in compare_arms(results)["comparisons"]]
+
+
+def test_a_comparison_has_what_the_results_file_promises():
+    found = compare_arms(results_of({"a": [0.5, 0.6, 0.5, 0.6, 0.5, 0.6], "b": [0.6, 0.8, 0.6, 0.8, 0.6, 0.8]}))
+    (entry,) = found["comparisons"]
+    assert entry == {
+        "arm": "b",
+        "against": "a",
+        "n": 6,
+        "paired": True,
+        "scale": "difference",
+        "difference": pytest.approx(0.15),
+        "low": pytest.approx(0.1),
+        "high": pytest.approx(0.2),
+        "p": 2 / 64,
+        "p_adjusted": 2 / 64,
+        # mean over sample standard deviation, times Hedges' factor 1 - 3 / (4 * 5 - 1), up to its approximation
+        "effect": pytest.approx(0.15 / 0.054772 * (1 - 3 / 19), rel=2e-3),
+        "outcome": "better",
+    }
+    said = found["significance"]
+    assert (said["seeds"], said["seeds_needed"], said["level"]) == (6, 6, 0.05)
+    assert said["sentence"] == (
+        "Claims are at the 5% level, by an exact sign-flip test of accuracy paired by seed; they take at least 6 seeds."
+    )
+
+
+def test_perplexities_are_compared_by_their_ratio_and_lower_is_better():
+    a, b = [30.0, 33.0, 36.0, 31.0, 29.0, 34.0], [20.0, 22.0, 24.0, 21.0, 19.0, 23.0]
+    (entry,) = compare_arms(results_of({"a": a, "b": b}, metric="perplexity"))["comparisons"]
+    assert entry["scale"] == "log"
+    assert entry["difference"] == pytest.approx(np.mean(np.log(a) - np.log(b)))
+    assert entry["outcome"] == "better"
+
+
+def test_pairing_by_seed_finds_what_two_groups_hide():
+    seeds = np.linspace(0.2, 0.8, 8)
+    noise = np.array([1, -1, 0.5, -0.5, 0.2, -0.2, 0.1, -0.1]) * 0.004
+    results = results_of({"a": seeds.tolist(), "b": (seeds + 0.01 + noise).tolist()})
+    assert outcomes(results) == ["better"]
+    for row in results["rows"]:
+        row["seed"] += 100 * (row["arm"] == "b")
+    (entry,) = compare_arms(results)["comparisons"]
+    assert (entry["paired"], entry["n"], entry["outcome"]) == (False, 8, "not distinguishable")
+    assert "without a seed in common" in compare_arms(results)["significance"]["test"]
+
+
+def test_only_seeds_that_both_arms_have_count_as_pairs():
+    results = results_of(spaced(2, 8), seeds={"arm0": range(8), "arm1": range(2, 10)})
+    (entry,) = compare_arms(results)["comparisons"]
+    assert (entry["paired"], entry["n"], entry["p"]) == (True, 6, 2 / 64)
+
+
+def test_a_seed_without_a_number_is_no_pair():
+    scores = spaced(2, 7)
+    scores["arm0"][3] = None
+    scores["arm1"][4] = math.inf
+    (entry,) = compare_arms(results_of(scores))["comparisons"]
+    assert entry["n"] == 5
+    assert compare_arms(results_of({"a": [None], "b": [0.5]}))["comparisons"] == []
+
+
+@pytest.mark.parametrize(("arms", "seeds"), [(2, 6), (3, 6), (4, 7), (7, 7), (8, 8)])
+def test_a_claim_is_possible_from_the_stated_number_of_seeds(arms, seeds):
+    enough = compare_arms(results_of(spaced(arms, seeds)))
+    assert set(outcomes(results_of(spaced(arms, seeds)))) == {"better"}
+    assert enough["significance"]["seeds_needed"] == seeds
+    few = results_of(spaced(arms, seeds - 1))
+    assert set(outcomes(few)) == {"too few"}
+    assert compare_arms(few)["significance"]["seeds_needed"] == seeds
+    assert f"With {seeds - 1} seeds no claim at the 5% level is" in compare_arms(few)["significance"]["sentence"]
+
+
+def test_three_seeds_never_give_a_claim_at_five_percent():
+    found = compare_arms(results_of(spaced(2, 3, step=1e6)))
+    assert found["comparisons"][0]["p"] == 0.25
+    assert "no p-value below 0.25. It takes at least 6 seeds." in found["significance"]["sentence"]
+
+
+def test_against_a_baseline_six_seeds_are_enough_for_any_number_of_arms():
+    results = results_of(spaced(8, 6), baseline="arm3")
+    found = compare_arms(results)
+    assert [(entry["arm"], entry["against"]) for entry in found["comparisons"]] == [
+        (f"arm{n}", "arm3") for n in (0, 1, 2, 4, 5, 6, 7)
+    ]
+    assert outcomes(results) == ["worse"] * 3 + ["better"] * 4
+    assert found["significance"]["family"] == "every other arm against the baseline arm3"
+    assert found["significance"]["seeds_needed"] == 6
+
+
+def test_the_level_is_what_the_recipe_says():
+    results = results_of(spaced(2, 6))
+    results["recipe"]["compare"]["confidence"] = 0.99
+    found = compare_arms(results)
+    assert (found["comparisons"][0]["outcome"], found["significance"]["seeds_needed"]) == ("too few", 8)
+    assert "at the 1% level" in found["significance"]["sentence"]
+
+
+def test_one_network_under_two_names_is_identical_with_any_number_of_seeds():
+    for seeds in (1, 3, 8):
+        results = example_results({"a": 30.0, "b": 40.0}, seeds=seeds)
+        results["rows"] += [row | {"arm": "a again", "tokens_per_second": 1.0} for row in results["rows"][::2]]
+        found = {(e["arm"], e["against"]): e for e in compare_arms(results)["comparisons"]}
+        assert found["a again", "a"]["outcome"] == "identical"
+        assert found["a again", "a"]["difference"] == 0
+        assert found["b", "a"]["outcome"] != "identical"
+
+
+def test_equal_accuracies_alone_are_not_one_network():
+    one = {(None, 0): {"accuracy": 0.5, "loss": 1.0, "curve": [[1, 2.0]]}}
+    assert are_identical(one, {(None, 0): dict(one[None, 0]), (None, 1): {}})
+    for name, value in (("loss", 1.0 + 1e-15), ("curve", [[1, 2.5]]), ("parameters", 3), ("accuracy", 0.6)):
+        assert not are_identical(one, {(None, 0): one[None, 0] | {name: value}})
+    assert not are_identical(one, {(None, 1): one[None, 0]})
+    same = results_of({"a": [0.5] * 8, "b": [0.5] * 8})
+    for row in same["rows"]:
+        row["loss"] = 1.0 + (row["arm"] == "b")
+    assert outcomes(same) == ["not distinguishable"]
+
+
+def test_the_seeds_of_one_fold_count_once():
+    results = results_of({"a": [0.1] * 12, "b": [0.2] * 12})
+    for row in results["rows"]:
+        row |= {"fold": row["seed"] // 2, "seed": row["seed"] % 2}
+        row["accuracy"] += 0.01 * row["fold"] + 0.05 * row["seed"] * (row["arm"] == "b")
+    results["planned"] |= {"folds": list(range(6)), "seeds": [0, 1]}
+    found = compare_arms(results)
+    assert found["comparisons"][0]["n"] == 6
+    assert found["comparisons"][0]["difference"] == pytest.approx(0.125)
+    assert "paired by fold" in found["significance"]["sentence"]
+    assert "Folds share training texts" in found["significance"]["sentence"]
+    results["recipe"]["data"] = {"fold_kind": "independent"}
+    assert "share training texts" not in compare_arms(results)["significance"]["sentence"]
+
+
+def test_medians_are_tested_by_ranks_which_one_lost_seed_does_not_decide():
+    a = [0.50, 0.51, 0.52, 0.53, 0.54, 0.55, 0.56, 0.57]
+    b = [value + 0.1 for value in a[:-1]] + [0.5]
+    mean = compare_arms(results_of({"a": a, "b": b}))
+    ranks = compare_arms(results_of({"a": a, "b": b}, statistic="median"))
+    assert "signed-rank" in ranks["significance"]["test"]
+    assert ranks["comparisons"][0]["difference"] == pytest.approx(0.1, abs=1e-9)
+    assert mean["comparisons"][0]["difference"] == pytest.approx(0.07875)
+    far = [*b[:-1], -5.0]
+    assert compare_arms(results_of({"a": a, "b": far}, statistic="median"))["comparisons"][0][
+        "difference"
+    ] == pytest.approx(0.1, abs=1e-9)
+
+
+def test_choosing_on_the_scored_texts_is_said():
+    assert (
+        "need not be found again" in compare_arms(results_of(spaced(2, 6), optimistic=True))["significance"]["sentence"]
+    )
+    assert "found again" not in compare_arms(results_of(spaced(2, 6)))["significance"]["sentence"]
+
+
+def test_arms_without_common_seeds_beside_others_fall_back_to_holm():
+    results = results_of(spaced(3, 9), seeds={"arm2": range(50, 59)})
+    found = compare_arms(results)
+    assert found["significance"]["correction"] == "Holm's method"
+    assert [entry["paired"] for entry in found["comparisons"]] == [True, False, False]
+    assert "are compared as independent groups" in found["significance"]["sentence"]
+    assert [entry["p_adjusted"] for entry in found["comparisons"]] == sorted(
+        entry["p_adjusted"] for entry in found["comparisons"]
+    )[::-1]
+
+
+def test_a_comparison_can_be_read_from_either_side():
+    comparisons = compare_arms(results_of(spaced(3, 6)))["comparisons"]
+    ahead, behind = (between(comparisons, *pair) for pair in (("arm1", "arm0"), ("arm0", "arm1")))
+    assert (ahead["outcome"], behind["outcome"]) == ("better", "worse")
+    assert (behind["difference"], behind["low"], behind["high"], behind["effect"]) == (
+        -ahead["difference"],
+        -ahead["high"],
+        -ahead["low"],
+        -ahead["effect"],
+    )
+    assert (behind["p"], behind["arm"], behind["against"]) == (ahead["p"], "arm0", "arm1")
+    assert between(comparisons, "arm0", "other") is None
+
+
+def test_a_thousand_results_without_a_difference():
+    chance, found = np.random.default_rng(8), 0
+    for scores in 0.5 + 0.01 * chance.normal(size=(1000, 2, 6)):
+        found += outcomes(results_of({"a": scores[0].tolist(), "b": scores[1].tolist()})) != ["not distinguishable"]
+    low, high = stats.binom.interval(0.99, 1000, 2 / 64)  # what the exact test of six pairs attains
+    assert low <= found <= high
+
+
+def test_nothing_finished_gives_nothing_to_compare():
+    found = compare_arms(results_of({}))
+    assert (found["comparisons"], found["significance"]["sentence"], found["significance"]["seeds"]) == ([], "", 0)
+
+
+def test_sets_of_arms_are_ranked_on_the_seeds_that_all_of_them_have():
+    from wordorder.comparison.closed_testing import closed_p
+
+    whole = {arm: {seed: place + 0.1 * seed for seed in range(5)} for place, arm in enumerate("abc")}
+    pairs = {pair: 0.001 for pair in (("a", "b"), ("a", "c"), ("b", "c"))}
+    # on seeds that c lacks, a and b are the other way round: no rank of three says anything of them
+    longer = {arm: {**own, **({} if arm == "c" else {5: -own[0], 6: -own[0]})} for arm, own in whole.items()}
+    assert closed_p(pairs, longer) == closed_p(pairs, whole)
+    assert min(closed_p(pairs, whole).values()) > 0.001
+
+
+def test_an_arm_that_lost_its_seeds_does_not_take_the_claims_of_others_along():
+    results = example_results({"a": 40.0, "b": 60.0, "c": 90.0}, seeds=7)
+    whole = compare_arms(results)
+    assert whole["significance"]["correction"] == "closed testing"
+    results["rows"] = [row for row in results["rows"] if row["arm"] != "c" or row["seed"] < 2]
+    found = compare_arms(results)
+    assert found["significance"]["correction"] == "Holm's method"
+    outcomes = {(entry["arm"], entry["against"]): entry["outcome"] for entry in found["comparisons"]}
+    assert outcomes == {("b", "a"): "worse", ("c", "a"): "too few", ("c", "b"): "too few"}
+    results["rows"] = [row for row in results["rows"] if row["seed"] < 2]
+    # where nobody has more, what to say of the number that it takes is that of closed testing
+    assert compare_arms(results)["significance"]["correction"] == "closed testing"

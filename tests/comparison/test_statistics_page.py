@@ -1,0 +1,33 @@
+"""docs/statistics.md holds the package's own rule and what was measured, and nothing that was typed by hand."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_tables_are_those_of_the_rule_and_the_committed_results(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # as if it had been run from there
+    spec = importlib.util.spec_from_file_location("publish_statistics", ROOT / "benchmarks" / "publish_statistics.py")
+    assert spec is not None
+    assert spec.loader is not None
+    publish = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(publish)
+    text = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+    for name, table in publish.tables().items():
+        assert f"<!-- {name}-table -->" in text
+        assert publish.put(text, name, table) == text
+
+
+def test_the_simulation_keeps_the_level():
+    import json
+
+    record = json.loads((ROOT / "benchmarks" / "results" / "false_positives.json").read_text(encoding="utf-8"))
+    rows = [row for row in record["false_claims"] if row["noise"] != "one skewed"]  # which breaks the assumption
+    assert {row["sets"] for row in rows} == {1000}
+    for row in rows:
+        worst = max(row["closed"], row["baseline"])
+        assert worst <= record["band"][1], row
+        assert row["seeds"] > 3 or worst == 0

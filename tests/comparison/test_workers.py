@@ -1,0 +1,121 @@
+import os
+import signal
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+import torch
+from comparison_stand_in import STAND_IN
+
+from wordorder.comparison import compare
+from wordorder.comparison.devices import VISIBLE, devices_of, placements
+from wordorder.comparison.runs import Run
+from wordorder.comparison.workers import InThisProcess, InWorkers, Outcome, execute, team_for
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+    monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results: {})
+
+
+def sees(device):
+    return {VISIBLE: device}
+
+
+@pytest.mark.parametrize(
+    ("devices", "workers", "runs", "places"),
+    [
+        ([], 1, 9, []),  # in this process
+        (["0"], 1, 9, []),
+        ([], 3, 9, [{}, {}, {}]),
+        ([], 3, 2, [{}, {}]),
+        (["0"], 2, 9, [sees("0"), sees("0")]),
+        (["0", "1"], 1, 9, [sees("0"), sees("1")]),
+        (["3", "GPU-5a"], 2, 9, [sees("3"), sees("GPU-5a")]),
+        (["0", "1"], 3, 9, [sees("0"), sees("1"), sees("0")]),
+        (["0", "1", "2", "3"], 1, 2, [sees("0"), sees("1")]),
+        (["0", "1"], 1, 0, [sees("0")]),
+    ],
+)
+def test_each_device_has_a_worker_and_none_is_without_work(devices, workers, runs, places):
+    assert placements(devices, workers=workers, runs=runs) == places
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "devices"),
+    [
+        (None, 0, ()),
+        (None, 2, ("0", "1")),
+        ("2,3", 2, ("2", "3")),
+        ("GPU-a, GPU-b", 2, ("GPU-a", "GPU-b")),
+        ("", 0, ()),
+    ],
+)
+def test_devices_have_the_names_that_the_process_sees_them_by(make_recipe, monkeypatch, visible, count, devices):
+    monkeypatch.delenv(VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(VISIBLE, visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    recipe = make_recipe()
+    assert devices_of(recipe) == devices
+    on_cpu = replace(recipe, training={**recipe.training, "use_cpu": True})
+    assert devices_of(on_cpu) == ()
+
+
+def test_a_team_is_chosen_by_devices_and_workers():
+    here = team_for(STAND_IN, {None: {}}, workers=1, runs=4, devices=["0"])
+    assert isinstance(here, InThisProcess)
+
+
+def visible_device(pipeline, run, statistics):
+    """A task that a worker does: says which device it sees, or is killed in a probe, after its training."""
+    if run.arm == "killed":
+        run.folder.mkdir(parents=True)
+        (run.folder / "metrics.json").write_text("{}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Outcome(status="finished", reason=os.environ.get(VISIBLE, ""))
+
+
+def test_a_worker_sees_its_device_alone_and_so_does_the_one_in_its_place(make_recipe, tmp_path, monkeypatch):
+    monkeypatch.delenv(VISIBLE, raising=False)
+    recipe = make_recipe()
+    team = InWorkers(STAND_IN, {None: {}}, places=[sees("7")])
+    runs = [Run(arm=arm, seed=0, recipe=recipe, folder=tmp_path / arm) for arm in ("before", "killed", "after")]
+    try:
+        found = {run.arm: outcome for run, outcome in team.work(runs, lambda run: None, do=visible_device)}
+    finally:
+        team.close()
+    assert (found["before"].reason, found["after"].reason) == ("7", "7")
+    assert found["killed"].status == "finished"
+    assert VISIBLE not in os.environ
+
+
+def test_a_finished_run_is_not_trained_again_for_its_probes(make_recipe, log, tmp_path):
+    asked = []
+    pipeline = replace(STAND_IN, probe=lambda recipe, model, folder, options: asked.append((model, dict(options))))
+    run = Run(
+        arm="rope",
+        seed=0,
+        recipe=make_recipe("model.encoding=rope"),
+        folder=tmp_path / "rope" / "seed-0",
+        probes={"word-order": {"windows": [2]}},
+    )
+    for _ in range(2):
+        assert execute(pipeline, run, {"fingerprint": "same"}).status == "finished"
+    assert len([line for line in log() if line.startswith("start")]) == 1
+    assert asked == [(run.folder / "model", {"word-order": {"windows": [2]}})] * 2
+
+
+def test_a_comparison_trains_on_the_devices_that_there_are(make_recipe, log, tmp_path, monkeypatch):
+    asked = []
+
+    def here(pipeline, statistics, **options):
+        asked.append(options)
+        return InThisProcess(pipeline, statistics)
+
+    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "team_for", here)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    compare(make_recipe(seeds=[0, 1]), progress=False, pipeline=STAND_IN)
+    assert asked == [{"workers": 1, "runs": 6, "devices": ("0", "1")}]

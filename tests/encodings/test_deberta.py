@@ -1,0 +1,256 @@
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
+from wordorder.attention import attention
+from wordorder.encodings import Composition, DeBERTa, build_encoding
+from wordorder.errors import BadInput
+from wordorder.networks import KeyValueCache, initialise
+from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+
+H, D, C, K = 3, 4, 12, 3
+BACKENDS = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
+TERMS = [(True, True), (True, False), (False, True)]
+
+
+def made(terms=(True, True), *, dtype=torch.float64, layers=2, max_distance=K, **options):
+    sizes = {"heads": H, "head_dim": D, "layers": layers, "max_distance": max_distance}
+    encoding = DeBERTa(C, **sizes, content_to_position=terms[0], position_to_content=terms[1], **options)
+    initialise(encoding, seed=3, std=0.5)
+    return encoding.to(dtype)
+
+
+def delta(back, k):
+    """Eq. 3."""
+    if back <= -k:
+        return 0
+    return 2 * k - 1 if back >= k else back + k
+
+
+def log_bucket(back, buckets, max_distance):
+    """DeBERTa-v2's formula, number by number."""
+    middle, far = buckets // 2, abs(back)
+    if far <= middle:
+        return back
+    level = math.log(far / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
+    return int(math.copysign(middle + math.ceil(level - 1e-9), back))
+
+
+def attention_from_paper(encoding, layer, q, k, v, query_at, key_at, visible, span=K, bucket=lambda back: back):
+    """Eq. 4, a query's keys at once; rows are found pair by pair."""
+    weights, out = dict(encoding.named_parameters()), []
+    maps = [weights.get(f"{name}_projections.{layer}.weight") for name in ("key", "query")]
+    scale = 1 / math.sqrt((1 + sum(x is not None for x in maps)) * D)
+    for b in range(len(q)):
+        for h in range(H):
+            as_key, as_query = (None if x is None else weights["table.weight"] @ x[h * D : (h + 1) * D].T for x in maps)
+            for i in range(q.shape[2]):
+                seen = [j for j in range(k.shape[2]) if visible(b, i, j)]
+                back = [int(query_at[b][i] - key_at[b][j]) for j in seen]
+                score = k[b, h, seen] @ q[b, h, i]
+                if as_key is not None:
+                    score = score + as_key[[delta(bucket(t), span) for t in back]] @ q[b, h, i]
+                if as_query is not None:
+                    score = score + (as_query[[delta(bucket(-t), span) for t in back]] * k[b, h, seen]).sum(-1)
+                out.append((score * scale).softmax(-1) @ v[b, h, seen])
+    return torch.stack(out).view(len(q), H, -1, D)
+
+
+def tokens(T, S, dtype=torch.float64):
+    return [torch.randn(2, H, n, D, dtype=dtype, requires_grad=True) for n in (T, S, S)]
+
+
+def order_of(encoding, query, key=None):
+    return Composition({"deberta": encoding}, head_dim=D).prepare(query, key)
+
+
+def assert_equal(encoding, ours, slow, leaves, *, tolerance=1e-12):
+    upstream, wanted = torch.randn_like(slow), [*leaves, *encoding.parameters()]
+    found = [torch.autograd.grad(y, wanted, upstream, allow_unused=True) for y in (ours, slow)]
+    for one, other in zip([ours, *found[0]], [slow, *found[1]], strict=True):
+        if one is None or other is None:  # the other layer's maps; where nothing is seen, everything
+            assert all(grad is None or not grad.any() for grad in (one, other))
+        else:
+            assert_close(one, other, rtol=0, atol=tolerance * max(1.0, other.abs().max().item()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("seen", ["causal", "ahead", "all", "padded"])
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 5), (9, 9), (4, 9)])
+def test_output_and_every_gradient_match_the_equations(backend, terms, seen, T, S):
+    encoding, leaves = made(terms), tokens(T, S)
+    query, key = Contiguous(T, 4), Contiguous(S, 4 + T - S if seen == "causal" else 2)
+    valid = torch.ones(2, S, dtype=torch.bool)
+    valid[1, S // 2 :] = seen != "padded"
+    mask = Visibility(query, key, seen == "causal", valid if seen == "padded" else None, ahead=seen == "ahead")
+    ours = attention(*leaves, order_of(encoding, query, key).layer(1), mask, backend=backend)
+    at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
+    visible = {
+        "causal": lambda b, i, j: at[0][b, i] >= at[1][b, j],
+        "ahead": lambda b, i, j: at[0][b, i] < at[1][b, j],
+        "all": lambda b, i, j: True,
+        "padded": lambda b, i, j: bool(valid[b, j]),
+    }[seen]
+    assert_equal(encoding, ours, attention_from_paper(encoding, 1, *leaves, *at, visible), leaves)
+
+
+@pytest.mark.parametrize(("T", "span"), [(1, 2), (63, 2), (63, 100)])
+def test_long_and_short_spans(T, span):
+    encoding, leaves, where = made(max_distance=span, layers=1), tokens(T, T), Contiguous(T)
+    at = [where.index_BT().expand(2, -1)] * 2
+    ours = attention(*leaves, order_of(encoding, where).layer(0), Visibility(where, where))
+    slow = attention_from_paper(encoding, 0, *leaves, *at, lambda b, i, j: True, span=span)
+    assert_equal(encoding, ours, slow, leaves)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "kept-tiles"])
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("kind", ["packed", "arbitrary", "offsets", "same offsets"])
+def test_positions_of_every_kind(backend, terms, kind):
+    encoding, leaves = made(terms), tokens(5, 5)
+    sequence = torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, 0, 1]])
+    index, offsets = torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]]), torch.tensor([0, -2])
+    query, key = {
+        "packed": (Packed(index, sequence),) * 2,
+        "arbitrary": (Arbitrary(torch.tensor([[3, 9, 0, 1, 20]])), Arbitrary(torch.tensor([[0, 1, 1, 7, 5]]))),
+        "offsets": (Contiguous(5, offsets + 3), Contiguous(5, offsets.clone())),
+        "same offsets": (Contiguous(5, offsets),) * 2,
+    }[kind]
+    at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
+
+    def visible(b, i, j):
+        return kind != "packed" or bool(sequence[b, i] == sequence[b, j])
+
+    ours = attention(*leaves, order_of(encoding, query, key).layer(0), Visibility(query, key), backend=backend)
+    assert_equal(encoding, ours, attention_from_paper(encoding, 0, *leaves, *at, visible), leaves)
+
+
+@pytest.mark.parametrize(("buckets", "max_distance"), [(4, 9), (8, 30)])
+@pytest.mark.parametrize("positions", [Contiguous(40), Arbitrary(torch.arange(40)[None])])
+def test_logarithmic_buckets(buckets, max_distance, positions):
+    encoding, leaves = made(max_distance=max_distance, buckets=buckets), tokens(40, 40)
+    assert encoding.table.weight.shape == (2 * buckets, C)
+    at = [positions.index_BT().expand(2, -1)] * 2
+    ours = attention(*leaves, order_of(encoding, positions).layer(0))
+    slow = attention_from_paper(
+        encoding,
+        0,
+        *leaves,
+        *at,
+        lambda b, i, j: True,
+        span=buckets,
+        bucket=lambda back: log_bucket(back, buckets, max_distance),
+    )
+    assert_equal(encoding, ours, slow, leaves)
+
+
+@pytest.mark.parametrize(("buckets", "max_distance"), [(4, 11), (6, 16), (22, 16), (256, 512)])
+def test_the_last_border_is_a_whole_number_whatever_rounding_makes_of_it(buckets, max_distance):
+    row = made(max_distance=max_distance, buckets=buckets).row
+    assert row(torch.tensor([1 - max_distance, -max_distance, -9 * max_distance])).tolist() == [1, 0, 0]
+
+
+def test_buckets_of_deberta_v3_at_their_borders():
+    row = made(max_distance=512, buckets=256).row
+    back = torch.tensor([0, 1, 128, 129, 130, 131, 510, 511, 512, 9999])
+    assert (row(back) - 256).tolist() == [0, 1, 128, 129, 130, 131, 255, 255, 255, 255]
+    assert (row(-back) - 256).tolist() == [0, -1, -128, -129, -130, -131, -255, -255, -256, -256]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lower_precisions(dtype, bound, backend):
+    exact, low = made(), made().to(dtype)
+    exact.load_state_dict({name: value.double() for name, value in low.state_dict().items()})
+    where, leaves = Contiguous(33), tokens(33, 33, dtype)
+    mask = Visibility(where, where)
+    ours = attention(*leaves, order_of(low, where).layer(1), mask, backend=backend)
+    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    slow = attention(*wide, order_of(exact, where).layer(1), mask, backend="reference")
+    assert ours.dtype == dtype
+    upstream, found = torch.randn_like(slow), []
+    for encoding, y, x in ((low, ours, leaves), (exact, slow, wide)):
+        grads = torch.autograd.grad(y, [*x, *encoding.parameters()], upstream.to(y.dtype), allow_unused=True)
+        found.append([y, *(grad for grad in grads if grad is not None)])
+    for one, other in zip(*found, strict=True):
+        assert (one.double() - other).abs().max() <= bound * max(1.0, other.abs().max().item())
+
+
+def test_scale_and_parameters_follow_the_terms():
+    for terms, count in zip(TERMS, (3, 2, 2), strict=True):
+        encoding = made(terms)
+        assert encoding.content_scale(D) == pytest.approx(1 / math.sqrt(count * D))
+        assert sum(encoding.cost_parts().values()) == sum(p.numel() for p in encoding.parameters())
+    assert set(made().cost_parts()) == {"relative table", "W_kr", "W_qr"}
+    sizes = {"width": C, "heads": H, "layers": 2, "max_positions": 9}
+    assert build_encoding("deberta", **sizes).parts["deberta"].table.weight.shape == (18, C)
+    assert build_encoding("deberta+t5", **sizes).scale == pytest.approx(1 / math.sqrt(3 * D))
+    with pytest.raises(ValueError, match="content scales"):
+        build_encoding("deberta+tupe-a", **sizes)
+
+
+def network(kind, **options):
+    sizes = {"width": 24, "layers": 2, "heads": 4, "max_positions": 40, "dropout": 0.0, "attention_dropout": 0.0}
+    built = kind(30, encoding="deberta", encoding_options={"max_distance": 5}, **{**sizes, **options})
+    initialise(built, seed=1, std=0.3)
+    return built.double().eval()
+
+
+@pytest.mark.parametrize("key_value_heads", [4, 2, 1])
+def test_grouped_queries_caches_padding_and_packing(key_value_heads):
+    decoder = network(Decoder, key_value_heads=key_value_heads)
+    texts = [torch.randint(1, 30, (length,)) for length in (7, 4)]
+    alone = [decoder(text[None]).hidden[0] for text in texts]
+    cache = KeyValueCache()
+    steps = [decoder(texts[0][None, t : t + 1], cache=cache).hidden[0] for t in range(7)]
+    assert_close(torch.cat(steps), alone[0], rtol=1e-10, atol=1e-10)
+    ids, valid = torch.zeros(2, 7).long(), torch.ones(2, 7, dtype=torch.bool)
+    ids[0], ids[1, 3:], valid[1, :3] = texts[0], texts[1], False
+    left = decoder(ids, Contiguous(7, torch.tensor([0, -3])), valid_BS=valid).hidden
+    assert_close(left[valid], torch.cat(alone), rtol=1e-10, atol=1e-10)
+    place = torch.cat([torch.arange(7), torch.arange(4)])[None]
+    packed = decoder(torch.cat(texts)[None], Packed(place, torch.tensor([[0] * 7 + [1] * 4]))).hidden[0]
+    assert_close(packed, torch.cat(alone), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+@pytest.mark.parametrize("memory", [SegmentRecurrence(6), LookAheadMemory(6)])
+def test_fast_and_slow_read_a_memory_alike(kind, memory):
+    built, ids = network(kind, memory=memory), torch.randint(30, (2, 12))
+    found = []
+    for backend in (None, "reference"):
+        state, states = None, []
+        for step in ids.split(4, 1):
+            output = built(step, memory=state, backend=backend)
+            state = output.memory
+            states.append(output.hidden)
+        found.append(torch.cat(states, 1))
+    assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"width": 0}, "width"),
+        ({"heads": 0}, "heads"),
+        ({"head_dim": 0}, "head_dim"),
+        ({"layers": 0}, "layers"),
+        ({"max_distance": 0}, "max_distance"),
+        ({"content_to_position": False, "position_to_content": False}, "cannot both be False"),
+        ({"buckets": 5}, "buckets must be even"),
+        ({"buckets": 2}, "buckets"),
+        ({"buckets": 8, "max_distance": 5}, r"less than 2 \(max_distance - 1\) = 8, got 8"),
+    ],
+)
+def test_wrong_arguments_are_named(options, word):
+    with pytest.raises(ValueError, match=word):
+        DeBERTa(**{"width": C, "heads": H, "head_dim": D, "layers": 1, **options})
+
+
+def test_cross_attention_is_refused():
+    with pytest.raises(BadInput, match="no common axis"):
+        build_encoding("deberta", width=C, heads=H, layers=1, max_positions=9, use="cross-attention")

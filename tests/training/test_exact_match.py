@@ -1,0 +1,93 @@
+"""The share of outputs that are exactly right, from the count to a run on commands like SCAN's."""
+
+import pytest
+import torch
+
+from wordorder.comparison.quality import lower_is_better, metric_of, quality_of
+from wordorder.errors import BadInput
+from wordorder.training import read_recipe, run
+from wordorder.training.translation_scores import TranslationTally
+
+CPU = torch.device("cpu")
+
+
+def test_right_from_beginning_to_end_counts_and_nothing_else():
+    tally = TranslationTally(CPU)
+    tally.add_translations(
+        ["I_RUN I_RUN", "I_RUN", "I_WALK  I_RUN ", ""], ["I_RUN I_RUN", "I_RUN I_RUN", "I_WALK I_RUN", "x"]
+    )
+    tally.add_translations(["i_run"], ["I_RUN"])
+    assert tally.scores()["exact_match"] == 2 / 5
+
+
+def test_counts_of_processes_are_added():
+    mine, theirs = TranslationTally(CPU), TranslationTally(CPU)
+    mine.add_translations(["a", "b"], ["a", "c"])
+    theirs.add_translations(["d"], ["d"])
+    others = iter((theirs._loss, theirs._correct, theirs._count, theirs._counts))
+    mine.reduce(lambda tensor: tensor + next(others), lambda rows: rows)
+    assert mine.scores()["exact_match"] == 2 / 3
+
+
+RECIPE = """
+[data]
+source = "{folder}"
+task = "translation"
+length = 12
+validation_fraction = 0.1
+[tokenizer]
+kind = "whitespace"
+[model]
+network = "seq2seq"
+hidden_size = 32
+num_hidden_layers = 1
+num_attention_heads = 2
+max_position_embeddings = 16
+encoding = "learned"
+[training]
+output_dir = "{folder}/run"
+max_steps = 60
+per_device_train_batch_size = 8
+learning_rate = 1e-2
+eval_steps = 0.5
+report_to = "none"
+use_cpu = true
+generation_num_beams = 1
+metric_for_best_model = "exact_match"
+predict_with_generate = true
+"""
+
+
+@pytest.fixture
+def recipe_file(tmp_path):
+    verbs, times = ("walk", "run", "look", "jump"), {"": 1, " twice": 2, " thrice": 3}
+    rows = [f"IN: {v}{t} OUT: {' '.join([f'I_{v.upper()}'] * n)}\n" for v in verbs for t, n in times.items()]
+    (tmp_path / "tasks_train_simple.txt").write_text("".join(rows[:-2]))
+    (tmp_path / "tasks_test_simple.txt").write_text("".join(rows[-2:]))
+    (tmp_path / "scan.toml").write_text(RECIPE.format(folder=tmp_path))
+    return tmp_path / "scan.toml"
+
+
+def test_a_run_chooses_its_checkpoint_by_it(recipe_file):
+    recipe = read_recipe(recipe_file)
+    assert metric_of("translation", recipe.training) == "exact_match"
+    found = run(recipe, progress=False)
+    assert found.metrics["test"]["sentences"] == 2
+    assert 0 <= found.metrics["test"]["exact_match"] <= 1
+    measured = {row["step"]: row["validation_exact_match"] for row in found.curve if "validation_exact_match" in row}
+    assert measured.keys() == {30, 60}
+    assert measured[found.metrics["best_step"]] == max(measured.values())
+
+
+def test_it_is_measured_while_training_only_with_translations(recipe_file):
+    with pytest.raises(BadInput, match="exact_match is measured while training only with predict_with_generate"):
+        read_recipe(recipe_file, ["training.predict_with_generate=false"])
+    with pytest.raises(BadInput, match="task masked-lm has no exact_match"):
+        read_recipe(recipe_file, ["data.task=masked-lm", "model.network=encoder"])
+
+
+def test_a_comparison_shows_it_as_it_is():
+    quality = quality_of({"task": "translation", "metric": "exact_match"})
+    assert quality.name == "exact match"
+    assert quality.higher_is_better
+    assert not lower_is_better("exact_match")
