@@ -27,13 +27,32 @@ class _Kerple(OnDistance):
         self.draw_parameters(0.0)
 
     @abstractmethod
+    def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
+        """r1 and r2 from what is learned, (H,) each."""
+
+    @abstractmethod
+    def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
+        """The bias, from numbers that broadcast over the heads and distances of 0 and more."""
+
+    @abstractmethod
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Set both to where they start; called by `networks.initialise`, which has one rule for all else."""
+        """Set both to where they start; called by `networks.initialise`, which has one rule for all else.
+
+        Args:
+            std: not used; the paper has its own ranges.
+            generator_for: random generator by the parameter's name; None = torch's global one.
+        """
 
     def kernel_H(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """r1 and r2, (H,) each, in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
-        return F.softplus(self.raw_r1.to(wide)), F.softplus(self.raw_r2.to(wide))
+        return self.numbers(self.raw_r1.to(wide), self.raw_r2.to(wide))
+
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The kernel of distances of any shape, (H, *shape), in at least float32."""
+        over = (-1, *(1,) * distance.dim())
+        r1_H, r2_H = (r_H.view(over) for r_H in self.kernel_H(torch.promote_types(dtype, self.raw_r1.dtype)))
+        return self.kernel(r1_H, r2_H, distance.abs())
 
     def cost_parts(self) -> dict[str, int]:
         """Two numbers per head."""
@@ -65,20 +84,18 @@ class KERPLELog(_Kerple):
     """
 
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Set both to where they start; called by `networks.initialise`, which has one rule for all else.
-
-        Args:
-            std: not used; the paper has its own ranges.
-            generator_for: random generator by the parameter's name; None = torch's global one.
-        """
+        """See the class."""
         del std
         _draw(self.raw_r1, 2.0, _softplus_undone, generator_for and generator_for("raw_r1"))
         _draw(self.raw_r2, 1.0, _softplus_undone, generator_for and generator_for("raw_r2"))
 
-    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """``-r1 log(1 + r2 |distance|)``, (H, *shape), in at least float32."""
-        r1_H, r2_H = (_ahead_of(r_H, distance) for r_H in self.kernel_H(torch.promote_types(dtype, self.raw_r1.dtype)))
-        return -r1_H * torch.log1p(r2_H * distance.abs())
+    def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
+        """Both through softplus."""
+        return F.softplus(raw_r1_H), F.softplus(raw_r2_H)
+
+    def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
+        """``-r1 log(1 + r2 distance)``."""
+        return -r1_H * torch.log1p(r2_H * distance)
 
 
 class KERPLEPower(_Kerple):
@@ -103,30 +120,18 @@ class KERPLEPower(_Kerple):
     """
 
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Set both to where they start; called by `networks.initialise`, which has one rule for all else.
-
-        Args:
-            std: not used; the paper has its own ranges.
-            generator_for: random generator by the parameter's name; None = torch's global one.
-        """
+        """See the class."""
         del std
         _draw(self.raw_r1, 1.0, _softplus_undone, generator_for and generator_for("raw_r1"))
         _draw(self.raw_r2, 2.0 - SMALLEST, _half_logit, generator_for and generator_for("raw_r2"))
 
-    def kernel_H(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """r1 and r2, (H,) each, in at least float32."""
-        wide = torch.promote_types(dtype, torch.float32)
-        return F.softplus(self.raw_r1.to(wide)), 2 * torch.sigmoid(self.raw_r2.to(wide))
+    def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
+        """r1 through softplus, r2 through twice the sigmoid."""
+        return F.softplus(raw_r1_H), 2 * torch.sigmoid(raw_r2_H)
 
-    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """``-r1 |distance| ** r2``, (H, *shape), in at least float32."""
-        r1_H, r2_H = (_ahead_of(r_H, distance) for r_H in self.kernel_H(torch.promote_types(dtype, self.raw_r1.dtype)))
-        return -r1_H * distance.abs().to(r1_H.dtype) ** r2_H
-
-
-def _ahead_of(r_H: Tensor, distance: Tensor) -> Tensor:
-    """One number per head, to be broadcast over distances of any shape."""
-    return r_H.view(-1, *(1,) * distance.dim())
+    def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
+        """``-r1 distance ** r2``."""
+        return -r1_H * distance.to(r1_H.dtype) ** r2_H
 
 
 def _draw(

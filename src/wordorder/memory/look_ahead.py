@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, Unpack
 
 from torch import Tensor
 
-from wordorder.memory.state import MemoryState
+from wordorder.memory.state import MemoryState, Standing
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,7 @@ class LookAheadState(MemoryState):
         return found
 
     @classmethod
-    def from_slots(
-        cls,
-        slots: Mapping[str, Tensor],
-        *,
-        position: int | Tensor,
-        entered: int,
-        valid_BM: Tensor | None = None,
-        entered_B: Tensor | None = None,
-    ) -> Self:
+    def from_slots(cls, slots: Mapping[str, Tensor], **standing: Unpack[Standing]) -> Self:
         """The state of these tensors, named as in `slots`."""
         layers = range(len(slots) // 2)
         names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
@@ -109,8 +101,5 @@ class LookAheadState(MemoryState):
             embeddings=slots["embeddings"],
             read_outs=tuple(slots[f"read_outs.{layer}"] for layer in layers),
             normalisers=tuple(slots[f"normalisers.{layer}"] for layer in layers),
-            position=position,
-            entered=entered,
-            valid_BM=valid_BM,
-            entered_B=entered_B,
+            **standing,
         )

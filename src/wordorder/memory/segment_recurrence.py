@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, Unpack
 
 from torch import Tensor
 
-from wordorder.memory.state import MemoryState
+from wordorder.memory.state import MemoryState, Standing
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,7 @@ class RecurrenceState(MemoryState):
         return {f"hidden.{layer}": tensor for layer, tensor in enumerate(self.hidden)}
 
     @classmethod
-    def from_slots(
-        cls,
-        slots: Mapping[str, Tensor],
-        *,
-        position: int | Tensor,
-        entered: int,
-        valid_BM: Tensor | None = None,
-        entered_B: Tensor | None = None,
-    ) -> Self:
+    def from_slots(cls, slots: Mapping[str, Tensor], **standing: Unpack[Standing]) -> Self:
         """The state of these tensors, named as in `slots`."""
         names = [f"hidden.{layer}" for layer in range(len(slots))]
         if not slots or set(names) != set(slots):
@@ -73,8 +65,5 @@ class RecurrenceState(MemoryState):
             raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
         return cls(
             hidden=tuple(slots[name] for name in names),
-            position=position,
-            entered=entered,
-            valid_BM=valid_BM,
-            entered_B=entered_B,
+            **standing,
         )

@@ -3,10 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, NotRequired, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor
+
+
+class Standing(TypedDict):
+    """What a state says of its slots, whatever they hold; see `MemoryState`."""
+
+    position: int | Tensor
+    entered: int
+    valid_BM: NotRequired[Tensor | None]
+    entered_B: NotRequired[Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +47,7 @@ class MemoryState(ABC):
 
     @classmethod
     @abstractmethod
-    def from_slots(
-        cls,
-        slots: Mapping[str, Tensor],
-        *,
-        position: int | Tensor,
-        entered: int,
-        valid_BM: Tensor | None = None,
-        entered_B: Tensor | None = None,
-    ) -> Self:
+    def from_slots(cls, slots: Mapping[str, Tensor], **standing: Unpack[Standing]) -> Self:
         """The state of these tensors, named as in `slots`.
 
         Raises:
