@@ -17,7 +17,7 @@ from wordorder.comparison.newer_keys import mapping_of
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, spread, statistic_of
 from wordorder.comparison.table import columns, lines
-from wordorder.inspection.figures import new_figure
+from wordorder.inspection.figures import log_scale, new_figure
 
 __all__ = ["COSTS", "draw_costs", "write_figures"]
 
@@ -77,16 +77,6 @@ def label_style(results: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
     return style
 
 
-def _log_scale(axes: Any) -> None:
-    """Make the vertical axis logarithmic, with numbers as a table has them: 50 and not 5 times ten to the first."""
-    from matplotlib.ticker import LogLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 4, 5, 7)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
-
-
 def _differences(results: Mapping[str, Any]) -> Any:
     rows = len(against(results, references(results)[0]))
     figure = new_figure(7.2, 1.3 + 0.32 * rows)
@@ -116,7 +106,7 @@ def _curves(results: Mapping[str, Any]) -> Any:
         )
     axes.set(xlabel="Training step", ylabel=curve_label(results))
     if in_perplexity(results):
-        _log_scale(axes)
+        log_scale(axes)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
@@ -159,7 +149,7 @@ def _draw_cost(results: Mapping[str, Any], cost: Cost, area: Any, style: Callabl
         area.locator_params(axis="x", nbins=5)
     ends = [end for name in known for end in spread(entries[name][metric], statistic) or known[name][1:]]
     if ends and min(ends) > 0 and max(ends) > 2.2 * min(ends):  # one arm that learned nothing presses the others flat
-        _log_scale(area)
+        log_scale(area)
     area.set(xlabel=cost.title, ylabel=columns(results)[0].title)
     area.spines[["top", "right"]].set_visible(False)
 

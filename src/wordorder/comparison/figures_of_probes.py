@@ -7,6 +7,7 @@ from typing import Any
 
 from wordorder.comparison.probe_points import ProbePanel, probe_panels, spans_octaves
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD
+from wordorder.inspection.figures import log_scale
 
 _Style = Callable[[str], Mapping[str, Any]]
 
@@ -51,7 +52,7 @@ def _curves(probe: Mapping[str, Any], panel: ProbePanel, area: Any, style: _Styl
         area.set_xscale("log", base=2)
         area.set_xticks(panel.xs, [f"{x:g}" for x in panel.xs])
     if probe.get("log") and all(p["mean"] > 0 for points in panel.points.values() for p in points):
-        area.set_yscale("log")
+        log_scale(area)
     area.set(xlabel=probe["x"], ylabel=probe["value"])
 
 

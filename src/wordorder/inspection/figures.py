@@ -67,6 +67,16 @@ def new_figure(width: float, height: float) -> Any:  # matplotlib's own types ar
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def log_scale(axes: Any) -> None:
+    """Make the vertical axis logarithmic, with numbers as a table has them: 50 and not 5 times ten to the first."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 4, 5, 7)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+
+
 def png_of(figure: Any) -> bytes:
     """The file of a figure."""
     file = io.BytesIO()
