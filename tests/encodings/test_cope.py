@@ -2,17 +2,17 @@ import math
 
 import pytest
 import torch
+from attention_cases import BACKENDS, assert_reads_alike_however_it_is_fed, hidden_in_segments, small_network
 from torch.testing import assert_close
 
 from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.attention import attention
 from wordorder.encodings import Composition, CoPE, build_encoding, contextual_counts
 from wordorder.errors import BadInput
-from wordorder.networks import KeyValueCache, initialise
+from wordorder.networks import initialise
 from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
 
 H, D = 3, 4
-BACKENDS = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 
 
 def made(*, dtype=torch.float64, max_position=5, std=0.7):
@@ -167,43 +167,21 @@ def test_compiled_and_transformed_calls_take_the_way_without_a_backward_of_its_o
 
 
 def network(**options):
-    sizes = {"width": 24, "layers": 2, "heads": 4, "max_positions": 40, "dropout": 0.0, "attention_dropout": 0.0}
-    built = Decoder(30, encoding="cope", encoding_options={"max_position": 3}, **{**sizes, **options})
-    initialise(built, seed=1, std=0.3)
-    return built.double().eval()
+    return small_network(Decoder, "cope", {"max_position": 3}, **options)
 
 
 @pytest.mark.parametrize("key_value_heads", [4, 2, 1])
 def test_grouped_queries_caches_padding_and_packing(key_value_heads):
-    decoder = network(key_value_heads=key_value_heads)
-    texts = [torch.randint(1, 30, (length,)) for length in (7, 4)]
-    alone = [decoder(text[None]).hidden[0] for text in texts]
-    cache = KeyValueCache()
-    steps = [decoder(texts[0][None, t : t + 1], cache=cache).hidden[0] for t in range(7)]
-    assert_close(torch.cat(steps), alone[0], rtol=1e-10, atol=1e-10)
-    for side in ("left", "right"):
-        ids, valid = torch.zeros(2, 7).long(), torch.ones(2, 7, dtype=torch.bool)
-        own = slice(3, 7) if side == "left" else slice(0, 4)
-        valid[1] = False
-        ids[0], ids[1, own], valid[1, own] = texts[0], texts[1], True
-        where = Contiguous(7, torch.tensor([0, -3])) if side == "left" else Contiguous(7)
-        found = decoder(ids, where, valid_BS=valid).hidden[valid]
-        assert_close(found, torch.cat(alone), rtol=1e-10, atol=1e-10)
-    place = torch.cat([torch.arange(7), torch.arange(4)])[None]
-    packed = decoder(torch.cat(texts)[None], Packed(place, torch.tensor([[0] * 7 + [1] * 4]))).hidden[0]
-    assert_close(packed, torch.cat(alone), rtol=1e-10, atol=1e-10)
+    assert_reads_alike_however_it_is_fed(network(key_value_heads=key_value_heads))
 
 
 @pytest.mark.parametrize("backend", [None, "reference"])
 def test_slots_of_a_memory_are_counted(backend):
     """One layer: slots hold what the tokens were, so that a text in segments is the text itself."""
     decoder = network(layers=1, memory=SegmentRecurrence(40))
-    ids, state, states = torch.randint(30, (2, 12)), None, []
-    for step in ids.split([5, 4, 3], 1):
-        output = decoder(step, memory=state, backend=backend)
-        state = output.memory
-        states.append(output.hidden)
-    assert_close(torch.cat(states, 1), decoder(ids).hidden, rtol=1e-10, atol=1e-10)
+    ids = torch.randint(30, (2, 12))
+    found = hidden_in_segments(decoder, ids, [5, 4, 3], backend=backend)
+    assert_close(found, decoder(ids).hidden, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(

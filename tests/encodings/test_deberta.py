@@ -2,17 +2,26 @@ import math
 
 import pytest
 import torch
+from attention_cases import (
+    BACKENDS,
+    MASKS,
+    POSITIONS,
+    assert_reads_alike_however_it_is_fed,
+    hidden_in_segments,
+    mask_case,
+    positions_case,
+    small_network,
+)
 from torch.testing import assert_close
 
 from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.attention import attention
 from wordorder.encodings import Composition, DeBERTa, build_encoding
 from wordorder.errors import BadInput
-from wordorder.networks import KeyValueCache, initialise
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+from wordorder.networks import initialise
+from wordorder.ops import Arbitrary, Contiguous, Visibility
 
 H, D, C, K = 3, 4, 12, 3
-BACKENDS = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 TERMS = [(True, True), (True, False), (False, True)]
 
 
@@ -79,22 +88,12 @@ def assert_equal(encoding, ours, slow, leaves, *, tolerance=1e-12):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("terms", TERMS)
-@pytest.mark.parametrize("seen", ["causal", "ahead", "all", "padded"])
+@pytest.mark.parametrize("seen", MASKS)
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 5), (9, 9), (4, 9)])
 def test_output_and_every_gradient_match_the_equations(backend, terms, seen, T, S):
     encoding, leaves = made(terms), tokens(T, S)
-    query, key = Contiguous(T, 4), Contiguous(S, 4 + T - S if seen == "causal" else 2)
-    valid = torch.ones(2, S, dtype=torch.bool)
-    valid[1, S // 2 :] = seen != "padded"
-    mask = Visibility(query, key, seen == "causal", valid if seen == "padded" else None, ahead=seen == "ahead")
+    query, key, mask, at, visible = mask_case(seen, T, S)
     ours = attention(*leaves, order_of(encoding, query, key).layer(1), mask, backend=backend)
-    at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
-    visible = {
-        "causal": lambda b, i, j: at[0][b, i] >= at[1][b, j],
-        "ahead": lambda b, i, j: at[0][b, i] < at[1][b, j],
-        "all": lambda b, i, j: True,
-        "padded": lambda b, i, j: bool(valid[b, j]),
-    }[seen]
     assert_equal(encoding, ours, attention_from_paper(encoding, 1, *leaves, *at, visible), leaves)
 
 
@@ -109,22 +108,10 @@ def test_long_and_short_spans(T, span):
 
 @pytest.mark.parametrize("backend", ["sdpa", "kept-tiles"])
 @pytest.mark.parametrize("terms", TERMS)
-@pytest.mark.parametrize("kind", ["packed", "arbitrary", "offsets", "same offsets"])
+@pytest.mark.parametrize("kind", POSITIONS)
 def test_positions_of_every_kind(backend, terms, kind):
     encoding, leaves = made(terms), tokens(5, 5)
-    sequence = torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, 0, 1]])
-    index, offsets = torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]]), torch.tensor([0, -2])
-    query, key = {
-        "packed": (Packed(index, sequence),) * 2,
-        "arbitrary": (Arbitrary(torch.tensor([[3, 9, 0, 1, 20]])), Arbitrary(torch.tensor([[0, 1, 1, 7, 5]]))),
-        "offsets": (Contiguous(5, offsets + 3), Contiguous(5, offsets.clone())),
-        "same offsets": (Contiguous(5, offsets),) * 2,
-    }[kind]
-    at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
-
-    def visible(b, i, j):
-        return kind != "packed" or bool(sequence[b, i] == sequence[b, j])
-
+    query, key, at, visible = positions_case(kind)
     ours = attention(*leaves, order_of(encoding, query, key).layer(0), Visibility(query, key), backend=backend)
     assert_equal(encoding, ours, attention_from_paper(encoding, 0, *leaves, *at, visible), leaves)
 
@@ -194,41 +181,19 @@ def test_scale_and_parameters_follow_the_terms():
 
 
 def network(kind, **options):
-    sizes = {"width": 24, "layers": 2, "heads": 4, "max_positions": 40, "dropout": 0.0, "attention_dropout": 0.0}
-    built = kind(30, encoding="deberta", encoding_options={"max_distance": 5}, **{**sizes, **options})
-    initialise(built, seed=1, std=0.3)
-    return built.double().eval()
+    return small_network(kind, "deberta", {"max_distance": 5}, **options)
 
 
 @pytest.mark.parametrize("key_value_heads", [4, 2, 1])
 def test_grouped_queries_caches_padding_and_packing(key_value_heads):
-    decoder = network(Decoder, key_value_heads=key_value_heads)
-    texts = [torch.randint(1, 30, (length,)) for length in (7, 4)]
-    alone = [decoder(text[None]).hidden[0] for text in texts]
-    cache = KeyValueCache()
-    steps = [decoder(texts[0][None, t : t + 1], cache=cache).hidden[0] for t in range(7)]
-    assert_close(torch.cat(steps), alone[0], rtol=1e-10, atol=1e-10)
-    ids, valid = torch.zeros(2, 7).long(), torch.ones(2, 7, dtype=torch.bool)
-    ids[0], ids[1, 3:], valid[1, :3] = texts[0], texts[1], False
-    left = decoder(ids, Contiguous(7, torch.tensor([0, -3])), valid_BS=valid).hidden
-    assert_close(left[valid], torch.cat(alone), rtol=1e-10, atol=1e-10)
-    place = torch.cat([torch.arange(7), torch.arange(4)])[None]
-    packed = decoder(torch.cat(texts)[None], Packed(place, torch.tensor([[0] * 7 + [1] * 4]))).hidden[0]
-    assert_close(packed, torch.cat(alone), rtol=1e-10, atol=1e-10)
+    assert_reads_alike_however_it_is_fed(network(Decoder, key_value_heads=key_value_heads))
 
 
 @pytest.mark.parametrize("kind", [Encoder, Decoder])
 @pytest.mark.parametrize("memory", [SegmentRecurrence(6), LookAheadMemory(6)])
 def test_fast_and_slow_read_a_memory_alike(kind, memory):
     built, ids = network(kind, memory=memory), torch.randint(30, (2, 12))
-    found = []
-    for backend in (None, "reference"):
-        state, states = None, []
-        for step in ids.split(4, 1):
-            output = built(step, memory=state, backend=backend)
-            state = output.memory
-            states.append(output.hidden)
-        found.append(torch.cat(states, 1))
+    found = [hidden_in_segments(built, ids, 4, backend=backend) for backend in (None, "reference")]
     assert_close(*found, rtol=1e-10, atol=1e-10)
 
 

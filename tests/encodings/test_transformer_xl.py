@@ -2,16 +2,16 @@ import math
 
 import pytest
 import torch
+from attention_cases import BACKENDS, MASKS, POSITIONS, mask_case, positions_case
 from torch.testing import assert_close
 
 from wordorder.attention import attention, attention_weights, describe, make_plan
 from wordorder.encodings import TransformerXL, build_encoding
 from wordorder.networks import ComplexDecoder, Decoder, initialise
-from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
+from wordorder.ops import Contiguous, Visibility
 
 H, D, C = 3, 4, 12
 SIDES = ["signed", "disentangled", "two-vectors"]
-BACKENDS = ["reference", "sdpa", "kept-tiles", "recomputed-tiles"]
 
 
 def made(sides="disentangled", *, dtype=torch.float64, layers=2, **options):
@@ -90,24 +90,14 @@ def assert_equal(encoding, ours, slow, leaves, *, tolerance=1e-12):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("sides", SIDES)
-@pytest.mark.parametrize("seen", ["causal", "ahead", "all", "padded"])
+@pytest.mark.parametrize("seen", MASKS)
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 4), (5, 5), (3, 7)])
 def test_output_and_every_gradient_match_the_equations(backend, sides, seen, T, S):
     encoding, leaves = made(sides), tokens(T, S)
-    query, key = Contiguous(T, 4), Contiguous(S, 4 + T - S if seen == "causal" else 2)
-    valid = torch.ones(2, S, dtype=torch.bool)
-    valid[1, S // 2 :] = seen != "padded"
-    mask = Visibility(query, key, seen == "causal", valid if seen == "padded" else None, ahead=seen == "ahead")
+    query, key, mask, at, visible = mask_case(seen, T, S)
     order = encoding_order(encoding, query, key).layer(1)
     ours = attention(*leaves, order, mask, backend=backend, return_lse=backend != "sdpa")
     ours = list(ours) if backend != "sdpa" else [ours]
-    at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
-    visible = {
-        "causal": lambda b, i, j: at[0][b, i] >= at[1][b, j],
-        "ahead": lambda b, i, j: at[0][b, i] < at[1][b, j],
-        "all": lambda b, i, j: True,
-        "padded": lambda b, i, j: bool(valid[b, j]),
-    }[seen]
     assert_equal(encoding, ours, attention_from_paper(encoding, 1, *leaves, *at, visible), leaves)
 
 
@@ -119,24 +109,10 @@ def encoding_order(encoding, query, key):
 
 @pytest.mark.parametrize("backend", ["sdpa", "kept-tiles"])
 @pytest.mark.parametrize("sides", SIDES)
-@pytest.mark.parametrize("kind", ["packed", "arbitrary", "offsets", "same offsets", "far apart"])
+@pytest.mark.parametrize("kind", [*POSITIONS, "far apart"])
 def test_positions_of_every_kind(backend, sides, kind):
     encoding, leaves = made(sides), tokens(5, 5)
-    sequence = torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, 0, 1]])
-    index = torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]])
-    offsets = torch.tensor([0, -2])
-    query, key = {
-        "packed": (Packed(index, sequence),) * 2,
-        "arbitrary": (Arbitrary(torch.tensor([[3, 9, 0, 1, 20]])), Arbitrary(torch.tensor([[0, 1, 1, 7, 5]]))),
-        "offsets": (Contiguous(5, offsets + 3), Contiguous(5, offsets.clone())),
-        "same offsets": (Contiguous(5, offsets),) * 2,
-        "far apart": (Arbitrary(torch.tensor([[0, 10, 50_000, 1, 2]])),) * 2,
-    }[kind]
-    at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
-
-    def visible(b, i, j):
-        return kind != "packed" or bool(sequence[b, i] == sequence[b, j])
-
+    query, key, at, visible = positions_case(kind)
     ours = attention(*leaves, encoding_order(encoding, query, key).layer(0), Visibility(query, key), backend=backend)
     slow = attention_from_paper(encoding, 0, *leaves, *at, visible)
     assert_equal(encoding, [ours], slow, leaves)

@@ -3,13 +3,13 @@ import math
 
 import pytest
 import torch
+from attention_cases import BACKENDS, assert_reads_alike_however_it_is_fed, hidden_in_segments, small_network
 from torch.testing import assert_close
 
 from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.attention import attention
 from wordorder.encodings import Composition, XPos, build_encoding
 from wordorder.errors import BadInput
-from wordorder.networks import KeyValueCache, initialise
 from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
 
 H, D = 2, 6
@@ -51,7 +51,7 @@ def order_of(query, key=None, dtype=torch.float64, **options):
     return Composition({"xpos": XPos(D, **options)}, head_dim=D).prepare(query, key, dtype=dtype)
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "kept-tiles", "recomputed-tiles"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("constants", [{}, {"base": 500.0, "scale_base": 16.0, "gamma": 1.5}, {"scale_base": 4.0}])
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 9), (9, 9), (4, 9)])
 def test_output_and_every_gradient_match_the_equations(backend, constants, T, S):
@@ -138,11 +138,8 @@ def test_windows_that_would_overflow_are_refused(dtype, longest):
             XPos(D, scale_base=1024).prepare(where, where, dtype=dtype)
 
 
-def network(**options):
-    sizes = {"width": 24, "layers": 2, "heads": 4, "max_positions": 40, "dropout": 0.0, "attention_dropout": 0.0}
-    built = Decoder(30, encoding="xpos", **{**sizes, "encoding_options": {"scale_base": 4.0}, **options})
-    initialise(built, seed=1, std=0.3)
-    return built.double().eval()
+def network(encoding_options=None, **more):
+    return small_network(Decoder, "xpos", encoding_options or {"scale_base": 4.0}, **more)
 
 
 def test_under_autocast_the_limit_is_that_of_the_queries_dtype():
@@ -154,28 +151,12 @@ def test_under_autocast_the_limit_is_that_of_the_queries_dtype():
 
 @pytest.mark.parametrize("key_value_heads", [4, 1])
 def test_grouped_queries_caches_padding_and_packing(key_value_heads):
-    decoder = network(key_value_heads=key_value_heads)
-    texts = [torch.randint(1, 30, (length,)) for length in (7, 4)]
-    alone = [decoder(text[None]).hidden[0] for text in texts]
-    cache = KeyValueCache()
-    steps = [decoder(texts[0][None, t : t + 1], cache=cache).hidden[0] for t in range(7)]
-    assert_close(torch.cat(steps), alone[0], rtol=1e-10, atol=1e-10)
-    ids, valid = torch.zeros(2, 7).long(), torch.ones(2, 7, dtype=torch.bool)
-    ids[0], ids[1, 3:], valid[1, :3] = texts[0], texts[1], False
-    left = decoder(ids, Contiguous(7, torch.tensor([0, -3])), valid_BS=valid).hidden
-    assert_close(left[valid], torch.cat(alone), rtol=1e-10, atol=1e-10)
-    place = torch.cat([torch.arange(7), torch.arange(4)])[None]
-    packed = decoder(torch.cat(texts)[None], Packed(place, torch.tensor([[0] * 7 + [1] * 4]))).hidden[0]
-    assert_close(packed, torch.cat(alone), rtol=1e-10, atol=1e-10)
+    assert_reads_alike_however_it_is_fed(network(key_value_heads=key_value_heads))
 
 
 def test_a_memory_s_slots_stand_where_they_stood():
-    decoder, ids, state, states = network(layers=1, memory=SegmentRecurrence(40)), torch.randint(30, (2, 12)), None, []
-    for step in ids.split([5, 4, 3], 1):
-        output = decoder(step, memory=state)
-        state = output.memory
-        states.append(output.hidden)
-    assert_close(torch.cat(states, 1), decoder(ids).hidden, rtol=1e-10, atol=1e-10)
+    decoder, ids = network(layers=1, memory=SegmentRecurrence(40)), torch.randint(30, (2, 12))
+    assert_close(hidden_in_segments(decoder, ids, [5, 4, 3]), decoder(ids).hidden, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(

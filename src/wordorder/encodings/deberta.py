@@ -18,6 +18,9 @@ from wordorder.ops import (
     RelativeKeyBias,
     Visibility,
     as_positions,
+    diagonal_distances,
+    diagonals_not_to_the_right,
+    seen_diagonals,
     shift_between,
 )
 from wordorder.ops.positions import distances_BTS
@@ -132,8 +135,8 @@ class DeBERTa(OnScoresByContent):
         if shift is None:
             back, left = -distances_BTS(query, key, device), 0
         else:
-            back = -(torch.arange(1 - query.length, key.length, device=device) + shift)
-            left = min(max(query.length - shift, 0), query.length + key.length - 1)
+            back = -diagonal_distances(query.length, key.length, shift, device)
+            left = diagonals_not_to_the_right(query.length, key.length, shift)
         return DeBERTaScores(self, self.row(back), self.row(-back), left, query.length)
 
 
@@ -183,7 +186,7 @@ class DeBERTaScores(ContentScores):
         if self.as_key.dim() > 1:
             rows_1HXD = scale * self._rows(maps, None, q_BHTD.dtype)
             return DenseBias(_at_pairs(q_BHTD, rows_1HXD, self.as_key), may_hide=False)
-        seen = self._seen(visible)
+        seen = seen_diagonals(visible, self.left, self.as_key.shape[0])
         rows_1HRD = scale * self._rows(maps, self.as_key[seen], q_BHTD.dtype)
         keys = self.as_key.shape[0] - self.queries + 1
         return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start)
@@ -195,16 +198,9 @@ class DeBERTaScores(ContentScores):
             row_BST = self.as_query.transpose(-1, -2)
             term_BHST = _at_pairs(k_BHSD, scale * self._rows(maps, None, k_BHSD.dtype), row_BST)
             return DenseBias(term_BHST.transpose(-1, -2), may_hide=False)
-        seen = self._seen(visible)
+        seen = seen_diagonals(visible, self.left, self.as_query.shape[0])
         rows_1HRD = scale * self._rows(maps, self.as_query[seen].flip(0), k_BHSD.dtype)
         return RelativeKeyBias(k_BHSD, rows_1HRD, self.queries, first=self.as_query.shape[0] - seen.stop)
-
-    def _seen(self, visible: Visibility | Tensor | None) -> slice:
-        """The distances that some query can see, as far as the mask's type says."""
-        ahead, causal = (visible.ahead, visible.causal) if isinstance(visible, Visibility) else (False, False)
-        if torch.compiler.is_compiling():  # where they end depends on lengths, which exporters leave open
-            ahead = causal = False
-        return slice(self.left if ahead else 0, self.left if causal else self.as_key.shape[0])
 
     def _rows(self, projection: nn.Module, row_R: Tensor | None, dtype: torch.dtype) -> Tensor:
         """These rows of P, or all of them, projected for each head, (1, H, R, D); each row of P once at the most."""

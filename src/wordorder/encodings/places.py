@@ -12,7 +12,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from wordorder.ops import Bias, DenseBias, Positions, ToeplitzBias, Visibility, shift_between
+from wordorder.ops import (
+    Bias,
+    DenseBias,
+    Positions,
+    ToeplitzBias,
+    Visibility,
+    as_positions,
+    diagonal_distances,
+    shift_between,
+)
 from wordorder.ops.positions import distances_BTS
 
 
@@ -188,13 +197,11 @@ class OnDistance(OnScores):
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
         """One number per distance as `ToeplitzBias` where positions are contiguous, else `DenseBias`."""
-        from wordorder.ops import as_positions
-
         query, key = as_positions(query_positions), as_positions(key_positions)
         device = device or next((parameter.device for parameter in self.parameters()), None)
         shift = shift_between(query, key)
         if shift is not None:
-            distance_W = torch.arange(1 - query.length, key.length, device=device) + shift
+            distance_W = diagonal_distances(query.length, key.length, shift, device)
             return ToeplitzBias(self.at_distance(distance_W, dtype), query.length, may_hide=False)
         return DenseBias(self.at_distance(distances_BTS(query, key, device), dtype).movedim(0, 1), may_hide=False)
 

@@ -18,7 +18,10 @@ from wordorder.ops import (
     ToeplitzBias,
     Visibility,
     as_positions,
+    diagonal_distances,
+    diagonals_not_to_the_right,
     relative_shift,
+    seen_diagonals,
     shift_between,
 )
 from wordorder.ops.positions import distances_BTS
@@ -146,11 +149,11 @@ class TransformerXL(OnScoresByContent):
         column_BTS: Tensor | None = None
         left: int | None = None
         if shift is not None:
-            left = min(max(query.length - shift, 0), query.length + key.length - 1)
-            back_BW = -(torch.arange(1 - query.length, key.length, device=device) + shift)[None]
+            left = diagonals_not_to_the_right(query.length, key.length, shift)
+            back_BW = -diagonal_distances(query.length, key.length, shift, device)[None]
         elif isinstance(query, Contiguous) and isinstance(key, Contiguous):
             shift_B1 = key.index_BT(device)[:, :1] - query.index_BT(device)[:, :1]  # one per example
-            back_BW = -(torch.arange(1 - query.length, key.length, device=device) + shift_B1)
+            back_BW = -diagonal_distances(query.length, key.length, shift_B1, device)
         else:
             back_BW, column_BTS = _occurring(-distances_BTS(query, key, device))
         return TransformerXLScores(self, back_BW, self.sines(back_BW), column_BTS, left)
@@ -196,7 +199,7 @@ class TransformerXLScores(ContentScores):
         """u joins the queries and v the product with R where one pair of vectors serves all keys that can be seen."""
         right = self._side(visible)
         u_HD, v_HD = self.encoding.vectors(self.index, right=bool(right))
-        seen = self._seen(visible)
+        seen = seen_diagonals(visible, self.left, self.back_BW.shape[1])
         rows_BHRD = scale * self._rows(q_BHTD.dtype, seen)
         term = self._by_distance(q_BHTD + v_HD[:, None].type_as(q_BHTD), rows_BHRD, k_BHSD.shape[2], seen.start)
         if right is None:
@@ -216,13 +219,6 @@ class TransformerXLScores(ContentScores):
         if not isinstance(visible, Visibility):
             return None
         return True if visible.ahead else False if visible.causal else None
-
-    def _seen(self, visible: Visibility | Tensor | None) -> slice:
-        """The distances that some query can see, as far as the mask's type says."""
-        # where they end depends on lengths, which exporters leave open
-        if not isinstance(visible, Visibility) or self.left is None or torch.compiler.is_compiling():
-            return slice(0, self.back_BW.shape[1])
-        return slice(self.left if visible.ahead else 0, self.left if visible.causal else self.back_BW.shape[1])
 
     def _rows(self, dtype: torch.dtype, seen: slice) -> Tensor:
         """``W R(t)`` per head of the distances that are seen, (1 or B, H, R, D)."""

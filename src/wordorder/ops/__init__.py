@@ -2,6 +2,7 @@
 
 from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBias
 from wordorder.ops.buckets import t5_bucket
+from wordorder.ops.diagonals import diagonal_distances, diagonals_not_to_the_right, seen_diagonals
 from wordorder.ops.merge import merge_read_outs
 from wordorder.ops.positions import Arbitrary, Contiguous, Packed, Positions, as_positions, shift_between
 from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
@@ -23,8 +24,11 @@ __all__ = [
     "ToeplitzBias",
     "Visibility",
     "as_positions",
+    "diagonal_distances",
+    "diagonals_not_to_the_right",
     "merge_read_outs",
     "relative_shift",
+    "seen_diagonals",
     "shift_between",
     "t5_bucket",
 ]
