@@ -10,7 +10,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types docs bench wheel-test clean distclean
+.PHONY: help demo test check format lint types docs bench pages soak fuzz wheel-test clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -66,6 +66,21 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
+
+pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from benchmarks/results
+	$(BIN)/python benchmarks/publish_commands.py
+	$(BIN)/python benchmarks/publish_performance.py
+	$(BIN)/python benchmarks/publish_choice.py
+	$(BIN)/python benchmarks/publish_mechanisms.py
+	$(BIN)/python benchmarks/publish_scaling.py
+	$(BIN)/python benchmarks/publish_tutorials.py
+
+soak: $(READY)  ## kill two small trainings a hundred times each and resume them to the bit; about 10 minutes
+	@mkdir -p build
+	$(BIN)/python -W error tests/soak/kill_and_resume.py --kills 100 --minutes 30 --json build/soak.json
+
+fuzz: $(READY)  ## 10,000 spoilt inputs for everything that reads a file; about 20 minutes
+	WORDORDER_FUZZ=10000 $(BIN)/python -m pytest tests/fuzz --numprocesses $(WORKERS) --timeout 3600
 
 clean:  ## remove what was built, keep .venv and runs
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis

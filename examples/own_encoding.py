@@ -1,5 +1,8 @@
 """An encoding of your own: the common suite tries it out, then a small encoder learns with it and without.
 
+Shows: the six lines that an encoding of your own takes, and `check_encoding`, which tries it out.
+Prints: what the suite found, then the loss without positions and with the encoding.
+
     python examples/own_encoding.py
     wordorder compare recipes/demo.toml --arm examples/own_encoding.py:Neighbours
 

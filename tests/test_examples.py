@@ -1,8 +1,11 @@
 """The examples run, shortened."""
 
+import ast
 import importlib
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -53,9 +56,88 @@ def test_an_encoding_of_ones_own_passes_the_suite_and_is_worth_something(tmp_pat
     assert losses["neighbours"] < losses["none"]
 
 
+@pytest.fixture
+def printed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run an example in this process, which has the libraries loaded already, and give what it printed."""
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> str:
+    """A few small texts of which much can be guessed."""
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(f"the state of the union is {number} times strong . " * 30)
+    return "*.txt"
+
+
+def numbers_in(text: str, pattern: str) -> list[float]:
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+def test_fine_tuning_starts_from_the_pre_trained_encoder(printed_by):
+    text = printed_by("fine_tune_with_tupe.py", "--steps", "4", "--documents", "12")
+    assert "drawn anew: dense.weight, dense.bias, classifier.weight, classifier.bias\n" in text
+    assert len(numbers_in(text, r"test accuracy (\d\.\d+)")) == 2
+
+
+def test_streaming_with_memory_writes_what_was_asked_for(printed_by, letters):
+    text = printed_by("stream_with_memory.py", letters, "--steps", "6", "--tokens", "40", "--prompt", "the state")
+    scores, written = text.split("\nthe state", 1)
+    assert len(numbers_in(scores, r"(\d+\.\d+) bits per character")) == 2
+    assert len(written.rstrip("\n")) <= 40
+
+
+def test_a_bag_of_words_tells_the_order_by_complex_order_embeddings_alone(printed_by):
+    plain, waves = numbers_in(printed_by("complex_order_classifier.py", "--steps", "200"), r"accuracy (\d\.\d+)")
+    assert plain < 0.6
+    assert waves > 0.85
+
+
+def test_a_grafted_bert_is_its_host_until_it_is_trained(printed_by):
+    text = printed_by("graft_on_bert.py", "--steps", "100")
+    assert text.startswith("GraftedBertForMaskedLM: 10,176 parameters more")
+    assert numbers_in(text, r"at most ([\d.e+-]+) apart")[0] < 1e-5
+    host, grafted = numbers_in(text, r"loss (\d\.\d+)")
+    assert grafted < host - 1
+    assert text.endswith("saved and loaded: the same logits\n")
+
+
+def test_a_comparison_in_python_says_how_many_seeds_a_claim_takes(printed_by, letters):
+    text = printed_by("compare_in_python.py", letters, "--steps", "4")
+    sizes = numbers_in(text.replace(",", ""), r"(\d+) parameters")
+    assert max(sizes) / min(sizes) < 1.01
+    assert "that is no claim, which takes 6" in text
+
+
+def test_a_converted_checkpoint_gives_the_logits_of_the_original(printed_by):
+    text = printed_by("convert_a_checkpoint.py")
+    assert "loads as WordOrderEncoderForMaskedLM\n" in text
+    assert numbers_in(text, r"at most ([\d.e+-]+) apart")[0] < 1e-5
+
+
+def test_the_inspected_maps_prefer_the_period_of_the_text(printed_by, tmp_path: Path):
+    text = printed_by("inspect_correlations.py", "--folder", "figures")
+    lines = [line for line in text.splitlines() if "prefers" in line]
+    distances = [int(number) for line in lines for number in line.split(" at ")[1].split()]
+    assert len(distances) == 8
+    assert sum(distance % 3 == 0 for distance in distances) >= 7
+    assert (tmp_path / "figures" / "map-absolute.png").read_bytes()[:4] == b"\x89PNG"
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_every_example_is_run_by_a_test(path: Path):
-    assert path.name in Path(__file__).read_text(encoding="utf-8")
+def test_every_example_is_run_by_a_test_and_says_what_it_shows(path: Path):
+    assert f'"{path.name}"' in Path(__file__).read_text(encoding="utf-8")
+    header = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert f"python examples/{path.name}" in header
+    assert "Prints: " in header
+    assert "Shows: " in header
 
 
 def test_the_benchmark_prints_ratios_to_plain_attention(tmp_path: Path):

@@ -1,15 +1,27 @@
-"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed."""
+"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed.
 
+What a killed process leaves behind has a name that begins with a dot, see `leftovers` and `restore_replaced`.
+"""
+
+import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from wordorder.limits import read_json
+
 MANIFEST = "manifest.json"
+
+_REPLACED = ".replaced-"
+_DELETING = ".deleting-"
+_LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|html|txt)\.\d+")
 
 
 def check_writable(folder: Path) -> str | None:
@@ -35,6 +47,32 @@ def check_writable(folder: Path) -> str | None:
         for path in missing:
             path.rmdir()
     return None
+
+
+def of_the_system(error: Exception) -> bool:
+    """Whether an error is the system's, such as a full disk: an OSError, or what a library in Rust makes of one.
+
+    safetensors raises its own SafetensorError and tokenizers a bare Exception; both quote "(os error 28)".
+
+    Args:
+        error: as it was caught.
+    """
+    return isinstance(error, OSError) or "(os error " in str(error)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents so that a power cut does not take them away from under what is flushed in them.
+
+    Args:
+        folder: may be there already.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -99,6 +137,9 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot flush a folder
+            raise
     finally:
         os.close(handle)
 
@@ -144,33 +185,106 @@ def is_whole(folder: Path) -> bool:
     Args:
         folder: a folder that `seal` may have finished.
     """
+    return damage(folder) is None
+
+
+def damage(folder: Path) -> str | None:
+    """What in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
+
+    Sizes are looked at before contents are read, so that a folder that was cut short is found out without reading it.
+
+    Args:
+        folder: a folder that `seal` may have finished.
+    """
     try:
-        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if {path.name for path in folder.iterdir()} != {*entries, MANIFEST} or not entries:
-            return False
-        for name, entry in entries.items():
-            path = folder / name
-            if path.stat().st_size != entry["bytes"]:
-                return False
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                    return False
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return False
-    return True
+        entries: Any = read_json(folder / MANIFEST)
+        written = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in entries.items()}
+        there = {path.name for path in folder.iterdir()} - {MANIFEST}
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except OSError as error:
+        return f"{MANIFEST} cannot be read: {error.strerror}"
+    except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
+        return f"{MANIFEST} is not what was written"
+    if not written:
+        return f"{MANIFEST} names no file"
+    faults = [f"{name} is missing" for name in sorted(written.keys() - there)]
+    faults += [f"{name} is not in {MANIFEST}" for name in sorted(there - written.keys())]
+    present = sorted(written.keys() & there)
+    faults += _faults(present, lambda name: _size_fault(folder / name, written[name][0]))
+    if not faults:
+        faults += _faults(present, lambda name: _content_fault(folder / name, written[name][1]))
+    return ", ".join(faults) or None
+
+
+def _faults(names: Iterable[str], look: Callable[[str], str | None]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        try:
+            fault = look(name)
+        except OSError as error:
+            fault = f"{name} cannot be read: {error.strerror}"
+        if fault is not None:
+            found.append(fault)
+    return found
+
+
+def _size_fault(path: Path, written: int) -> str | None:
+    if path.is_symlink() or not path.is_file():  # a link leads out of the folder, a pipe would never end
+        return f"{path.name} is no plain file"
+    found = path.stat().st_size
+    return None if found == written else f"{path.name} has {found} bytes, {written} were written"
+
+
+def _content_fault(path: Path, written: str) -> str | None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    return None if found == written else f"{path.name} is not as it was written: its SHA-256 is another"
 
 
 def replace_folder(new: Path, final: Path) -> None:
-    """Put a finished folder in the place of another; for a moment neither name may exist, never half of one.
+    """Put a finished folder in the place of another; a crash leaves the old one or the new one, whole.
+
+    POSIX has no call that every system offers to exchange two folders, so what was there moves to .replaced-<name>, the
+    new one moves in, and the old one is removed when the disk knows of both. Between the two moves nothing has the
+    name; `restore_replaced` gives it back to the old one then.
 
     Args:
-        new: the finished folder, on the same file system.
+        new: the finished folder, on the same file system, flushed to the disk.
         final: where it belongs; what is there is removed.
+
+    Raises:
+        OSError: a folder could not be renamed; what was there is in its place again.
     """
-    if final.exists():
-        remove_folder(final)
-    new.rename(final)
+    former = final.with_name(f"{_REPLACED}{final.name}")
+    try:
+        if final.exists():
+            if former.exists():
+                remove_folder(former)
+            final.rename(former)
+        new.rename(final)
+    except BaseException:
+        restore_replaced(final.parent)
+        raise
     sync_folder(final.parent)
+    if former.exists():
+        remove_folder(former)
+
+
+def restore_replaced(folder: Path) -> None:
+    """End what a crash in `replace_folder` left open: the old folder gets its name back unless the new one has it.
+
+    Args:
+        folder: in which folders are replaced; may be missing.
+    """
+    for former in sorted(folder.glob(f"{_REPLACED}*")):
+        final = folder / former.name.removeprefix(_REPLACED)
+        with suppress(FileNotFoundError):  # another process of the same run was faster
+            if final.exists():
+                remove_folder(former)
+            else:
+                former.rename(final)
+                sync_folder(folder)
 
 
 def remove_folder(folder: Path) -> None:
@@ -178,8 +292,19 @@ def remove_folder(folder: Path) -> None:
 
     Args:
         folder: an existing folder.
+
+    Raises:
+        OSError: it cannot be renamed. Files of it that cannot be removed stay, under a name that means nothing.
     """
-    doomed = folder.with_name(f".deleting-{folder.name}")
-    shutil.rmtree(doomed, ignore_errors=True)
+    doomed = folder.with_name(f"{_DELETING}{folder.name}-{secrets.token_hex(4)}")
     folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What killed processes left in a folder: half-written files and half-removed folders, under their hidden names.
+
+    Args:
+        folder: an existing folder that no other process is writing to.
+    """
+    return sorted(path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name))

@@ -17,7 +17,9 @@ class BadInput(WordOrderError, ValueError):
     """
 
     def __init__(self, faults: str | Iterable[str]) -> None:
-        self.faults: tuple[str, ...] = (faults,) if isinstance(faults, str) else tuple(faults)
+        given = (faults,) if isinstance(faults, str) else tuple(faults)
+        # a fault is one line, also where it quotes a library's message
+        self.faults: tuple[str, ...] = tuple(" ".join(fault.splitlines()) for fault in given)
         super().__init__("\n".join(self.faults))
 
 

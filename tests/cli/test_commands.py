@@ -89,6 +89,14 @@ def test_dry_run_prints_a_recipe_that_reads_back_to_itself(folder: Path):
     assert json.loads(run("train", "resolved.toml", "--dry-run", "--json").stdout)["model"]["encoding"] == "rope"
 
 
+def test_keep_is_short_for_the_number_of_checkpoints_and_is_checked():
+    resolved = json.loads(run("train", "one.toml", "--keep", "3", "--dry-run", "--json").stdout)
+    assert resolved["training"]["save_total_limit"] == 3
+    none = CliRunner().invoke(app, ["train", "one.toml", "--keep", "0", "--dry-run"])
+    assert none.exit_code == 2
+    assert none.stderr == "wordorder: training.save_total_limit: must be at least 1, got 0\n"
+
+
 def test_evaluate_gives_the_loss_that_training_gave(trained: Result):
     expected = json.loads(trained.stdout)["test"]["loss"]
     scores = json.loads(run("evaluate", "run/model", "corpus/*.txt", "--json").stdout)

@@ -29,6 +29,7 @@ class Prepared:
     tokenizer: object = field(default_factory=lambda: TOKENS)
     label_names: tuple = ()
     train: object = None
+    validation: object = None
 
 
 def pipeline(**known):

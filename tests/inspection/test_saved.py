@@ -181,8 +181,8 @@ def spoil(place: Path, **changes: object) -> None:
 SPOILERS = {
     "no folder": (shutil.rmtree, r"holds no model \(no config.json\); name the folder model/ of a run"),
     "no config": (lambda place: (place / "config.json").unlink(), "holds no model"),
-    "broken config": (lambda place: (place / "config.json").write_text("{"), "config.json: does not say which model"),
-    "config of a list": (lambda place: (place / "config.json").write_text("[]"), "does not say which model"),
+    "broken config": (lambda place: (place / "config.json").write_text("{"), "config.json cannot be read"),
+    "config of a list": (lambda place: (place / "config.json").write_text("[]"), "does not hold a configuration"),
     "another type": (
         lambda place: spoil(place, model_type="bert"),
         "type 'bert'; inspect reads wordorder-encoder and wordorder-decoder",
@@ -245,7 +245,7 @@ def test_texts_that_cannot_be_read_are_refused(model_dir: Path, tmp_path: Path):
     with pytest.raises(BadInput, match=r"text.txt: is not UTF-8 text"):
         inspect_model_dir(model_dir, text=text)
     text.write_text("the state", encoding="utf-8")
-    with pytest.raises(BadInput, match="holds no tokenizer, which a text needs"):
+    with pytest.raises(BadInput, match="holds no tokenizer"):
         inspect_model_dir(model_dir, text=text)
     add_tokenizer(model_dir)
     text.write_text(" \n", encoding="utf-8")

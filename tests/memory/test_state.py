@@ -115,3 +115,14 @@ def test_a_memory_without_slots_is_refused(memory):
 def test_a_length_that_is_no_whole_number_is_refused(memory, length):
     with pytest.raises(ValueError, match=f"length must be a whole number, got {length!r}"):
         memory(length)
+
+
+@pytest.mark.parametrize("make", [look_ahead_state, recurrence_state])
+def test_one_row_is_a_batch_of_one_and_there_is_no_other(make):
+    state = make()
+    rows = list(state)
+    assert [row.batch for row in rows] == [1, 1, 1]
+    for name, slots in rows[1].slots().items():
+        assert torch.equal(slots[0], state.slots()[name][1])
+    with pytest.raises(IndexError, match=r"row must lie in 0 \.\. 2, got 3"):
+        state[3]

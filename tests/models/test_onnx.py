@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 
-def build(**fields):
+def build(task="masked-lm", encoding="tupe-r", **fields):
     sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0}
-    config = build_config("encoder", encoding="tupe-r", max_position_embeddings=LONGEST, **{**sizes, **fields})
-    model = build_model(config, "masked-lm", seed=1).eval()
+    config = build_config("encoder", encoding=encoding, max_position_embeddings=LONGEST, **{**sizes, **fields})
+    model = build_model(config, task, seed=1).eval()
     with torch.no_grad():  # so that nothing hides behind a 0
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -76,3 +76,18 @@ def test_the_encoder_alone_without_padding(tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx")
     for rows, length in ((1, 1), (4, 31), (2, LONGEST)):
         check(model, session, {"input_ids": torch.randint(50, (rows, length))}, slice(None))
+
+
+def test_a_text_classifier_with_tupe_a_gives_the_same_logits_for_any_batch_and_length(tmp_path):
+    model = build("classification", "tupe-a", num_hidden_layers=1, num_labels=3)
+    inputs = dict(zip(("input_ids", "attention_mask"), batch(2, 9), strict=True))
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=LONGEST)}
+    program = torch.onnx.export(
+        model, kwargs=inputs, dynamo=True, dynamic_shapes={name: axes for name in inputs}, verbose=False
+    )
+    program.save(tmp_path / "classifier.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "classifier.onnx")
+    assert session.get_outputs()[0].shape == ["batch", 3]
+    for rows, length in ((1, 1), (2, 9), (5, 17), (1, LONGEST)):
+        x, mask = batch(rows, length)
+        check(model, session, {"input_ids": x, "attention_mask": mask}, slice(None))

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import os
+import shutil
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -244,8 +245,8 @@ def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_without_memory(recipe_file,
     seen = raw_losses(monkeypatch)
     run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "run")
     expected = [(step, loss) for step, loss in seen if step > steps]
-    for name in ("metrics.json", f"checkpoint-{steps + 3}/manifest.json"):
-        (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / "metrics.json").unlink()
+    shutil.rmtree(tmp_path / "run" / f"checkpoint-{steps + 3}")
     del seen[:]
     run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "run", resume=True)
     assert seen == expected
@@ -263,8 +264,8 @@ def test_memory_in_half_precision_is_saved_and_goes_on(recipe_file, tmp_path, mo
     run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "run")
     assert all(math.isfinite(loss) for _, loss in seen)
     expected = [(step, loss) for step, loss in seen if step > 5]
-    for name in ("metrics.json", "checkpoint-9/manifest.json"):
-        (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / "metrics.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-9")
     del seen[:]
     run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "run", resume=True)
     assert seen == expected
@@ -304,7 +305,7 @@ def test_two_processes_have_lanes_and_memories_of_their_own(recipe_file, tmp_pat
     names = {path.name for path in (tmp_path / "two" / "checkpoint-5").glob("carried-*")}
     assert names == {f"carried-{rank}.{ending}" for rank in range(2) for ending in ("json", "safetensors")}
     (tmp_path / "two" / "metrics.json").unlink()
-    (tmp_path / "two" / "checkpoint-6" / "manifest.json").unlink()
+    shutil.rmtree(tmp_path / "two" / "checkpoint-6")
     with pytest.raises(RunFailed, match="holds the memories of 2 processes, this run has 1"):
         run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "two", resume=True)
     assert one.metrics["tokens"] == 6 * 4 * LENGTH

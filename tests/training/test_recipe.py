@@ -114,7 +114,7 @@ def test_of_very_many_names_only_the_nearest_is_listed(recipe_file):
         ("training.save_strategy=epoch", ["[training]", "strategy"]),
         ("training.max_steps=0", ["training.max_steps", "at least 1"]),
         ("training.learning_rate=inf", ["training.learning_rate", "inf"]),
-        ("training.fsdp=full_shard", ["training.fsdp", "cannot be set"]),
+        ("training.fsdp=full_shard", ["training.fsdp", "must be true or false"]),
         ("model=3", ["model", "section"]),
         ("model.encoding.x=1", ["'encoding' is a value"]),
     ],

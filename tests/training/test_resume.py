@@ -1,15 +1,22 @@
-"""A run that was killed and resumed gives the same losses and weights, to the last bit, as one that was not."""
+"""A run that was broken off and resumed gives the same losses and weights, to the last bit, as one that was not.
 
+Processes that are really killed, at any moment, are in tests/soak.
+"""
+
+import os
+import re
+import resource
 import shutil
-import subprocess
-import sys
+import signal
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from wordorder.errors import BadInput
-from wordorder.training import read_recipe, run
+from wordorder.errors import BadInput, RunFailed, Stopped
+from wordorder.training import fit, read_recipe, run
+from wordorder.training.checkpoint import newest_valid
 from wordorder.training.trainer import WordOrderTrainer
 
 # Dropout, gradient accumulation and several epochs, so that every generator, average and order matters.
@@ -19,35 +26,6 @@ SETTINGS = (
     "data.limit_documents=8",
     "training.lr_scheduler_type=cosine",
 )
-
-KILLED = """
-import os, signal, sys
-from wordorder.training import read_recipe, run
-from wordorder.training import resumable
-from wordorder.training.trainer import WordOrderTrainer
-
-recipe, folder, where, *settings = sys.argv[1:]
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-training_step, save_state, calls = WordOrderTrainer.training_step, resumable.save_state, []
-
-def step(self, *args, **kwargs):
-    calls.append(1)
-    if where == "in a step" and len(calls) == 2 * 14 + 2:  # the second half of step 15
-        die()
-    return training_step(self, *args, **kwargs)
-
-def save(folder, name, state):
-    if where == "in a save" and folder.name == ".saving-16" and name == "scheduler":
-        die()
-    save_state(folder, name, state)
-
-WordOrderTrainer.training_step = step
-resumable.save_state = save
-run(read_recipe(recipe, settings), output_dir=folder, progress=False)
-"""
 
 
 def go(recipe_file, *overrides, **arguments):
@@ -73,18 +51,6 @@ def whole(shared_recipe_file):
     return go(shared_recipe_file, output_dir=shared_recipe_file.parent / "whole")
 
 
-@pytest.mark.parametrize("where", ["in a step", "in a save"])
-def test_a_run_killed_by_sigkill_goes_on_bit_for_bit(recipe_file, tmp_path, whole, where):
-    folder = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, str(recipe_file), str(folder), where, *SETTINGS]
-    assert subprocess.run(command, check=False, timeout=120).returncode == -9
-    assert (folder / "checkpoint-12").is_dir()
-    assert (folder / ".saving-16").is_dir() == (where == "in a save")
-    assert not (folder / "checkpoint-16").exists()
-    assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
-    assert not (folder / ".saving-16").exists()
-
-
 MEMORY = (
     "data.task=causal-lm",
     "data.packing=lanes",
@@ -95,14 +61,6 @@ MEMORY = (
     "model.memory=look-ahead",
     "model.memory_length=24",
 )
-
-
-def test_memory_goes_on_bit_for_bit_after_sigkill(recipe_file, tmp_path):
-    expected, folder = go(recipe_file, *MEMORY, output_dir=tmp_path / "whole"), tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, str(recipe_file), str(folder), "in a step", *SETTINGS, *MEMORY]
-    assert subprocess.run(command, check=False, timeout=120).returncode == -9
-    assert (folder / "checkpoint-12" / "carried-0.safetensors").exists()
-    assert_same(go(recipe_file, *MEMORY, output_dir=folder, resume=True), expected)
 
 
 class Enough(Exception):
@@ -124,6 +82,19 @@ def interrupt(recipe_file, folder, monkeypatch, *overrides, at):
             go(recipe_file, *overrides, output_dir=folder)
 
 
+def send(number, step, patch):
+    """Let a signal arrive in a step, once."""
+    original, sent = WordOrderTrainer.training_step, []
+
+    def training_step(self, *args, **kwargs):
+        if self.state.global_step + 1 == step and not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+        return original(self, *args, **kwargs)
+
+    patch.setattr(WordOrderTrainer, "training_step", training_step)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -132,8 +103,9 @@ def interrupt(recipe_file, folder, monkeypatch, *overrides, at):
         ("training.dataloader_num_workers=2",),
         ("data.task=classification", "data.validation_fraction=0.3", "data.test_fraction=0.3"),
         ("training.optim=row_wise_adam", "model.tie_word_embeddings=false", "model.encoding=complex-order"),
+        MEMORY,
     ],
-    ids=["averages", "epochs", "workers", "classification", "rows"],
+    ids=["averages", "epochs", "workers", "classification", "rows", "memory"],
 )
 def test_other_rhythms_and_tasks_go_on_bit_for_bit(recipe_file, tmp_path, monkeypatch, overrides):
     expected = go(recipe_file, *overrides, output_dir=tmp_path / "whole")
@@ -148,7 +120,9 @@ def test_a_torn_checkpoint_is_passed_over(recipe_file, tmp_path, monkeypatch, wh
     interrupt(recipe_file, folder, monkeypatch, at=14)
     torn = folder / "checkpoint-12" / "optimizer.safetensors"
     torn.write_bytes(torn.read_bytes()[:-100])
-    assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+    with pytest.warns(UserWarning, match=r"checkpoint-12 is passed over: optimizer\.safetensors has \d+ bytes"):
+        result = go(recipe_file, output_dir=folder, resume=True)
+    assert_same(result, whole)
 
 
 def test_a_resumed_run_says_where_it_starts_and_what_it_passes_over(recipe_file, tmp_path, monkeypatch, capsys):
@@ -167,8 +141,26 @@ def test_a_resumed_run_says_where_it_starts_and_what_it_passes_over(recipe_file,
     (folder / "metrics.json").unlink()
     shutil.copytree(folder / "checkpoint-4", folder / "checkpoint-5")
     (folder / "checkpoint-5" / "optimizer.safetensors").write_bytes(b"")
-    first = resume()[0]
-    assert first.startswith(f"said: goes on from {folder / 'checkpoint-4'}; checkpoint-5 cannot be used: files are")
+    (folder / "checkpoint-5" / "random.json").unlink()
+    assert re.fullmatch(
+        rf"said: goes on from {folder}/checkpoint-4; checkpoint-5 is passed over: random.json is missing, "
+        r"optimizer.safetensors has 0 bytes, \d+ were written",
+        resume()[0],
+    )
+
+
+def test_the_only_good_checkpoint_outlives_a_damaged_one(recipe_file, tmp_path, monkeypatch, whole):
+    folder = tmp_path / "run"
+    interrupt(recipe_file, folder, monkeypatch, at=14)
+    (folder / "checkpoint-12" / "random.json").write_text("{}")
+    shutil.rmtree(folder / "checkpoint-4", ignore_errors=True)
+    with monkeypatch.context() as patch:
+        send(signal.SIGTERM, 10, patch)
+        with pytest.raises(Stopped, match="after step 10"), pytest.warns(UserWarning, match="checkpoint-12 is passed"):
+            go(recipe_file, "training.save_total_limit=1", output_dir=folder, resume=True)
+    assert newest_valid(folder) == folder / "checkpoint-10"
+    with pytest.warns(UserWarning, match="checkpoint-12 is passed"):
+        assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 
 
 def test_a_moved_run_folder_goes_on(recipe_file, tmp_path, monkeypatch, whole):
@@ -185,6 +177,77 @@ def test_a_run_killed_after_its_last_step_is_not_trained_further(recipe_file, tm
     with monkeypatch.context() as patch:
         patch.setattr(WordOrderTrainer, "training_step", None)
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_after_the_last_step_stops_at_once_and_nothing_is_lost(
+    recipe_file, tmp_path, monkeypatch, whole, number
+):
+    folder = tmp_path / "nearly"
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "_finish", lambda *args, **kwargs: os.kill(os.getpid(), number))
+        with pytest.raises(Stopped, match=rf"stopped by {number.name} .*--resume goes on"):
+            go(recipe_file, output_dir=folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(WordOrderTrainer, "training_step", None)
+        assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+def test_a_signal_before_the_first_step_stops_at_once(recipe_file, tmp_path, monkeypatch, whole):
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "build_model", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGUSR1))
+        with pytest.raises(Stopped, match="stopped by SIGUSR1 while nothing was being trained"):
+            go(recipe_file, output_dir=tmp_path / "run")
+    assert_same(go(recipe_file, output_dir=tmp_path / "run", resume=True), whole)
+
+
+@pytest.mark.parametrize(
+    ("most", "told"),
+    [(700, OSError), (4_000, SafetensorError)],
+    ids=["text", "tensors"],
+)
+def test_a_file_that_cannot_be_written_ends_the_run_and_it_can_be_resumed(
+    recipe_file, tmp_path, monkeypatch, whole, most, told
+):
+    """A limit on the size of files, in bytes, makes the system refuse to write, as a full disk does."""
+    folder = tmp_path / "run"
+    interrupt(recipe_file, folder, monkeypatch, at=6)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        expected = rf"File too large.*the last good checkpoint is {folder}/checkpoint-4"
+        with pytest.raises(RunFailed, match=expected) as failed:
+            go(recipe_file, output_dir=folder, resume=True)
+        assert type(failed.value.__cause__) is told  # each library has its own way to say it
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert newest_valid(folder) == folder / "checkpoint-4"
+    assert not list(folder.glob(".saving-*"))
+    assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+def test_a_model_that_cannot_be_written_ends_the_run_and_it_can_be_resumed(recipe_file, tmp_path, monkeypatch, whole):
+    folder = tmp_path / "run"
+
+    def full(self, path, *rest):
+        if path.name == ".saving-model":
+            raise Exception("No space left on device (os error 28)")  # as tokenizers says it
+        return save(self, path, *rest)
+
+    save = WordOrderTrainer.save_for_use
+    with monkeypatch.context() as patch:
+        patch.setattr(WordOrderTrainer, "save_for_use", full)
+        with pytest.raises(RunFailed, match=rf"No space left.*last good checkpoint is {folder}/checkpoint-20"):
+            go(recipe_file, output_dir=folder)
+    assert not list(folder.glob(".saving-*"))
+    assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+def test_a_result_that_cannot_be_read_is_named(recipe_file, tmp_path, whole):
+    shutil.copytree(whole.model_dir.parent, tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").write_text("{")
+    with pytest.raises(RunFailed, match=r"metrics\.json: cannot be read: .*remove it, and --resume makes it anew"):
+        go(recipe_file, output_dir=tmp_path / "run", resume=True)
 
 
 def test_resuming_nothing_starts_anew(recipe_file, tmp_path, whole):

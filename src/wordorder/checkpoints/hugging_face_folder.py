@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from wordorder.checkpoints.conversion_card import write_conversion_card
 from wordorder.checkpoints.conversion_report import ConversionReport
 from wordorder.checkpoints.dictionary import Dictionary
 from wordorder.checkpoints.reference_args import ReferenceArgs
@@ -106,6 +107,7 @@ def write_folder(
             cast("Any", tokenizer).save_pretrained(folder)
         text = json.dumps(asdict(report), indent=2, ensure_ascii=False)
         (folder / "conversion.json").write_text(f"{text}\n", encoding="utf-8")
+        write_conversion_card(folder, report)
     except (OSError, SafetensorError) as error:
         raise RunFailed(f"the converted model could not be written: {error}") from error
 

@@ -1,6 +1,5 @@
 """A checkpoint of a reference code, as a torch file or as safetensors: shapes first, numbers on demand."""
 
-import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from wordorder.checkpoints.inert_records import Namespace, Placeholder, StoredTe
 from wordorder.checkpoints.reference_names import listed
 from wordorder.checkpoints.torch_file import open_torch_file
 from wordorder.errors import BadInput
+from wordorder.limits import read_json, safetensors_header
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,6 +130,7 @@ def _open_safetensors(path: Path, wrapping: Wrapping) -> Generator[ReferenceFile
 
     opener: Any = safe_open  # its type lacks the methods of what it opens
     try:
+        safetensors_header(path)  # first: what it claims, it must hold
         with opener(path, framework="pt") as file:
             slices: dict[str, Any] = {name: file.get_slice(name) for name in file.keys()}
             names = _without_prefix(path, {name: name for name in slices}, wrapping.prefix)
@@ -144,7 +145,9 @@ def _open_safetensors(path: Path, wrapping: Wrapping) -> Generator[ReferenceFile
                 placeholders={},
                 load=lambda wanted: {name: file.get_tensor(names[name]) for name in wanted},
             )
-    except SafetensorError as error:
+    except BadInput:
+        raise
+    except (ValueError, SafetensorError) as error:
         raise BadInput(f"checkpoint {path}: is no whole safetensors file: {printable(str(error))}") from None
 
 
@@ -180,10 +183,10 @@ def read_config(path: Path, example: str = '{"encoder_attention_heads": 12}') ->
         BadInput: it cannot be read, or holds no JSON object.
     """
     try:
-        value: Any = json.loads(path.read_bytes())
+        value: Any = read_json(path)
     except OSError as error:
         raise BadInput(f"config {path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BadInput(f"config {path}: is no JSON: {printable(str(error))}") from None
     if not isinstance(value, dict):
         raise BadInput(f"config {path}: must be a JSON object such as {example}")

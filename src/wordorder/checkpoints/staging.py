@@ -11,6 +11,7 @@ from wordorder.errors import BadInput, RunFailed
 
 REPLACEABLE = frozenset(
     {
+        "README.md",
         "config.json",
         "conversion.json",
         "model.safetensors",

@@ -8,12 +8,14 @@ from wordorder import __version__
 from wordorder.cli.compare import compare
 from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
+from wordorder.cli.data import data
 from wordorder.cli.evaluate import evaluate
 from wordorder.cli.faults import FaultReporter
 from wordorder.cli.generate import generate
 from wordorder.cli.inspect import inspect
 from wordorder.cli.list import list_names
 from wordorder.cli.predict import predict
+from wordorder.cli.push import push
 from wordorder.cli.train import train
 
 app = typer.Typer(
@@ -59,4 +61,6 @@ app.command("predict")(predict)
 app.command("generate")(generate)
 app.command("inspect")(inspect)
 app.command("cost")(cost)
+app.command("data")(data)
 app.command("convert")(convert)
+app.command("push")(push)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wordorder.cli import cost_on_gpus
 from wordorder.cli.output import print_json, print_table
 from wordorder.cli.train import Overrides
 
@@ -22,11 +23,47 @@ def cost(
         Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML, with arms or without.", show_default=False)
     ],
     overrides: Overrides = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="Predict on h100, h200, a100-80, b200, l40s, rtx-4090, or here."),
+    ] = None,
+    gpus: Annotated[int, typer.Option("--gpus", help="How many of them.")] = 1,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            help="ddp, fsdp2 (sharded over all) or hybrid (sharded over each node).",
+            show_default="fsdp2 where the recipe has training.fsdp, else ddp",
+        ),
+    ] = None,
+    per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", help="GPUs of a node.", show_default="the catalogue's")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="bf16 or float32.", show_default="the recipe's")
+    ] = None,
+    checkpointing: Annotated[
+        bool | None,
+        typer.Option("--checkpointing/--no-checkpointing", help="Gradient checkpointing.", show_default="the recipe's"),
+    ] = None,
+    global_batch: Annotated[
+        int | None,
+        typer.Option("--global-batch", help="Rows of a step on all GPUs.", show_default="the recipe's on each"),
+    ] = None,
+    overlap: Annotated[
+        bool, typer.Option("--overlap/--no-overlap", help="Communication goes on while GPUs compute.")
+    ] = True,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run some steps on this machine: measured against predicted.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the costs as JSON.")] = False,
 ) -> None:
     """Count each arm's parameters by part, FLOPs per token and memory, before training.
 
     Example: **wordorder cost recipes/demo.toml**
+
+    With --gpu: memory, time and what limits them on so many GPUs: **wordorder cost recipes/bert_base.toml --gpu h100
+    --gpus 64**
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
 
@@ -34,11 +71,28 @@ def cost(
     """
     from wordorder.training import read_recipe
 
+    asked = cost_on_gpus.Asked(
+        gpu=gpu,
+        gpus=gpus,
+        strategy=strategy,
+        per_node=per_node,
+        precision=precision,
+        checkpointing=checkpointing,
+        global_batch=global_batch,
+        overlap=overlap,
+        check=check,
+    )
+    on_gpus = asked.about_devices
     resolved = read_recipe(recipe, overrides or ())
-    costs, budget = {resolved.name: cost_of(resolved)} if resolved.compare is None else {}, {}
+    asked = asked.of_recipe(resolved)
+    recipes, budget = {resolved.name: resolved}, dict[str, Any]()
     if resolved.compare is not None:
         arms, budget = matched_arms(resolved)
-        costs = {arm.name: cost_of(arm.recipe) for arm in arms}
+        recipes = {arm.name: arm.recipe for arm in arms}
+    costs = {name: cost_of(own) for name, own in recipes.items()}
+    if on_gpus:
+        cost_on_gpus.tell(recipes, costs, asked, json=json, recipe=str(recipe))
+        return
     if json:
         matched = {"budget": budget} if budget.get("sentence") else {}
         arms = [{"arm": name, **parts} for name, parts in costs.items()]

@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from wordorder.errors import BadInput, MissingExtra, Stopped, install_command
+from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install_command
+from wordorder.launch import first_to_fail
+from wordorder.limits import one_line
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -34,6 +36,10 @@ class FaultReporter(TyperGroup):
             sys.stdout.flush()
         except Exception as error:
             leave(error, debug=len(arguments) < len(given))
+        except BaseException as error:  # a library in Rust met what it did not expect, such as a damaged tokenizer.json
+            if type(error).__name__ != "PanicException":
+                raise
+            leave(RunFailed(f"a library failed: {one_line(error)}"), debug=len(arguments) < len(given))
         if code == INTERRUPTED:
             print("wordorder: interrupted", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else DONE)
@@ -46,11 +52,17 @@ def leave(error: Exception, *, debug: bool) -> NoReturn:
         # would complain about it while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
-    if debug:
+    speaks, code = first_to_fail(exit_code(error))
+    if debug and speaks:
         traceback.print_exception(error)
-    for line in fault_lines(error):
-        print(f"wordorder: {line}", file=sys.stderr)
-    sys.exit(exit_code(error))
+    for line in fault_lines(error) if speaks else ():
+        print(f"wordorder: {shown(line)}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def shown(line: str) -> str:
+    """A line as a terminal may show it: names out of a file could hold escape sequences, which move its cursor."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def fault_lines(error: Exception) -> tuple[str, ...]:

@@ -56,6 +56,8 @@ def catalogue() -> dict[str, Any]:
                 "paper": encoding.paper,
                 "parameters": built.cost_parts(),
                 "options": options_of(encoding),
+                "bounded": encoding.bounded,
+                "refused_in": dict(encoding.refused_in),
             }
         )
     return {

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from wordorder.cli.output import print_json, print_table
+from wordorder.launch import is_main
 
 Overrides = Annotated[
     list[str] | None,
@@ -22,6 +23,14 @@ def train(
         typer.Option("--from", metavar="MODEL_DIR", help="Start from a saved model: short for --set model.pretrained."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest valid checkpoint.")] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep",
+            metavar="K",
+            help="Keep the last K checkpoints, the best one among them: short for --set training.save_total_limit.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; no data is read.")
     ] = False,
@@ -33,14 +42,19 @@ def train(
     """
     from wordorder.training import read_recipe
 
-    start = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
-    resolved = read_recipe(recipe, [*(overrides or ()), *start])
+    short = [f"model.pretrained={dumps(str(pretrained))}"] if pretrained is not None else []
+    short += [f"training.save_total_limit={keep}"] if keep is not None else []
+    resolved = read_recipe(recipe, [*(overrides or ()), *short])
+    if dry_run and not is_main():
+        return
     if dry_run:
         print_json(resolved.to_dict()) if json else print(resolved.to_toml())
         return
     from wordorder.training import run
 
     result = run(resolved, resume=resume, progress=not json)
+    if not is_main():
+        return
     if json:
         print_json({"model": str(result.model_dir), **result.metrics})
         return

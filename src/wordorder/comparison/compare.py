@@ -29,7 +29,9 @@ from wordorder.comparison.table import place_of
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
 from wordorder.data.config import BEST_ON_TEST
 from wordorder.errors import BadInput, RunFailed, Stopped
-from wordorder.training.checkpoint import check_writable
+from wordorder.launch import process_count
+from wordorder.training.checkpoint import run_folder_fault
+from wordorder.training.interruption import SIGNALS
 
 if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
@@ -76,10 +78,15 @@ def compare(
     """
     arms, tools = resolve_arms(recipe), pipeline or Pipeline()
     check_probes(recipe)
+    if process_count() > 1:
+        raise BadInput(
+            f"compare was started in {process_count()} processes by a launcher; it starts its runs itself: start it "
+            "alone, with compare.workers=N for N runs at a time"
+        )
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
     folder = Path(output_dir or recipe.output_dir)
-    fault = check_writable(folder)
+    fault = run_folder_fault(folder)
     if fault:
         raise BadInput(fault)
     console = Console(stderr=True, quiet=not progress)
@@ -202,8 +209,10 @@ def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
 def _conclude(record: Record) -> Path:
     results = _save(record)
     from wordorder.comparison.figures import write_figures
+    from wordorder.comparison.model_cards import write_arm_cards
 
     write_figures(results, record.folder / "figures")
+    write_arm_cards(results, record.folder)
     lost = [failure for failure in results["failed"] if failure["stage"] == "seeds"]
     if lost:
         lines = [f"{failure['arm']}, {place_of(failure)}: {failure['reason']}" for failure in lost]
@@ -226,17 +235,17 @@ def _save(record: Record) -> dict[str, Any]:
 
 @contextmanager
 def stopped_by_signals() -> Generator[None]:
-    """Raise `Stopped` once at SIGINT or SIGTERM; later ones are ignored while the state is being saved."""
+    """Raise `Stopped` once at SIGINT, SIGTERM or SIGUSR1; later ones are ignored while the state is being saved."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        for other in (signal.SIGINT, signal.SIGTERM):
+        for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise Stopped(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
         yield
     finally:

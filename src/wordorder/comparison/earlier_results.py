@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 from wordorder.comparison.results import SCHEMA
 from wordorder.errors import BadInput
+from wordorder.limits import read_json
 
 OF_ARMS = ("arms", "histories")
 """Names of results.json's "budget" that hold something of each arm."""
@@ -44,7 +44,7 @@ def read_source(text: str) -> Source:
             folder, prefix = Path(before), f"{after}-"
     path = folder / "results.json"
     try:
-        found: Any = json.loads(path.read_text("utf-8"))
+        found: Any = read_json(path)
     except OSError:
         raise BadInput(f"--from {text}: there is no {path}; name the folder of a comparison that was run") from None
     except ValueError:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.budget import check_trained
 from wordorder.comparison.earlier_results import OF_ARMS, Source, read_source
 from wordorder.comparison.mergeable import ambiguous, differing, settings
-from wordorder.comparison.report import write_report
+from wordorder.comparison.report import report_files, write_report
 from wordorder.comparison.results import conclusions, finite, write_results
 from wordorder.comparison.schedule import listed
 from wordorder.comparison.statistics import summarise
-from wordorder.errors import BadInput, RunFailed
-from wordorder.training.checkpoint import check_writable
+from wordorder.errors import BadInput, RunFailed, WordOrderError
+from wordorder.limits import one_line
+from wordorder.training.checkpoint import run_folder_fault
 
 MACHINE = ("device", "processors", "threads")
 """Names of an environment that decide how fast a training is, besides what else the machine does."""
@@ -37,11 +39,13 @@ def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
         BadInput: results that cannot stand in one table, one line per difference; nothing is written.
         RunFailed: the results cannot be written.
     """
-    sources = [read_source(text) for text in folders]
+    with _named(folders):
+        sources = [read_source(text) for text in folders]
     if not sources:
         raise BadInput("--from: name at least one folder of a comparison")
     first = sources[0]
-    faults = [fault for other in sources[1:] for fault in differing(first, other)] or ambiguous(sources)
+    with _named(folders):
+        faults = [fault for other in sources[1:] for fault in differing(first, other)] or ambiguous(sources)
     if faults:
         raise BadInput(faults)
     names = list(dict.fromkeys(source.folder.resolve().name for source in sources))
@@ -49,7 +53,9 @@ def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
     fault = _folder_fault(folder, sources)
     if fault:
         raise BadInput(fault)
-    results = merged(sources, folder)
+    with _named(folders):
+        results = merged(sources, folder)
+        report_files(results)  # before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_results(results, folder / "results.json")
@@ -58,8 +64,23 @@ def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
         raise RunFailed(f"cannot write the results into {folder}: {error}") from error
     from wordorder.comparison.figures import write_figures
 
-    write_figures(results, folder / "figures")
+    with _named(folders):
+        write_figures(results, folder / "figures")
     return folder / "results.json"
+
+
+@contextmanager
+def _named(folders: Sequence[str]) -> Generator[None]:
+    """Results come from a file that anybody may have changed; what then goes wrong, anywhere in them, is said so."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, WordOrderError):
+            raise
+        raise BadInput(
+            f"--from {' '.join(folders)}: a results.json was changed or is damaged ({type(error).__name__}:"
+            f" {one_line(error)}); run the comparison again"
+        ) from error
 
 
 def _folder_fault(folder: Path, sources: Sequence[Source]) -> str | None:
@@ -73,7 +94,7 @@ def _folder_fault(folder: Path, sources: Sequence[Source]) -> str | None:
             there = {}
         if not there.get("merged_from"):
             return f"--output-dir {folder}: holds the results of a comparison; name another folder"
-    return check_writable(folder)
+    return run_folder_fault(folder)
 
 
 def merged(sources: Sequence[Source], folder: Path) -> dict[str, Any]:

@@ -58,10 +58,11 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
     """Return parameters and FLOPs of a trained model, by `wordorder.inspection.cost`."""
     from wordorder.models import model_class
+    from wordorder.models.saved_folder import load_config
 
     # transformers leaves the types of its class attributes open
     kind: Any = model_class(recipe.network, recipe.data.task).config_class
-    return cost_of_config(recipe, kind.from_pretrained(model_dir))
+    return cost_of_config(recipe, load_config(kind, model_dir))
 
 
 def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
@@ -87,11 +88,12 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
 
     from wordorder.inspection import position_correlation
     from wordorder.models import model_class
+    from wordorder.models.saved_folder import load_model_of
     from wordorder.training.quiet import quiet_libraries
 
     kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open
     with quiet_libraries(), torch.no_grad():
-        model = kind.from_pretrained(model_dir).eval()
+        model = load_model_of(kind, model_dir).eval()
         maps = position_correlation(model, min(length_of(recipe), LARGEST_MAP))
     return {part: _rounded(cast("Any", values.double()).tolist()) for part, values in maps.items()}
 

@@ -53,8 +53,19 @@ def write_report(results: Mapping[str, Any], folder: Path) -> None:
         MissingExtra: jinja2 is not installed.
         OSError: the folder cannot be written.
     """
-    write_text(folder / "table.md", markdown_table(results))
-    write_text(folder / "report.html", report_page(results))
+    for name, text in report_files(results).items():
+        write_text(folder / name, text)
+
+
+def report_files(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return table.md and report.html by name.
+
+    Args:
+        results: the content of a results.json.
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    return {"table.md": markdown_table(results), "report.html": report_page(results)}
 
 
 def report_page(results: Mapping[str, Any]) -> str:

@@ -232,8 +232,10 @@ def place_of(entry: Mapping[str, Any]) -> str:
 def markdown_table(results: Mapping[str, Any]) -> str:
     """Return table.md for the content of a results file."""
     shown = columns(results)
-    head = ["Arm", *(column.title for column in shown)]
-    body = [[_cell(entry["arm"]), *(column.text(entry, arm) for column in shown)] for entry, arm in lines(results)]
+    head = ["Arm", *(_cell(column.title) for column in shown)]
+    body = [
+        [_cell(entry["arm"]), *(_cell(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
+    ]
     rule = [":---", *("---:" for _ in shown)]
     rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
     judged = verdict(results)
@@ -309,6 +311,9 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 
 def _cell(text: object) -> str:
-    # markdown readers run HTML and split cells at bars
-    escaped = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return escaped.replace("|", "\\|").replace("\n", " ")
+    # markdown readers run HTML, split cells at bars, load pictures, and take a backslash before a bar for an escape: so
+    # backslashes go first, and the only ones left are those before bars
+    plain = " ".join(str(text).splitlines())
+    for mark, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\\", "&#92;"), ("|", "\\|")):
+        plain = plain.replace(mark, written)
+    return plain.replace("](", "]&#40;").replace("`", "&#96;")

@@ -31,6 +31,7 @@ from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run, Statistics, claim
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
+from wordorder.training.interruption import SIGNALS
 from wordorder.training.run import MODEL
 
 GRACE_SECONDS = 120.0
@@ -261,7 +262,9 @@ def start_worker(own: Sequence[Source] = ()) -> None:
     """
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
-    signal.signal(signal.SIGTERM, _raise_stopped)
+    for number in SIGNALS:
+        if number != signal.SIGINT:
+            signal.signal(number, _raise_stopped)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     load_again(own)
 

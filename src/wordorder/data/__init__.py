@@ -7,11 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from wordorder.data.collate import CollateLanes
     from wordorder.data.config import PACKINGS, TASKS, TOKENIZER_KINDS, DataConfig, TokenizerConfig
     from wordorder.data.corpora import Document, read_documents
-    from wordorder.data.lanes import CollateLanes, Lanes, RunningText
-    from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder
-    from wordorder.data.preparation import PreparedData, prepare
+    from wordorder.data.lanes import Lanes, RunningText
+    from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
+    from wordorder.data.preparation import prepare
+    from wordorder.data.prepared import PreparedData
+    from wordorder.data.reading_log import ReadingLog
+    from wordorder.data.streaming import Sharing, TextStream
     from wordorder.data.tokenisers import fixed_vocab_size, load_tokenizer
 
 _HOMES = {
@@ -22,13 +26,17 @@ _HOMES = {
     "PACKINGS": "config",
     "Document": "corpora",
     "read_documents": "corpora",
-    "PreparedData": "preparation",
+    "PreparedData": "prepared",
     "prepare": "preparation",
-    "CollateLanes": "lanes",
+    "CollateLanes": "collate",
     "Lanes": "lanes",
     "RunningText": "lanes",
     "EpochOrder": "order",
     "LengthGroupedEpochOrder": "order",
+    "StreamOrder": "order",
+    "TextStream": "streaming",
+    "Sharing": "streaming",
+    "ReadingLog": "reading_log",
     "fixed_vocab_size": "tokenisers",
     "load_tokenizer": "tokenisers",
 }
@@ -44,7 +52,11 @@ __all__ = [
     "Lanes",
     "LengthGroupedEpochOrder",
     "PreparedData",
+    "ReadingLog",
     "RunningText",
+    "Sharing",
+    "StreamOrder",
+    "TextStream",
     "TokenizerConfig",
     "fixed_vocab_size",
     "load_tokenizer",

@@ -1,23 +1,32 @@
 """What to read and how to cut it into tokens: the `[data]` and `[tokenizer]` sections of a recipe."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
+from wordorder.data.checks import (
+    choice_faults,
+    column_faults,
+    flag_faults,
+    fold_faults,
+    fraction_faults,
+    lane_faults,
+    scale_faults,
+    stream_faults,
+    target_faults,
+    text_faults,
+    whole_faults,
+    writing_faults,
+)
+from wordorder.data.names import BEST_ON_TEST as BEST_ON_TEST
+from wordorder.data.names import CROSS_VALIDATION as CROSS_VALIDATION
+from wordorder.data.names import FOLD_KINDS as FOLD_KINDS
+from wordorder.data.names import LABELLED_TASKS, LEAKAGE, PROTOCOLS, TEST_ONCE, UNTRAINED_KINDS, WARN
+from wordorder.data.names import LANES as LANES
+from wordorder.data.names import NONE as NONE
+from wordorder.data.names import PACKINGS as PACKINGS
+from wordorder.data.names import TASKS as TASKS
+from wordorder.data.names import TOKENIZER_KINDS as TOKENIZER_KINDS
 from wordorder.errors import BadInput
-
-TASKS = ("masked-lm", "causal-lm", "classification", "regression", "translation")
-TOKENIZER_KINDS = ("wordpiece", "bpe", "byte", "character", "word", "whitespace", "existing")
-NONE = "none"
-"""What stands in the place of `test_source` where there is to be no test split."""
-FOLD_KINDS = ("disjoint", "independent")
-TEST_ONCE, BEST_ON_TEST = "test-once", "best-checkpoint-on-test"
-PROTOCOLS = (TEST_ONCE, BEST_ON_TEST)
-CROSS_VALIDATION = ("folds", "fold", "fold_kind", "protocol")
-"""Names of [data] that say how one source is divided and scored, and nothing about another source."""
-LABELLED_TASKS = ("classification", "regression")
-LANES = "lanes"
-PACKINGS = ("full-sentences", "full-sentences-across-documents", "contiguous", LANES)
-RESETS = ("never", "documents")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,34 +117,56 @@ class DataConfig:
     """Of the split, of limit_documents and of the masks of validation and test; not of weights or training masks."""
     limit_documents: int | None = None
     """Use this many documents, drawn by `seed`; None: all."""
+    streaming: bool = False
+    """For masked-lm and causal-lm: read the training texts while training goes on, and hold only a part of them in
+    memory. The source is files .txt .jsonl .jsonl.gz .csv .tsv .parquet, or hub:NAME; validation_source and
+    training.max_steps must be given; no split is cut from the source. See docs/data.md."""
+    shuffle_buffer: int = 1024
+    """For streaming, but not for lanes: examples are shuffled within runs of so many; 1 leaves them as they come."""
+    tokenizer_documents: int | None = None
+    """For streaming: train the tokeniser on the first so many documents. Not needed for the kinds byte and existing,
+    which learn nothing."""
+    cache_shards: bool | None = None
+    """For streaming: keep the tokens of the text in the cache folder, in shards named by their content, which a second
+    run, another arm and a resumed run read instead of encoding again; as many bytes as the text has, or about so. None:
+    for files, but not for the hub."""
+    skip_unreadable: bool = False
+    """Pass over what cannot be read (a damaged file, a line that is no JSON, a row that is no text), count it and
+    report it at the end; False: it is an error that names the file and the line."""
+    leakage: str = WARN
+    """What happens where texts of validation or test stand in the training texts too, but for case, punctuation and
+    white space; one of `LEAKAGE`. Copies that differ in white space alone are always left out of training."""
 
     def __post_init__(self) -> None:
         faults = [
-            *_text_faults("data.source", self.source),
-            *_choice_faults("data.task", self.task, TASKS),
-            *_text_faults("data.validation_source", self.validation_source, optional=True),
-            *_text_faults("data.test_source", self.test_source, optional=True),
-            *_text_faults("data.target_source", self.target_source, optional=True),
-            *_text_faults("data.validation_target_source", self.validation_target_source, optional=True),
-            *_text_faults("data.test_target_source", self.test_target_source, optional=True),
-            *_text_faults("data.target_column", self.target_column),
-            *_target_faults(self),
-            *_whole_faults("data.length", self.length, 8, optional=True),
-            *_text_faults("data.text_column", self.text_column),
-            *_text_faults("data.label_column", self.label_column),
-            *_text_faults("data.pair_column", self.pair_column, optional=True),
-            *_column_faults("data.columns", self.columns),
-            *_scale_faults("data.label_scale", self.label_scale),
-            *_fraction_faults("data.validation_fraction", self.validation_fraction, 0.5),
-            *_fraction_faults("data.test_fraction", self.test_fraction, 0.5),
-            *_fold_faults(self),
-            *_choice_faults("data.protocol", self.protocol, PROTOCOLS),
-            *_fraction_faults("data.mask_probability", self.mask_probability, 1.0),
-            *_choice_faults("data.packing", self.packing, PACKINGS),
-            *_lane_faults(self),
-            *_whole_faults("data.max_pieces", self.max_pieces, 1, optional=True),
-            *_whole_faults("data.seed", self.seed, 0),
-            *_whole_faults("data.limit_documents", self.limit_documents, 3, optional=True),
+            *text_faults("data.source", self.source),
+            *choice_faults("data.task", self.task, TASKS),
+            *text_faults("data.validation_source", self.validation_source, optional=True),
+            *text_faults("data.test_source", self.test_source, optional=True),
+            *text_faults("data.target_source", self.target_source, optional=True),
+            *text_faults("data.validation_target_source", self.validation_target_source, optional=True),
+            *text_faults("data.test_target_source", self.test_target_source, optional=True),
+            *text_faults("data.target_column", self.target_column),
+            *target_faults(self),
+            *whole_faults("data.length", self.length, 8, optional=True),
+            *text_faults("data.text_column", self.text_column),
+            *text_faults("data.label_column", self.label_column),
+            *text_faults("data.pair_column", self.pair_column, optional=True),
+            *column_faults("data.columns", self.columns),
+            *scale_faults("data.label_scale", self.label_scale),
+            *fraction_faults("data.validation_fraction", self.validation_fraction, 0.5),
+            *fraction_faults("data.test_fraction", self.test_fraction, 0.5),
+            *fold_faults(self),
+            *choice_faults("data.protocol", self.protocol, PROTOCOLS),
+            *fraction_faults("data.mask_probability", self.mask_probability, 1.0),
+            *choice_faults("data.packing", self.packing, PACKINGS),
+            *lane_faults(self),
+            *whole_faults("data.max_pieces", self.max_pieces, 1, optional=True),
+            *whole_faults("data.seed", self.seed, 0),
+            *whole_faults("data.limit_documents", self.limit_documents, 3, optional=True),
+            *choice_faults("data.leakage", self.leakage, LEAKAGE),
+            *flag_faults("data.skip_unreadable", self.skip_unreadable),
+            *stream_faults(self),
         ]
         if type(self.truncate) is not bool:
             faults.append(f"data.truncate must be true or false, got {self.truncate!r}")
@@ -145,7 +176,7 @@ class DataConfig:
             )
         if self.pair_column and self.task not in LABELLED_TASKS:
             faults.append("data.pair_column is only for tasks classification and regression; leave it out")
-        faults += _writing_faults(self)
+        faults += writing_faults(self)
         if self.label_scale != 1 and self.task != "regression":
             faults.append("data.label_scale is only for task regression; leave it out")
         if faults:
@@ -179,10 +210,10 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         faults = [
-            *_choice_faults("tokenizer.kind", self.kind, TOKENIZER_KINDS),
-            *_whole_faults("tokenizer.vocab_size", self.vocab_size, 16),
-            *_whole_faults("tokenizer.min_frequency", self.min_frequency, 1),
-            *_text_faults("tokenizer.path", self.path, optional=True),
+            *choice_faults("tokenizer.kind", self.kind, TOKENIZER_KINDS),
+            *whole_faults("tokenizer.vocab_size", self.vocab_size, 16),
+            *whole_faults("tokenizer.min_frequency", self.min_frequency, 1),
+            *text_faults("tokenizer.path", self.path, optional=True),
         ]
         if type(self.lowercase) is not bool:
             faults.append(f"tokenizer.lowercase must be true or false, got {self.lowercase!r}")
@@ -204,124 +235,35 @@ class TokenizerConfig:
 
 def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
     """Say where the two sections do not go together: only single labelled texts do without special tokens."""
+    if data.streaming is True and data.tokenizer_documents is None and tokenizer.kind not in UNTRAINED_KINDS:
+        return [
+            f"data.tokenizer_documents must say on how many of the first documents the {tokenizer.kind} tokeniser is "
+            "trained, since streaming does not read all of them before; or take tokenizer.kind existing, or byte"
+        ]
     if tokenizer.add_special_tokens or (data.task in LABELLED_TASKS and not data.pair_column):
         return []
     why = "[SEP] is what sets the two texts of a pair apart" if data.pair_column else f"task {data.task} needs them"
     return [f"tokenizer.add_special_tokens must be true here: {why}; leave it out"]
 
 
-# The values come from TOML, so the annotations above promise nothing: each check takes any object.
-def _text_faults(name: str, value: object, *, optional: bool = False) -> list[str]:
-    if (optional and value is None) or (isinstance(value, str) and value.strip()):
+def streaming_faults(data: DataConfig, training: Mapping[str, object]) -> list[str]:
+    """Say what streaming asks of [training].
+
+    Args:
+        data: the section [data].
+        training: the section [training] as it was read.
+    """
+    if data.streaming is not True:
         return []
-    return [f"{name} must be a text that is not empty, got {value!r}"]
-
-
-def _choice_faults(name: str, value: object, known: tuple[str, ...]) -> list[str]:
-    return [] if value in known else [f"{name} must be one of {', '.join(known)}, got {value!r}"]
-
-
-def _whole_faults(name: str, value: object, smallest: int, *, optional: bool = False) -> list[str]:
-    if (optional and value is None) or (type(value) is int and value >= smallest):
-        return []
-    return [f"{name} must be a whole number of at least {smallest}, got {value!r}"]
-
-
-def _fraction_faults(name: str, value: object, largest: float) -> list[str]:
-    if isinstance(value, float | int) and not isinstance(value, bool) and 0 < value < largest:
-        return []
-    return [f"{name} must be a number above 0 and below {largest:g}, got {value!r}"]
-
-
-def _scale_faults(name: str, value: object) -> list[str]:
-    if isinstance(value, float | int) and not isinstance(value, bool) and 0 < value < float("inf"):
-        return []
-    return [f"{name} must be a number above 0, got {value!r}"]
-
-
-def _column_faults(name: str, value: object) -> list[str]:
-    if value is None:
-        return []
-    names = cast("tuple[object, ...]", value) if isinstance(value, tuple) else ()
-    if names and all(isinstance(column, str) and column for column in names) and len(set(names)) == len(names):
-        return []
-    return [f"{name} must be a list of different names, got {value!r}"]
-
-
-def _writing_faults(data: DataConfig) -> list[str]:
-    """What the tasks that write take no notice of: their texts are cut by `length` alone, and nothing is masked."""
-    if data.task not in ("causal-lm", "translation"):
-        return []
-    labelled = " and ".join(LABELLED_TASKS)
-    given = {
-        "packing": (data.packing in PACKINGS and data.packing not in _packings_of(data.task), "masked-lm"),
-        "mask_probability": (data.mask_probability != 0.15, "masked-lm"),
-        "max_pieces": (data.max_pieces is not None, labelled),
-    }
-    return [
-        f"data.{name} does nothing for task {data.task}, it is for {tasks}; leave it out"
-        for name, (is_given, tasks) in given.items()
-        if is_given
-    ]
-
-
-def _packings_of(task: str) -> tuple[str, ...]:
-    return ("full-sentences", LANES) if task == "causal-lm" else ("full-sentences",)
-
-
-def _lane_faults(data: DataConfig) -> list[str]:
-    """The faults of what only lanes have."""
-    faults = [
-        *_choice_faults("data.reset_memory", data.reset_memory, RESETS),
-        *_whole_faults("data.eval_lanes", data.eval_lanes, 1),
-    ]
-    if type(data.roll) is not bool:
-        faults.append(f"data.roll must be true or false, got {data.roll!r}")
-    if data.packing == LANES and data.task not in ("causal-lm", "translation"):  # for the latter it is said elsewhere
-        faults.append(f"data.packing lanes is only for task causal-lm, not for {data.task}; leave it out")
-    usual = {"reset_memory": "never", "roll": True, "eval_lanes": 16}
-    if data.packing != LANES and not faults:
-        given = [name for name, default in usual.items() if getattr(data, name) != default]
-        faults += [f"data.{name} is only for data.packing lanes; set it too, or leave {name} out" for name in given]
-    return faults
-
-
-def _target_faults(data: DataConfig) -> list[str]:
-    """The faults of what only translation has."""
-    sources = {f"{split}source": getattr(data, f"{split}source") for split in ("", "validation_", "test_")}
-    targets = {name: getattr(data, name.replace("source", "target_source")) for name in sources}
-    if data.task != "translation":
-        given = [name.replace("source", "target_source") for name, target in targets.items() if target is not None]
-        given += ["target_column"] if data.target_column != "target" else []
-        return [f"data.{name} is only for task translation; leave it out" for name in given]
-    same = data.text_column == data.target_column
-    faults = [f"data.text_column and data.target_column are both {data.text_column!r}; name two columns"] * same
-    return faults + [
-        f"data.{name.replace('source', 'target_source')} needs the lines that it translates: give data.{name} too"
-        for name, target in targets.items()
-        if target is not None and sources[name] in (None, NONE)
-    ]
-
-
-def _fold_faults(data: DataConfig) -> list[str]:
-    faults = [
-        *_whole_faults("data.folds", data.folds, 2, optional=True),
-        *_whole_faults("data.fold", data.fold, 0),
-        *_choice_faults("data.fold_kind", data.fold_kind, FOLD_KINDS),
-    ]
-    if faults:
-        return faults
-    if data.folds is None:
-        given = [name for name, usual in (("fold", 0), ("fold_kind", "disjoint")) if getattr(data, name) != usual]
-        faults += [f"data.{name} is only for cross-validation; set data.folds too, or leave it out" for name in given]
-    elif data.fold >= data.folds:
-        faults.append(f"data.fold must be below data.folds = {data.folds}, got {data.fold}")
-    own = {"data.folds": data.folds is not None, f"data.protocol {BEST_ON_TEST}": data.protocol == BEST_ON_TEST}
-    for reason in (name for name, is_set in own.items() if is_set):
-        if data.validation_source is not None:
-            faults.append(f"{reason} takes no data.validation_source; leave one of the two out")
-    if data.folds is not None and data.test_source is not None:
-        faults.append("data.folds cuts the test part from the source; leave data.test_source out")
-    if data.protocol == BEST_ON_TEST and data.test_source == NONE:
-        faults.append(f"data.protocol {BEST_ON_TEST} needs a test part; leave data.test_source out")
+    faults: list[str] = []
+    steps = training.get("max_steps")
+    if type(steps) is not int or steps < 1:
+        faults.append(
+            "training.max_steps must be given with data.streaming: nobody knows how many examples an epoch will have"
+        )
+    if training.get("dataloader_num_workers"):
+        faults.append(
+            "training.dataloader_num_workers must be 0 with data.streaming, whose place in the text the training "
+            "process keeps; leave it out"
+        )
     return faults

@@ -1,23 +1,21 @@
-"""Texts as token ids, kept compactly: one flat array and the borders of sentences and documents in it."""
+"""From texts to token ids, shard by shard through the cache."""
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.data.cache import content_hash, write_cached
+from wordorder.data.encoded import EncodedDocuments, Integers
+from wordorder.data.shards import SHARD, read_shard, shard_name, write_shard
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Integers = npt.NDArray[np.int64]
-
 _CHUNK = 4096  # sentences between two reports of progress: about 0.1 s
-_FORMAT = "1"  # of the cached file and of the sentence borders: raise it when either changes
 
 # After . ! ? and a closing quote or bracket, before white space and anything but a small letter; after the full-width
 # marks of Chinese and Japanese, which no space follows; and at blank lines.
@@ -26,33 +24,6 @@ _SENTENCE_BORDER = re.compile(
     r"|(?<=[\u3002\uff01\uff1f])(?=[^\s\u3002\uff01\uff1f])"
     r"|(?<=\S)(?=[^\S\n]*\n\s*\n)"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedDocuments:
-    """The tokens of many documents, without special tokens.
-
-    Args:
-        ids: tokens of all documents in a row, shape (tokens,).
-        sentence_starts: where each sentence begins in `ids`, and at last the end of `ids`, shape (sentences + 1,).
-        document_starts: where each document begins in `sentence_starts`, and at last its end, shape (documents + 1,).
-    """
-
-    ids: npt.NDArray[np.int32]
-    sentence_starts: Integers
-    document_starts: Integers
-
-    def __len__(self) -> int:
-        return len(self.document_starts) - 1
-
-    def sentences(self, document: int) -> Integers:
-        """Return where the sentences of a document begin in `ids`, and at last its end."""
-        return self.sentence_starts[self.document_starts[document] : self.document_starts[document + 1] + 1]
-
-    def tokens(self, document: int) -> npt.NDArray[np.int32]:
-        """Return the ids of a document."""
-        borders = self.sentences(document)
-        return self.ids[borders[0] : borders[-1]]
 
 
 def split_sentences(text: str) -> list[str]:
@@ -69,26 +40,57 @@ def encode_documents(
     texts: Sequence[str],
     tokenizer: "PreTrainedTokenizerFast",
     *,
-    cache_dir: Path,
+    cache_dir: Path | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> EncodedDocuments:
-    """Encode texts sentence by sentence, or take the result from the cache.
+    """Encode texts sentence by sentence, or take what is there from the cache.
+
+    The cache holds shards: whole documents one after another, until they have `SHARD` characters. Each is a file named
+    by a hash of the tokeniser and of its texts, written whole or not at all, with a checksum of what is in it. So
+    encoding that was interrupted goes on at the shard where it stopped, a text that has changed costs the shards that
+    hold it, and a damaged shard is encoded again. A result of one shard is not read into memory but mapped.
 
     A special token's name inside a text ("[MASK]") is encoded as the characters that it is, never as the token.
 
     Args:
         texts: one per document.
         tokenizer: its state is not changed.
-        cache_dir: results are kept in its folder `encoded`.
-        progress: called with the number of sentences done and in all.
+        cache_dir: shards are kept in its folder `encoded`; None keeps nothing.
+        progress: called with the number of characters done and in all.
     """
+    state = tokenizer.backend_tokenizer.to_str()
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
+    total, done = sum(map(len, texts)), 0
+    shards: list[EncodedDocuments] = []
+    for first, end in _shard_borders(texts):
+        part = texts[first:end]
+        path = None if cache_dir is None else cache_dir / "encoded" / f"{shard_name(part, state)}.safetensors"
+        shard = None if path is None else read_shard(path, documents=len(part), vocabulary=vocabulary)
+        if shard is None:
+            shard = _encode(part, state, lambda more, before=done: progress(before + more, total))
+            if path is not None:
+                write_shard(path, shard)
+        done += sum(map(len, part))
+        shards.append(shard)
+    return shards[0] if len(shards) == 1 else _joined(shards)
+
+
+def _shard_borders(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """First and last document of each shard: a pure function of the texts before its end."""
+    borders, size = [0], 0
+    for number, text in enumerate(texts, start=1):
+        size += len(text)
+        if size >= SHARD:
+            borders.append(number)
+            size = 0
+    if borders[-1] != len(texts) or len(borders) == 1:
+        borders.append(len(texts))
+    return list(pairwise(borders))
+
+
+def _encode(texts: Sequence[str], state: str, progress: Callable[[int], None]) -> EncodedDocuments:
     from tokenizers import Tokenizer
 
-    state = tokenizer.backend_tokenizer.to_str()
-    path = cache_dir / "encoded" / f"{content_hash([_FORMAT, state, *texts])}.safetensors"
-    cached = _read_cached(path, documents=len(texts), vocabulary=max(tokenizer.get_vocab().values()) + 1)
-    if cached is not None:
-        return cached
     encoder: Any = Tokenizer.from_str(state)
     encoder.no_padding()
     encoder.no_truncation()
@@ -96,49 +98,32 @@ def encode_documents(
     sentences = [split_sentences(text) for text in texts]
     flat = [sentence for document in sentences for sentence in document]
     pieces: list[npt.NDArray[np.int32]] = []
+    done = 0
     for start in range(0, len(flat), _CHUNK):
-        encodings = encoder.encode_batch_fast(flat[start : start + _CHUNK], add_special_tokens=False)
+        chunk = flat[start : start + _CHUNK]
+        encodings = encoder.encode_batch_fast(chunk, add_special_tokens=False)
         pieces += [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
-        progress(min(start + _CHUNK, len(flat)), len(flat))
-    encoded = EncodedDocuments(
+        done += sum(map(len, chunk))
+        progress(done)
+    return EncodedDocuments(
         ids=np.concatenate([np.empty(0, np.int32), *pieces]),
         sentence_starts=_starts([len(piece) for piece in pieces]),
         document_starts=_starts([len(document) for document in sentences]),
     )
-    _write_cached(path, encoded)
-    return encoded
 
 
 def _starts(lengths: list[int]) -> Integers:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
-def _write_cached(path: Path, encoded: EncodedDocuments) -> None:
-    from safetensors.numpy import save
-
-    arrays = {name: getattr(encoded, name) for name in EncodedDocuments.__slots__}
-    write_cached(path, save(arrays))
-
-
-def _read_cached(path: Path, *, documents: int, vocabulary: int) -> EncodedDocuments | None:
-    """Return what is in the cache, or None where nothing is, or nothing that fits together."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
-
-    try:
-        encoded = EncodedDocuments(**load_file(path))
-    except (SafetensorError, TypeError, OSError):  # no such file, too
-        return None
-    ids, sentences, borders = encoded.ids, encoded.sentence_starts, encoded.document_starts
-    sound = (
-        ids.dtype == np.int32
-        and len(borders) == documents + 1
-        and _are_borders(borders, len(sentences) - 1)
-        and _are_borders(sentences, len(ids))
-        and (not len(ids) or (ids.min() >= 0 and ids.max() < vocabulary))
+def _joined(shards: Sequence[EncodedDocuments]) -> EncodedDocuments:
+    """Shards one after another as one."""
+    return EncodedDocuments(
+        ids=np.concatenate([shard.ids for shard in shards]),
+        sentence_starts=_one_after_another([shard.sentence_starts for shard in shards]),
+        document_starts=_one_after_another([shard.document_starts for shard in shards]),
     )
-    return encoded if sound else None
 
 
-def _are_borders(borders: Integers, end: int) -> bool:
-    return len(borders) > 0 and borders[0] == 0 and borders[-1] == end and bool((np.diff(borders) >= 0).all())
+def _one_after_another(borders: Sequence[Integers]) -> Integers:
+    return _starts([length for starts in borders for length in np.diff(starts).tolist()])

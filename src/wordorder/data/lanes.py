@@ -2,18 +2,18 @@
 
 import heapq
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from wordorder.data.encode import EncodedDocuments, Integers
-from wordorder.data.examples import Example, Key, pad_right, resolve_keys
-from wordorder.data.masking import IGNORED
+from wordorder.data.examples import Example, Key, resolve_keys
 from wordorder.data.randomness import counter_hash
+from wordorder.data.windows import Windows
 from wordorder.errors import BadInput
 
 _ROLL, _SHUFFLE = 0x2011, 0x1A9E  # keep the draws of this file apart from each other and from others
@@ -63,16 +63,9 @@ class RunningText:
         Args:
             length: tokens of a segment.
         """
-        return RunningText(
-            self.ids,
-            self.streams,
-            length=length,
-            characters=self.characters,
-            words=self.words,
-            whole=self.whole,
-            eval_lanes=self.eval_lanes,
-            roll=self.roll,
-        )
+        text = copy(self)
+        text.length = length
+        return text
 
     def training_lanes(self, rows: int, *, seed: int, parts: int = 1) -> "Lanes":
         """The text in as many lanes as an optimizer step has rows.
@@ -116,7 +109,7 @@ class RunningText:
         groups = [wanted[first : first + most] for first in range(0, len(wanted), most)]
         return [Lanes(self, rows=rows, wanted=group) for group in groups]
 
-    def windows(self, stride: int | None = None, *, start_id: int | None = None) -> "Windows":
+    def windows(self, stride: int | None = None, *, start_id: int | None = None) -> Windows:
         """The text in windows that are read each by itself.
 
         Args:
@@ -316,86 +309,3 @@ def _dealt(segments: Integers, rows: int) -> list[Integers]:
         dealt[row].append(stream)
         heapq.heappush(heap, (total + int(segments[stream]), row))
     return [np.array(sorted(streams), np.int64) for streams in dealt]
-
-
-class Windows(Dataset[Example]):
-    """A running text in windows of `length` tokens that advance by a stride and are read each by itself.
-
-    Each token is predicted once, in the first window that holds it: shift_labels are -100 where a window repeats what
-    one before it has predicted. With stride = length nothing overlaps, and the first token of a window is predicted
-    from one token. With a smaller one every token is predicted from at least length - stride + 1 tokens (but at the
-    beginning of a stream), at length / stride times the cost.
-
-    Args:
-        text: the text.
-        stride: tokens by which windows advance, from 1 to length.
-        start_id: stands at the beginning of each window in the place of the token that the text has there, for models
-            that were trained so; None = the text's own token.
-
-    Raises:
-        ValueError: the stride is out of range.
-    """
-
-    def __init__(self, text: RunningText, *, stride: int, start_id: int | None = None) -> None:
-        if not 1 <= stride <= text.length:
-            raise ValueError(f"stride must lie between 1 and the length of a segment, {text.length}, got {stride}")
-        self.text, self.start_id = text, start_id
-        self.characters, self.words = text.characters, text.words
-        spans = [_window_ends(int(a), int(b), text.length, stride) for a, b in _pairs(text.streams)]
-        self._begin, self._new, self._end = np.concatenate(spans, axis=1)
-
-    def __len__(self) -> int:
-        return len(self._end)
-
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
-
-    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        _, index_B = resolve_keys(keys, len(self))
-        return [self._example(index) for index in index_B.tolist()]
-
-    def _example(self, index: int) -> Example:
-        where = np.arange(int(self._begin[index]), int(self._end[index]), dtype=np.int64)
-        read, labels = self.text.inputs(where), self.text.labels(where)
-        if self.start_id is not None:
-            read[0] = self.start_id
-        labels[where < self._new[index]] = IGNORED
-        return {"input_ids": torch.as_tensor(read), "shift_labels": torch.as_tensor(labels)}
-
-
-def _pairs(borders: Integers) -> list[tuple[int, int]]:
-    return list(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True))
-
-
-def _window_ends(begin: int, end: int, length: int, stride: int) -> Integers:
-    """Of the windows of a stream: where each begins, where its new tokens begin, and its end, shape (3, windows)."""
-    ends = np.append(np.arange(begin + length, end, stride), end)
-    new = np.insert(ends[:-1], 0, begin)
-    return np.stack([np.maximum(ends - length, begin) if stride < length else new, new, ends]).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollateLanes:
-    """Stack segments into a batch, padded on the right, with attention_mask, only where their lengths differ.
-
-    Args:
-        padding: id of [PAD].
-    """
-
-    padding: int
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return input_ids and shift_labels (B, N), maybe attention_mask (B, N), and memory_reset (B,) where a row has
-        one."""
-        lengths = torch.tensor([len(example["input_ids"]) for example in examples])
-        # One column at least: the row of a lane that has ended is all padding, and so may all rows of a batch be.
-        present = torch.arange(max(1, int(lengths.max()))) < lengths[:, None]
-        batch = {
-            name: pad_right([example[name] for example in examples], present, value)
-            for name, value in (("input_ids", self.padding), ("shift_labels", IGNORED))
-        }
-        if not present.all():
-            batch["attention_mask"] = present.long()
-        reset = [example["memory_reset"] for example in examples if "memory_reset" in example]
-        # Left out where nothing is reset, so that nobody has to ask an accelerator whether anything is.
-        return {**batch, "memory_reset": torch.stack(reset)} if any(reset) else batch

@@ -68,16 +68,29 @@ def pack_full_sentences(documents: EncodedDocuments, *, length: int, cls_id: int
 
 def _spans(borders: list[int], room: int) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of runs of whole sentences of at most `room` tokens."""
+    spans, start = closed_spans(borders, room)
+    yield from spans
+    if borders[-1] > start:
+        yield start, borders[-1]
+
+
+def closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], int]:
+    """The runs that no further sentence can change, and where the one begins that is still open.
+
+    Args:
+        borders: where sentences begin, and at last the end.
+        room: most tokens of a run.
+    """
+    spans: list[tuple[int, int]] = []
     start = end = borders[0]
     for border in borders[1:]:
         while border - start > room:
             # The next sentence does not fit: close the segment before it, or within it where it is alone too long.
             cut = end if end > start else start + room
-            yield start, cut
+            spans.append((start, cut))
             start = end = cut
         end = border
-    if end > start:
-        yield start, end
+    return spans, start
 
 
 def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
@@ -88,11 +101,33 @@ def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: i
 
     Args: as `pack_full_sentences`.
     """
+    running, borders = with_separators(documents, sep_id)
+    return framed(running, list(_spans(borders.tolist(), length - 2)), cls_id=cls_id, sep_id=sep_id)
+
+
+def with_separators(documents: EncodedDocuments, sep_id: int) -> tuple[npt.NDArray[np.int32], Integers]:
+    """Documents in a row with [SEP] after each that has a token, and where sentences begin in that, and the end.
+
+    Args:
+        documents: the tokens.
+        sep_id: id of [SEP].
+    """
     ends = np.unique(documents.sentence_starts[documents.document_starts[1:]])
     ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
     running = np.insert(documents.ids, ends, np.int32(sep_id))  # each [SEP] belongs to the last sentence before it
-    borders = documents.sentence_starts + np.searchsorted(ends, documents.sentence_starts, side="right")
-    first, last = np.array(list(_spans(borders.tolist(), length - 2)), dtype=np.int64).reshape(-1, 2).T
+    return running, documents.sentence_starts + np.searchsorted(ends, documents.sentence_starts, side="right")
+
+
+def framed(running: npt.NDArray[np.int32], spans: list[tuple[int, int]], *, cls_id: int, sep_id: int) -> Segments:
+    """Spans of running text as `[CLS] span [SEP]`.
+
+    Args:
+        running: the text; a [SEP] at the end of a span is the span's own.
+        spans: first and last token of each, one after another.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+    """
+    first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     last = last - (running[last - 1] == sep_id)  # a segment's own [SEP] follows
     first, last = first[last > first], last[last > first]
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(last - first + 2)])
@@ -110,8 +145,27 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
 
     Args: as `pack_full_sentences`.
     """
-    ends = documents.sentence_starts[documents.document_starts[1:]]
-    running = np.insert(documents.ids, ends, np.int32(sep_id))
+    return full_segments(in_a_row(documents, sep_id), length=length, cls_id=cls_id)
+
+
+def in_a_row(documents: EncodedDocuments, sep_id: int) -> npt.NDArray[np.int32]:
+    """Documents in a row with [SEP] after each.
+
+    Args:
+        documents: the tokens.
+        sep_id: id of [SEP].
+    """
+    return np.insert(documents.ids, documents.sentence_starts[documents.document_starts[1:]], np.int32(sep_id))
+
+
+def full_segments(running: npt.NDArray[np.int32], *, length: int, cls_id: int) -> Segments:
+    """`[CLS]` and length - 1 tokens of running text, as often as they are there.
+
+    Args:
+        running: the text.
+        length: tokens of a segment.
+        cls_id: id of [CLS].
+    """
     count = len(running) // (length - 1)
     ids = np.full((count, length), cls_id, np.int32)
     ids[:, 1:] = running[: count * (length - 1)].reshape(count, length - 1)
@@ -127,8 +181,7 @@ def pack_running_text(documents: EncodedDocuments, *, length: int, cls_id: int, 
 
     Args: as `pack_full_sentences`.
     """
-    ends = documents.sentence_starts[documents.document_starts[1:]]
-    running = np.insert(documents.ids, ends, np.int32(sep_id))
+    running = in_a_row(documents, sep_id)
     cuts = np.arange(0, len(running), length - 1)
     ids = np.insert(running, cuts, np.int32(cls_id))
     return Segments(ids=ids, starts=np.append(cuts + np.arange(len(cuts)), len(ids)).astype(np.int64))
@@ -145,3 +198,15 @@ def keep(segments: Segments, wanted: npt.NDArray[np.bool_]) -> Segments:
     """Return the segments for which `wanted` is True, in the same order."""
     kept = segments.ids[np.repeat(wanted, segments.lengths)]
     return Segments(ids=kept, starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(segments.lengths[wanted])]))
+
+
+def with_something_to_predict(special: npt.NDArray[np.bool_], segments: Segments) -> Segments:
+    """The segments that have at least one token that masking may choose: one of [UNK] alone has nothing to predict.
+
+    Args:
+        special: True for ids that it never chooses.
+        segments: any.
+    """
+    if not len(segments):
+        return segments
+    return keep(segments, np.add.reduceat(~special[segments.ids], segments.starts[:-1]) > 0)

@@ -8,9 +8,8 @@ from itertools import groupby
 from wordorder.data.config import BEST_ON_TEST, NONE, DataConfig
 from wordorder.data.corpora import Document
 from wordorder.data.corpora.document import same_text
+from wordorder.data.names import SPLITS as SPLITS
 from wordorder.errors import BadInput
-
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +60,26 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
         # validation_fraction is a share of all texts, and the test part has been taken from them already
         train, validation = _take(train, data.validation_fraction / (1 - test_share), data)
     return Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
+
+
+def split_held_out(documents: list[Document], data: DataConfig) -> Split:
+    """Put documents that are validation's and test's already into their parts; training texts are streamed.
+
+    Args:
+        documents: with their splits.
+        data: the section [data].
+
+    Raises:
+        BadInput: there is no text for validation, or none that the test has not.
+    """
+    test = [document for document in documents if document.split == "test"]
+    seen = {content for document in test for content in _contents(document)}
+    validation = [d for d in documents if d.split == "validation" and seen.isdisjoint(_contents(d))]
+    if not validation:
+        raise BadInput(f"data.validation_source {data.validation_source} has no text that data.test_source has not")
+    return Split(
+        train=[], validation=validation, test=test, dropped_duplicates=len(documents) - len(test) - len(validation)
+    )
 
 
 def _refuse_own_splits(official: dict[str, list[Document]], data: DataConfig) -> None:

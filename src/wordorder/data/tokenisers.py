@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.data.cache import content_hash, write_cached
 from wordorder.data.config import TokenizerConfig
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.limits import one_line, read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -285,30 +286,67 @@ _KNOWN_SPECIALS = {
 }
 
 
-def _load_existing(path: Path) -> "PreTrainedTokenizerFast":
-    """Load a folder that save_pretrained wrote, or a tokenizer.json, whose special tokens are known by their names."""
+_MOST_IDS = 2**24
+"""Token ids: the largest decides the rows of a model's tables, and a file may name any."""
+
+
+def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
+    """Read the tokeniser of a folder that save_pretrained wrote, or a tokenizer.json; no code of the folder is run.
+
+    Args:
+        path: of the folder or the file.
+
+    Raises:
+        BadInput: there is none, it cannot be read, or it has token ids that no model has.
+        MissingExtra: tokenizers or transformers is not installed.
+    """
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(f"{path}: holds no tokenizer that can be read (no {file.name})")
+    try:
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+            beside = file if name == "tokenizer.json" else file.with_name(name)
+            if beside.exists() and (path.is_dir() or beside is file):
+                read_json(beside)  # first: its size, and how deep it is nested
+        loaded = _opened(path)
+        highest = max(loaded.get_vocab().values(), default=-1)
+    except MissingExtra:
+        raise
+    except BaseException as error:  # a damaged file raises whatever its reader raises, a panic of Rust among it
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BadInput(f"{path}: holds no tokenizer that can be read: {one_line(error)}") from error
+    if not 0 <= highest < _MOST_IDS:
+        raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {_MOST_IDS - 1:,}")
+    return loaded
+
+
+def _opened(path: Path) -> "PreTrainedTokenizerFast":
     try:
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     from tokenizers import Tokenizer
 
+    if path.is_dir():
+        # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
+        loader: Any = PreTrainedTokenizerFast
+        return loader.from_pretrained(path, local_files_only=True)
+    tokenizer = Tokenizer.from_file(str(path))
+    vocabulary = tokenizer.get_vocab()
+    found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
+    return _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
+
+
+def _load_existing(path: Path) -> "PreTrainedTokenizerFast":
+    """Read a tokeniser whose special tokens, which a tokenizer.json has by their names, are all there."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.exists():
         raise BadInput(f"tokenizer.path {file} does not exist")
     try:
-        if path.is_dir():
-            # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
-            loader: Any = PreTrainedTokenizerFast
-            loaded = loader.from_pretrained(path, local_files_only=True)
-        else:
-            tokenizer = Tokenizer.from_file(str(path))
-            vocabulary = tokenizer.get_vocab()
-            found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
-            loaded = _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
-    except Exception as error:  # a damaged file raises whatever its reader raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"tokenizer.path {path} is not a tokeniser: {reason}") from error
+        loaded = read_tokenizer(path)
+    except BadInput as error:
+        raise BadInput([f"tokenizer.path is not a tokeniser: {fault}" for fault in error.faults]) from error
     missing = [role for role in _ROLES if role != "unk_token" and getattr(loaded, role) is None]
     if missing:
         raise BadInput(

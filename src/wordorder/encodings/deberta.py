@@ -204,13 +204,13 @@ class DeBERTaScores(ContentScores):
 
     def _rows(self, projection: nn.Module, row_R: Tensor | None, dtype: torch.dtype) -> Tensor:
         """These rows of P, or all of them, projected for each head, (1, H, R, D); each row of P once at the most."""
-        weight, table_XC = cast("Tensor", projection.weight), self.encoding.table.weight
+        table_XC = self.encoding.table.weight
         # what is traced is the same for every length
         if row_R is None or torch.compiler.is_compiling() or row_R.shape[0] >= table_XC.shape[0]:
-            rows_RX = F.linear(table_XC, weight)
+            rows_RX = projection(table_XC)
             rows_RX = rows_RX if row_R is None else F.embedding(row_R, rows_RX)
         else:
-            rows_RX = F.linear(F.embedding(row_R, table_XC), weight)
+            rows_RX = projection(F.embedding(row_R, table_XC))
         rows_RHD: Tensor = cast("Any", rows_RX).unflatten(-1, (self.encoding.heads, -1))
         return rows_RHD.transpose(0, 1)[None].to(dtype)
 

@@ -5,7 +5,6 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from wordorder.encodings.places import ContentScores, OnScoresByContent
 from wordorder.ops import (
@@ -222,10 +221,12 @@ class TransformerXLScores(ContentScores):
 
     def _rows(self, dtype: torch.dtype, seen: slice) -> Tensor:
         """``W R(t)`` per head of the distances that are seen, (1 or B, H, R, D)."""
-        weight = self.encoding.projections[self.index].weight
+        # called, not read: an adapter is more than the weight of the projection that it stands for
+        projection = self.encoding.projections[self.index]
+        weight = projection.weight
         assert isinstance(weight, Tensor)
-        rows_BRX = F.linear(self.sines_BWC[:, seen].to(weight.dtype), weight)
-        rows_BRHD: Tensor = cast("Any", rows_BRX).unflatten(-1, (self.encoding.heads, -1))
+        rows_BRX = projection(self.sines_BWC[:, seen].to(weight.dtype))
+        rows_BRHD: Tensor = rows_BRX.unflatten(-1, (self.encoding.heads, -1))
         return rows_BRHD.transpose(1, 2).to(dtype)
 
     def _by_distance(self, query_BHTD: Tensor, rows_BHRD: Tensor, keys: int, first: int) -> Bias:

@@ -1,6 +1,5 @@
 """Reading what `wordorder inspect` is pointed at: a saved model, from safetensors only, and a text."""
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,22 +19,21 @@ def class_of(folder: Path) -> Any:
         BadInput: there is no such model, or it is of another type.
     """
     import wordorder.models as models
+    from wordorder.models.saved_folder import read_config
 
-    path = folder / "config.json"
     try:
-        settings: Any = json.loads(path.read_text(encoding="utf-8"))
-        kind = settings["model_type"]
-    except FileNotFoundError:
+        settings = read_config(folder)
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path}: does not say which model it is: {error}") from None
-    if kind not in _CLASSES:
+    kind = settings.get("model_type")
+    if not isinstance(kind, str) or kind not in _CLASSES:
         raise BadInput(
             f"{folder}: holds a model of type {kind!r}; inspect reads {' and '.join(_CLASSES)}, as train, compare and"
             " convert write them"
         )
     prefix, without_head = _CLASSES[kind]
-    named = str((settings.get("architectures") or [without_head])[0])
+    listed: Any = settings.get("architectures") or [without_head]
+    named = str(cast("list[Any]", listed)[0]) if isinstance(listed, list) else ""
     found: Any = getattr(models, named, None) if named.startswith(prefix) else None
     if found is None:
         noun = "encoders" if prefix == "WordOrderEncoder" else "causal language models"
@@ -60,12 +58,9 @@ def config_of(folder: Path, kind: Any) -> Any:
     Raises:
         BadInput: a field has a value of another type than it can have.
     """
-    from huggingface_hub.errors import StrictDataclassError
+    from wordorder.models.saved_folder import load_config
 
-    try:
-        return kind.config_class.from_pretrained(str(folder), local_files_only=True)
-    except StrictDataclassError as error:
-        raise BadInput(f"{folder / 'config.json'}: {' '.join(str(error).split())}") from None
+    return load_config(kind.config_class, folder)
 
 
 def load_saved(folder: Path, kind: Any) -> Any:
@@ -78,19 +73,10 @@ def load_saved(folder: Path, kind: Any) -> Any:
     Raises:
         BadInput: weights are missing, damaged, pickled or of other sizes.
     """
-    from safetensors import SafetensorError
+    from wordorder.models.saved_folder import load_model_of
 
-    try:
-        model, report = kind.from_pretrained(
-            str(folder),
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are looked at below, and named
-        )
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{folder}: no weights can be read from safetensors, the only format taken: {reason}") from None
+    # sizes are looked at below, and named
+    model, report = load_model_of(kind, folder, output_loading_info=True, ignore_mismatched_sizes=True)
     # transformers would draw these at random, and chance would be inspected
     if report["mismatched_keys"]:
         named = sorted(str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"])
@@ -111,7 +97,7 @@ def first_tokens(folder: Path, text: str | Path, count: int) -> list[int]:
     Raises:
         BadInput: the text cannot be read or holds no words, or there is no tokenizer.
     """
-    from transformers import AutoTokenizer
+    from wordorder.data.tokenisers import read_tokenizer
 
     try:
         content = Path(text).read_text(encoding="utf-8")
@@ -119,11 +105,7 @@ def first_tokens(folder: Path, text: str | Path, count: int) -> list[int]:
         raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
-    try:
-        tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{folder}: holds no tokenizer, which a text needs: {reason}") from None
+    tokenizer: Any = read_tokenizer(folder)
     ids: list[int] = tokenizer(content[: 64 * count], add_special_tokens=False)["input_ids"][:count]
     if not ids:
         raise BadInput(f"--text {text}: holds no words")

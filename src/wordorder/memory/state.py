@@ -103,6 +103,19 @@ class MemoryState(ABC):
         index_B = index_B.to(self.device)
         return self._each(lambda tensor: tensor.index_select(0, index_B), lambda row: row.index_select(0, index_B))
 
+    def __getitem__(self, row: int) -> Self:
+        """What one row remembers, as a batch of one: how transformers' pipelines take batches apart.
+
+        Args:
+            row: from 0.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        if not 0 <= row < self.batch:
+            raise IndexError(f"row must lie in 0 .. {self.batch - 1}, got {row}")
+        return self.reorder(torch.tensor([row]))
+
     def last(self, length: int) -> Self:
         """The newest slots only.
 

@@ -7,6 +7,7 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
+from wordorder.models.adapters import lora_targets
 from wordorder.models.causal_lm import WordOrderDecoderForCausalLM
 from wordorder.models.classification import (
     WordOrderEncoderForSequenceClassification,
@@ -79,6 +80,7 @@ __all__ = [
     "filled_fields",
     "graft",
     "longest_text",
+    "lora_targets",
     "model_class",
     "stream_tokens",
     "takes_any_length",

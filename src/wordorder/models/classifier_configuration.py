@@ -5,6 +5,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 
 from wordorder.errors import BadInput
+from wordorder.limits import one_line
 from wordorder.models.configuration import WordOrderConfig
 
 KERNEL_SIZES = (3, 4, 5)
@@ -87,6 +88,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
                 build_text_network(self)
         except BadInput as error:
             return list(error.faults)
-        except (ValueError, TypeError) as error:
-            return [f"architecture {self.architecture!r}, encoding {self.encoding!r}: {error}"]
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # sizes whose product no index reaches
+            return [f"architecture {self.architecture!r}, encoding {self.encoding!r}: {one_line(error)}"]
         return []

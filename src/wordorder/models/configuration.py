@@ -1,10 +1,7 @@
 """What the Hugging Face configurations of wordorder's networks share: the ecosystem's field names, errors for else."""
 
 import dataclasses
-import difflib
 import inspect
-import warnings
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -12,9 +9,23 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from wordorder.encodings import CATALOG, Composition, Use, build_encoding, names_of, registered_encodings, split_options
 from wordorder.errors import BadInput
-from wordorder.hints import describe, fits, option_faults
+from wordorder.hints import option_faults
+from wordorder.limits import one_line
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
-from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder
+from wordorder.models.configuration_faults import (
+    MOST_LETTERS,
+    backend_faults,
+    class_faults,
+    complex_option_faults,
+    for_a_memory,
+    layer_faults,
+    missing_encodings,
+    not_tied,
+    own_sources,
+    size_faults,
+    unknown_field,
+    warn_of_changes,
+)
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
 
 # What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
@@ -121,20 +132,17 @@ class WordOrderConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         # what a saved model says of encodings that are not of the catalogue; set again from what is registered here
-        trained_with: dict[str, dict[str, str]] = kwargs.pop("own_encodings", None) or {}
+        trained_with, source_faults = own_sources(kwargs.pop("own_encodings", None))
         known = {f.name for f in dataclasses.fields(self)}
         allowed = set(_FROM_TRANSFORMERS)
         if self.transformers_version is not None:  # read from a file, which may hold what older versions wrote there
             allowed |= set(GenerationConfig._get_default_generation_params())  # pyright: ignore[reportPrivateUsage]
-        faults = [unknown_field(key, known) for key in kwargs if key not in allowed]
+        faults = source_faults + [unknown_field(key, known) for key in kwargs if key not in allowed]
         if self.memory != "none":
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
             self.segment_length = half if self.segment_length is None else self.segment_length
-        faults += self.faults()
-        classes = kwargs.get("num_labels")
-        if classes is not None and classes <= 0:
-            faults.append(f"num_labels must be positive, got {classes}")
+        faults += self.faults() + class_faults(kwargs.get("num_labels"), self.id2label) + backend_faults(kwargs)
         if faults:
             raise BadInput(missing_encodings(trained_with) or faults)
         own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
@@ -153,11 +161,15 @@ class WordOrderConfig(PreTrainedConfig):
             "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
             "intermediate_size", "max_position_embeddings", "memory_length", "segment_length",
         )  # fmt: skip
-        found = [f"{n} must be positive, got {v}" for n in sizes if (v := getattr(self, n)) is not None and v <= 0]
+        found = size_faults({name: getattr(self, name) for name in sizes})
+        found += layer_faults({name: getattr(self, name, None) for name in ("num_hidden_layers", "decoder_layers")})
+        found += layer_faults({"num_attention_heads": self.num_attention_heads})
         found += self.rate_faults("hidden_dropout_prob", "attention_probs_dropout_prob")
         for name in ("layer_norm_eps", "initializer_range"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < float("inf"):
                 found.append(f"{name} must be positive, got {getattr(self, name)}")
+        if len(self.encoding) > MOST_LETTERS:
+            return [*found, f"encoding has {len(self.encoding):,} letters, more than the {MOST_LETTERS:,} of any name"]
         found += self.head_faults() + self._memory_faults()
         return found + (self._encoding_faults() if not found else self._name_faults())
 
@@ -222,8 +234,13 @@ class WordOrderConfig(PreTrainedConfig):
                 self._try_encoding(use)
             except BadInput as error:
                 return [*found, *error.faults]
-            except (ValueError, TypeError) as error:
-                return [*found, f"encoding {self.encoding!r}: {error}"]
+            except (
+                ValueError,
+                TypeError,
+                RuntimeError,
+                OverflowError,
+            ) as error:  # sizes whose product no index reaches
+                return [*found, f"encoding {self.encoding!r}: {one_line(error)}"]
         return found
 
     def tying_faults(self) -> list[str]:
@@ -269,88 +286,3 @@ class WordOrderConfig(PreTrainedConfig):
                 complex_valued=self.complex_valued,
                 with_memory=self.memory,
             )
-
-
-def for_a_memory(name: str, value: Any) -> str:
-    """One line on a field that does nothing without a memory.
-
-    Args:
-        name: of the field.
-        value: that it was given.
-    """
-    return f"{name} is for a memory; set memory, or leave it out; got {value!r}"
-
-
-def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
-    """One line on an output layer that is to share a table of another shape.
-
-    Args:
-        output: shape of the layer's weight.
-        table: shape of the words' table.
-        encoding: whose table it is.
-    """
-    return (
-        f"tie_word_embeddings=true: the output layer {output} cannot share the words' table {table} of encoding"
-        f" {encoding!r}; set tie_word_embeddings=false, or amplitude='full' without as_real='pair'"
-    )
-
-
-def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """One line per encoding of a saved model that is neither of the catalogue nor registered in this process.
-
-    Args:
-        trained_with: class, file and sha256 by name, as the model's configuration has them.
-    """
-    return [
-        f"encoding {name!r} of this model is none of the catalogue: it is the class {source.get('class')} of"
-        f" {source.get('file') or 'an interactive session'}; import that class and call"
-        f" wordorder.encodings.register_encoding({name!r}, {source.get('class')}) before the model is loaded"
-        for name, source in trained_with.items()
-        if name not in CATALOG
-    ]
-
-
-def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn where an encoding's file is no longer what the model was trained with.
-
-    Args:
-        trained_with: class, file and sha256 by name, as the model's configuration has them.
-        own: the same of what is registered in this process.
-    """
-    for name, source in trained_with.items():
-        here = own.get(name)
-        if here is not None and here["sha256"] != source.get("sha256"):
-            warnings.warn(
-                f"encoding {name!r} is of another file than the model was trained with ({source.get('file')}, sha256"
-                f" {str(source.get('sha256'))[:12]}); its weights may mean something else now",
-                stacklevel=2,
-            )
-
-
-def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:
-    """One line per option of complex layers that is unknown or of the wrong type, or given to real layers."""
-    if not complex_valued:
-        return ["complex_options are for complex layers; set complex_valued = true"] if options else []
-    known = {name: inspect.signature(ComplexEncoder).parameters[name].annotation for name in COMPLEX_OPTIONS}
-    found = option_faults("complex_options", "a complex network", options or {}, known)
-    if (options or {}).get("read_out") == "none":
-        found.append("complex_options.read_out must not be 'none': heads read real numbers")
-    return found
-
-
-def unknown_field(key: str, known: set[str]) -> str:
-    """One line that names the unknown field, the nearest known one, and all of them."""
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
-
-
-def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) -> list[str]:
-    """One line per value that does not fit its field's type."""
-    hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
-    return [
-        f"{key} must be {describe(hints[key])}, got {value!r}"
-        for key, value in fields.items()
-        if key in hints and not fits(hints[key], value)
-    ]

@@ -15,7 +15,7 @@ from wordorder.models.classification import (
 from wordorder.models.classifier import WordOrderClassifierForSequenceClassification
 from wordorder.models.classifier_configuration import WordOrderClassifierConfig
 from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.configuration import type_faults, unknown_field
+from wordorder.models.configuration_faults import type_faults, unknown_field
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM

@@ -2,6 +2,7 @@
 
 from wordorder.data import PreparedData
 from wordorder.data.examples import LabelledExamples
+from wordorder.launch import process_count
 from wordorder.training.recipe import Recipe
 
 _SMALL, _LARGE = 0.05, 5.0  # of numbers to learn
@@ -25,6 +26,20 @@ def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
         f"the labels to learn have mean {mean:.4g} and standard deviation {spread:.4g}: far from 1 they are learned "
         f"slowly or not at all; divide them by --set data.label_scale={largest:g} or so (predictions are multiplied "
         "by it again), and take out a large mean"
+    )
+
+
+def sharding_advice(recipe: Recipe) -> str | None:
+    """Say that weights were to be shared out, and there is nobody to share them with.
+
+    Args:
+        recipe: of the run.
+    """
+    if not recipe.training.get("fsdp") or process_count() > 1:
+        return None
+    return (
+        "training.fsdp shares weights out over the processes of a run, and this run has one; start it with "
+        "torchrun --nproc-per-node N -m wordorder train ..."
     )
 
 

@@ -2,14 +2,17 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from wordorder.hints import fits
+from wordorder.launch import process_count
 from wordorder.training.checks import table_faults, unknown_choice
 from wordorder.training.metrics import NAMES
+from wordorder.training.trackers import TENSORBOARD, tracker_faults, tracker_names
 
 DEFAULTS: dict[str, Any] = {
     "seed": 0,
@@ -52,6 +55,8 @@ WRITTEN_OUT = (
 """Names that decide what is learned, whose defaults are those of transformers: a resolved recipe says them, so that it
 repeats its run with a version of transformers that has others."""
 
+_NO_UPLOAD = "a run uploads nothing; afterwards: wordorder push MODEL_DIR REPO"
+
 FIXED: dict[str, str] = {
     "auto_find_batch_size": "it would change the batch size, and so the results, unseen",
     "accelerator_config": "the batches are made by wordorder.data",
@@ -66,14 +71,12 @@ FIXED: dict[str, str] = {
     "eval_accumulation_steps": "evaluation keeps sums, not outputs",
     "eval_do_concat_batches": "evaluation keeps sums, not outputs",
     "eval_use_gather_object": "evaluation keeps sums, not outputs",
-    "fsdp": "sharded checkpoints are not supported yet",
-    "fsdp_config": "sharded checkpoints are not supported yet",
-    "hub_always_push": "nothing is uploaded by a run",
-    "hub_model_id": "nothing is uploaded by a run",
-    "hub_private_repo": "nothing is uploaded by a run",
-    "hub_revision": "nothing is uploaded by a run",
-    "hub_strategy": "nothing is uploaded by a run",
-    "hub_token": "nothing is uploaded by a run",
+    "hub_always_push": _NO_UPLOAD,
+    "hub_model_id": _NO_UPLOAD,
+    "hub_private_repo": _NO_UPLOAD,
+    "hub_revision": _NO_UPLOAD,
+    "hub_strategy": _NO_UPLOAD,
+    "hub_token": _NO_UPLOAD,
     "ignore_data_skip": "a resumed run sees the batches that it would have seen",
     "include_for_metrics": "evaluation is always exact over all tokens",
     "include_num_input_tokens_seen": "tokens are always counted",
@@ -83,7 +86,7 @@ FIXED: dict[str, str] = {
     "logging_nan_inf_filter": "a loss that is not finite stops the run",
     "parallelism_config": "the launcher sets it",
     "prediction_loss_only": "evaluation is always exact over all tokens",
-    "push_to_hub": "nothing is uploaded by a run",
+    "push_to_hub": _NO_UPLOAD,
     "remove_unused_columns": "the batches are made by wordorder.data",
     "restore_callback_states_from_checkpoint": "a resumed run restores all that it needs",
     "resume_from_checkpoint": "pass --resume",
@@ -94,13 +97,15 @@ FIXED: dict[str, str] = {
 """Names of TrainingArguments that a recipe may not set, each with the reason."""
 
 NO_EFFECT_ON_RESULTS = frozenset(
-    "keep_steps threads dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers "
+    "keep_steps threads fsdp fsdp_config dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers "
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
     "per_device_eval_batch_size project report_to run_name save_steps save_total_limit skip_memory_metrics "
     "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id".split()
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
+
+_FSDP_CONFIG: dict[str, Any] = {"reshard_after_forward": bool, "cpu_offload": bool}
 
 _POSITIVE = ("learning_rate", "num_train_epochs", "eval_steps", "save_steps", "logging_steps", "adam_epsilon")
 _AT_LEAST_ONE = (
@@ -129,6 +134,12 @@ BEAMS = 4
 GENERATION: dict[str, Any] = {"predict_with_generate": bool, "generation_num_beams": int, "generation_max_length": int}
 """Names of [training] that transformers' Seq2SeqTrainingArguments has, for translation; see `OWN`."""
 
+RENAMED = {
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+"""Names that transformers has given others since its first version that this package takes: recipes may use both."""
+
 ROW_WISE_ADAM = "row_wise_adam"
 """A value of `optim` that transformers does not have, see `wordorder.training.row_wise`."""
 
@@ -138,6 +149,8 @@ OWN: dict[str, Any] = {
     "threads": int,
     "segments_per_step": int,
     "eval_stride": int,
+    "fsdp": bool,
+    "fsdp_config": dict[str, bool],
     **GENERATION,
 }
 """Names of [training] that transformers.TrainingArguments does not have, with their types.
@@ -150,6 +163,9 @@ one then. It may change the last digits of a result, as another machine may.
 many segments, one after another, and learns from them together. `eval_stride`: a model without a memory is scored on
 running text in windows of data.length tokens that advance by so many. Both are for data.packing lanes, see
 [compare] history.
+`fsdp`: several processes share out weights, gradients and optimizer (torch's FSDP2) instead of having all of them each;
+`fsdp_config` may hold reshard_after_forward and cpu_offload, see docs/scaling.md. transformers has both names too, with
+more ways to say the same.
 `predict_with_generate`: each evaluation on validation also translates it all and gives its BLEU, which is slow; the
 split on which scores are reported is translated at the end of every run. `generation_num_beams` (4 where nothing is
 said; 1 is greedy search) and `generation_max_length` (data.length + 1: with the start token and the end) say how.
@@ -180,6 +196,8 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
     chosen = {name: value for name, value in table.items() if name not in FIXED}
     wrong_type = table_faults("training", chosen, hints)
     faults += wrong_type
+    if isinstance(chosen.get("fsdp_config"), dict):
+        faults += table_faults("training.fsdp_config", cast("dict[str, object]", chosen["fsdp_config"]), _FSDP_CONFIG)
     for name, value in chosen.items():
         allowed = _fields()[name].metadata.get("choices") if name in hints and name not in OWN else None
         if allowed and isinstance(value, str) and value not in allowed:
@@ -190,6 +208,8 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 if not (math.isfinite(value) and right(value)):
                     faults.append(f"training.{name}: must be {words}, got {value!r}")
+    if "report_to" in chosen and not wrong_type:
+        faults += tracker_faults(chosen["report_to"])
     metric = chosen.get("metric_for_best_model")
     if isinstance(metric, str) and metric not in NAMES:
         faults.append(unknown_choice("training.metric_for_best_model", metric, NAMES))
@@ -255,6 +275,9 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     from transformers import TrainingArguments
 
     given = {name: value for name, value in table.items() if name != "output_dir" and name not in OWN}
+    for old, new in RENAMED.items():
+        if old in given and new in _fields():
+            given.setdefault(new, given.pop(old))
     # transformers counts the pieces of a step, whether they have rows of their own or go on with the same
     pieces = int(table.get("segments_per_step") or 1)
     if pieces > 1:
@@ -262,17 +285,17 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     row_wise = given.get("optim") == ROW_WISE_ADAM
     if row_wise:
         given["optim"] = "adamw_torch"  # whose rate, betas, eps, decay and clipping it has
-    reporters = given.pop("report_to", [])
-    reporters = [reporters] if isinstance(reporters, str) else list(reporters)
+    reporters = tracker_names(given.pop("report_to", []))
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
+    given |= _of_several_processes(table, on_cpu=bool(given["use_cpu"]))
     arguments = TrainingArguments(
         output_dir=str(output_dir),
         disable_tqdm=True,
         remove_unused_columns=False,
         logging_nan_inf_filter=False,
         # TensorBoard is written by this package, into <output_dir>/logs, which transformers 5 cannot be told.
-        report_to=[name for name in reporters if name not in ("tensorboard", "none")] or "none",
+        report_to=[name for name in reporters if name != TENSORBOARD] or "none",
         **given,
     )
     processes = int(cast(Any, arguments).world_size)
@@ -289,12 +312,40 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     return arguments
 
 
+def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
+    """What a run in several processes needs beside the recipe's names.
+
+    Args:
+        table: the section with our defaults.
+        on_cpu: no accelerator is used.
+
+    Raises:
+        ValueError: weights cannot be shared out here, or the launcher asks for what the recipe is to say.
+    """
+    if process_count() == 1:
+        return {}
+    for name, remedy in (
+        ("FSDP", "say it in the recipe, training.fsdp=true, and launch with --multi_gpu instead of --use_fsdp"),
+        ("DEEPSPEED", f"{FIXED['deepspeed']}; set training.fsdp=true in the recipe instead"),
+    ):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("true", "1"):
+            raise ValueError(f"accelerate's configuration asks for {name}: {remedy}")
+    # No model of this package leaves a parameter unused, so DDP need not look for them in each batch.
+    found: dict[str, Any] = {"ddp_find_unused_parameters": table.get("ddp_find_unused_parameters", False)}
+    if not table.get("fsdp"):
+        return found
+    if on_cpu:
+        raise ValueError(
+            "training.fsdp shares weights out over accelerators, and none is used here: accelerate would train with "
+            "whole weights in each process (DDP) and not say so; set training.fsdp=false"
+        )
+    return {**found, "fsdp": True, "fsdp_config": {**table.get("fsdp_config", {}), "version": 2}}
+
+
 def wants_tensorboard(table: Mapping[str, Any]) -> bool:
     """Whether `report_to` names TensorBoard.
 
     Args:
         table: the section with our defaults.
     """
-    reporters = table.get("report_to")
-    names = [reporters] if isinstance(reporters, str) else list(reporters or ())
-    return "tensorboard" in names or "all" in names
+    return TENSORBOARD in tracker_names(table.get("report_to"))

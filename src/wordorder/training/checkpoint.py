@@ -1,20 +1,31 @@
 """The checkpoints of a run folder: whole or absent, the newest valid one, and which are kept."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors import SafetensorError
 
-from wordorder import durable
-from wordorder.durable import is_whole, remove_folder, replace_folder, seal
+from wordorder.durable import (
+    check_writable,
+    damage,
+    leftovers,
+    of_the_system,
+    remove_folder,
+    replace_folder,
+    restore_replaced,
+    seal,
+    sync_files,
+)
 from wordorder.errors import RunFailed
+from wordorder.limits import one_line, read_json
 
 STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
+_SAVING = ".saving-"
 
 
 def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
@@ -29,13 +40,38 @@ def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), path) for match, path in found)
 
 
-def newest_valid(run_folder: Path) -> Path | None:
-    """The newest checkpoint whose files are all there and unharmed, or None.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a run can be resumed from."""
+
+    newest: Path | None
+    """The newest checkpoint whose files are all there and unharmed; None where there is none."""
+    passed_over: tuple[tuple[Path, str], ...]
+    """Checkpoints after it, or all where there is none, oldest first, each with the files that are wrong and how."""
+
+
+def find_newest(run_folder: Path) -> Found:
+    """Look for the newest whole checkpoint, and remember what is wrong with those that are not.
 
     Args:
         run_folder: may be missing.
     """
-    return next((path for _, path in reversed(checkpoints(run_folder)) if is_whole(path)), None)
+    passed_over: list[tuple[Path, str]] = []
+    for _, path in reversed(checkpoints(run_folder)):
+        fault = damage(path)
+        if fault is None:
+            return Found(newest=path, passed_over=tuple(reversed(passed_over)))
+        passed_over.append((path, fault))
+    return Found(newest=None, passed_over=tuple(reversed(passed_over)))
+
+
+def newest_valid(run_folder: Path) -> Path | None:
+    """The newest checkpoint whose files are all there and unharmed, or None; see `find_newest`.
+
+    Args:
+        run_folder: may be missing.
+    """
+    return find_newest(run_folder).newest
 
 
 def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
@@ -49,7 +85,7 @@ def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) 
     Raises:
         RunFailed: a file could not be written, for a full disk for instance; older checkpoints are untouched.
     """
-    staging = run_folder / f".saving-{step}"
+    staging = run_folder / f"{_SAVING}{step}"
     final = run_folder / f"checkpoint-{step}"
     try:
         shutil.rmtree(staging, ignore_errors=True)
@@ -57,13 +93,35 @@ def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) 
         fill(staging)
         seal(staging)
         replace_folder(staging, final)
-    except (OSError, SafetensorError) as error:
+    except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise RunFailed(f"checkpoint-{step} could not be saved: {error}; {last_good(run_folder)}") from error
+        if isinstance(error, SafetensorError) or (isinstance(error, Exception) and of_the_system(error)):
+            raise RunFailed(f"checkpoint-{step} could not be saved: {error}; {last_good(run_folder)}") from error
+        raise
+    return final
+
+
+def write_model(final: Path, fill: Callable[[Path], None]) -> None:
+    """Make a folder that is whole or absent: filled beside its place, flushed to the disk, renamed.
+
+    Args:
+        final: where it belongs; what is there is replaced.
+        fill: writes the files into the folder that it is given.
+
+    Raises:
+        OSError: a file could not be written; what was there is untouched. Libraries raise errors of their own for a
+            full disk, see `durable.of_the_system`.
+    """
+    staging = final.with_name(f"{_SAVING}{final.name}")
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        staging.mkdir()
+        fill(staging)
+        sync_files(staging)
+        replace_folder(staging, final)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    return final
 
 
 def last_good(run_folder: Path) -> str:
@@ -76,7 +134,9 @@ def last_good(run_folder: Path) -> str:
     return f"the last good checkpoint is {kept}" if kept else "there is no earlier checkpoint"
 
 
-def rotate(run_folder: Path, *, keep: int | None, best: Path | None, always: Collection[Path] = ()) -> None:
+def rotate(
+    run_folder: Path, *, keep: int | None, best: Path | None, always: Collection[Path] = (), step: int | None = None
+) -> None:
     """Remove the oldest checkpoints; the newest and the best are always kept.
 
     Args:
@@ -84,8 +144,11 @@ def rotate(run_folder: Path, *, keep: int | None, best: Path | None, always: Col
         keep: how many to keep at most; None keeps all. With 1, the best is kept beside the newest when they differ.
         best: the checkpoint of the best validation score, if there is one.
         always: checkpoints that are neither removed nor counted.
+        step: of the checkpoint that was just written; later ones, which a resumed run passed over as damaged, are
+            neither removed nor counted, or they would outlive the one that the run went on from. None: the last.
     """
-    present = [path for _, path in checkpoints(run_folder) if path not in always]
+    found = checkpoints(run_folder)
+    present = [path for number, path in found if path not in always and (step is None or number <= step)]
     if keep is None or len(present) <= keep:
         return
     kept = {present[-1], *([best] if best is not None and best in present else [])}
@@ -98,14 +161,17 @@ def rotate(run_folder: Path, *, keep: int | None, best: Path | None, always: Col
 
 
 def clean(run_folder: Path) -> None:
-    """Remove what a killed run left half-written.
+    """Remove what killed runs left half-written or half-removed.
 
     Args:
-        run_folder: an existing folder.
+        run_folder: an existing folder that no other run is writing to.
     """
-    for path in run_folder.iterdir():
-        if path.name.startswith((".saving-", ".deleting-")) and path.is_dir():
+    restore_replaced(run_folder)
+    for path in (*leftovers(run_folder), *run_folder.glob(f"{_SAVING}*")):
+        if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -113,17 +179,26 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
     Args:
         checkpoint: a valid checkpoint.
+
+    Raises:
+        RunFailed: its manifest is right, but this is no state of a Trainer: somebody else made it.
     """
-    return json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+    try:
+        state: Any = read_json(checkpoint / STATE)
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"{checkpoint / STATE} cannot be read: {one_line(error)}") from error
+    if not isinstance(state, dict):
+        raise RunFailed(f"{checkpoint / STATE} holds no state of a Trainer")
+    return cast("dict[str, Any]", state)
 
 
-def check_writable(run_folder: Path) -> str | None:
+def run_folder_fault(run_folder: Path) -> str | None:
     """Try to make the run folder and to write in it, and leave nothing behind: None, or the fault in words.
 
     Args:
         run_folder: may be missing, with its parents.
     """
-    reason = durable.check_writable(run_folder)
+    reason = check_writable(run_folder)
     if reason is None:
         return None
     return f"training.output_dir: the run folder {str(run_folder)!r} cannot be written: {reason}"

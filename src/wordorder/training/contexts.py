@@ -97,7 +97,7 @@ def batches_in_context(
         context: resolved.
         collate: makes a batch.
         batch_size: rows at a time; changes no prediction.
-        start_id: see `wordorder.data.lanes.Windows`.
+        start_id: see `wordorder.data.windows.Windows`.
 
     Raises:
         BadInput: the stride is longer than a window.

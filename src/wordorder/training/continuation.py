@@ -39,6 +39,7 @@ class Continuation:
     def __init__(self, model_dir: str | Path) -> None:
         import torch
 
+        from wordorder.data.tokenisers import read_tokenizer
         from wordorder.training.predict import load_model, task_of
         from wordorder.training.quiet import quiet_libraries
 
@@ -48,7 +49,7 @@ class Continuation:
                 " wordorder predict"
             )
         with quiet_libraries():
-            model, self.tokenizer = load_model(model_dir), _tokenizer_of(model_dir)
+            model, self.tokenizer = load_model(model_dir), read_tokenizer(Path(model_dir))
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         self.model = model.to(device or torch.device("cpu")).eval()
         end: int | list[int] | None = self.model.config.eos_token_id
@@ -150,18 +151,6 @@ class Continuation:
             new = new[: last + 1]
         readable = Readable(self.tokenizer, ids[0].tolist())
         return list(_read_as_text(iter(new), readable, self.ends, stops=stop_at_end))
-
-
-def _tokenizer_of(model_dir: str | Path) -> Any:
-    """The tokenizer beside a model; of no special token it is asked that it be there."""
-    from transformers import PreTrainedTokenizerFast
-
-    loader: Any = PreTrainedTokenizerFast
-    try:
-        return loader.from_pretrained(str(model_dir), local_files_only=True)
-    except Exception as error:  # a damaged file raises whatever its reader raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{model_dir}: holds no tokenizer that can be read: {reason}") from error
 
 
 def _read_as_text(

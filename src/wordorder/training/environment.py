@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from wordorder.launch import process_count
+
 _PACKAGES = ("wordorder", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
 
 
@@ -30,6 +32,7 @@ def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
         "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "platform": platform.platform(),
         "device": _device_name(device),
+        "processes": process_count(),
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),

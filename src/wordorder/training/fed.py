@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from wordorder.training.share import Spare
+
 FED = "fed_rows"
 """Key under which a batch brings its rows as bytes from the collator to the training step."""
 
@@ -31,9 +33,9 @@ class WithRows:
         self.collate = collate
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """Return the batch, and its rows under `FED`."""
+        """Return the batch, and its rows under `FED`; of examples that are a `Spare` nothing is learned, nor said."""
         batch = self.collate(examples)
-        return {**batch, FED: rows_of(batch)}
+        return {**batch, FED: {READ[0]: [b""]} if isinstance(examples, Spare) else rows_of(batch)}
 
 
 def rows_of(batch: Mapping[str, Tensor]) -> Rows:
@@ -67,7 +69,8 @@ class FedBatches:
     labels, and where steps end.
 
     Besides the last step's, it keeps the digests of the steps 1, 2, 4, 8, ... and of up to 32 multiples of one of them,
-    so that a run can be compared with a longer one. Of several processes each digests its own share.
+    so that a run can be compared with a longer one. Of several processes each digests its own share, see
+    `of_all_processes`.
 
     Args:
         rows: micro-batches of a step that have rows of their own; micro-batch n goes on with the rows of n - rows.
@@ -148,6 +151,22 @@ class FedBatches:
             return
         self._chain, self._step, self._stride = state["chain"], int(state["step"]), int(state["stride"])
         self._marks = {int(step): mark for step, mark in state["marks"]}
+
+
+def of_all_processes(found: Sequence[Mapping[str, str] | None]) -> dict[str, str] | None:
+    """One digest of what all processes were fed, by step; of one process, its own.
+
+    Args:
+        found: what each process found, in order, see `FedBatches.found`.
+    """
+    known = [marks for marks in found if marks is not None]
+    if len(known) < len(found):
+        return None
+    if len(known) == 1:
+        return dict(known[0])
+    steps = [step for step in known[0] if all(step in marks for marks in known)]
+    joined = {step: " ".join(marks[step] for marks in known) for step in steps}
+    return {step: hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for step, text in joined.items()}
 
 
 def same_batches(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

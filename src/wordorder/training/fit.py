@@ -9,15 +9,24 @@ from typing import Any
 
 import torch
 
-from wordorder.data import EpochOrder, LengthGroupedEpochOrder, PreparedData, RunningText
+from wordorder.data import (
+    EpochOrder,
+    LengthGroupedEpochOrder,
+    PreparedData,
+    RunningText,
+    Sharing,
+    StreamOrder,
+    TextStream,
+)
 from wordorder.data.examples import LabelledExamples, TranslationExamples
-from wordorder.durable import replace_folder, sync_files, write_json, write_text
+from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
+from wordorder.launch import is_main
 from wordorder.models import build_config, build_model, config_fields
 from wordorder.training import curve
-from wordorder.training.advice import numbers_advice, scale_advice
+from wordorder.training.advice import numbers_advice, scale_advice, sharding_advice
 from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
-from wordorder.training.checkpoint import clean, read_state
+from wordorder.training.checkpoint import clean, read_state, write_model
 from wordorder.training.environment import describe_environment
 from wordorder.training.generation import Search
 from wordorder.training.interruption import Interruption
@@ -25,6 +34,8 @@ from wordorder.training.label_smoothing import smoothed_inputs_for
 from wordorder.training.memory_trainer import MemoryTrainer, rows_of_a_step
 from wordorder.training.meter import Meter
 from wordorder.training.metrics import HEADLINE
+from wordorder.training.model_card import write_run_card
+from wordorder.training.passed_over import advise_of_reading, report_reading
 from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
@@ -33,9 +44,10 @@ from wordorder.training.row_wise import announce
 from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
 from wordorder.training.scores import Tally, tally_for
 from wordorder.training.threads import cpu_threads
+from wordorder.training.trackers import trackers_in
 from wordorder.training.trainer import WordOrderTrainer
 from wordorder.training.translation_trainer import TranslationTrainer
-from wordorder.training.weights import load_body
+from wordorder.training.weights import check_body, load_body
 from wordorder.training.word_vectors import start_from_word_vectors
 
 
@@ -59,7 +71,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         known |= {"num_labels": 1, "problem_type": "regression"}
     if recipe.data.task in ("causal-lm", "translation"):
         # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
-        in_lanes = isinstance(prepared.train, RunningText)
+        in_lanes = isinstance(prepared.validation, RunningText)
         end = prepared.tokenizer.sep_token_id
         start = end if in_lanes else prepared.tokenizer.cls_token_id
         ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
@@ -92,35 +104,42 @@ def _train_and_test(
     recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
 ) -> RunResult:
     seed = recipe.training["seed"]
-    model = build_model(make_config(recipe, prepared), recipe.data.task, seed=seed)
+    config = make_config(recipe, prepared)
+    if recipe.pretrained is not None and start is None:
+        check_body(config, Path(recipe.pretrained))
+    model = build_model(config, recipe.data.task, seed=seed)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
     arguments = build_arguments(recipe.training, folder)
     examples, order = _training_examples(prepared, arguments, seed=seed, segments=recipe.segments_per_step)
-    folder.mkdir(parents=True, exist_ok=True)
-    clean(folder)
-    curve.rewrite(folder, read_state(start)["log_history"] if start else ())
-    write_json(folder / DATA, prepared.statistics)
-    write_text(folder / RECIPE, recipe.to_toml())
-    _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
-    progress = choose_progress(folder.name, shown=shown) if isinstance(shown, bool) else shown
+    if is_main():
+        make_folder(folder)
+        clean(folder)
+        curve.rewrite(folder, read_state(start)["log_history"] if start else ())
+        write_json(folder / DATA, prepared.statistics)
+        write_text(folder / RECIPE, recipe.to_toml())
+        _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
+    progress = choose_progress(folder.name, shown=shown and is_main()) if isinstance(shown, bool) else shown
     if pretrained is not None:
-        write_json(folder / PRETRAINED, pretrained)
+        if is_main():
+            write_json(folder / PRETRAINED, pretrained)
         new, unused = (", ".join(pretrained[name]) or "none" for name in ("new", "unused"))
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
-    for advice in (scale_advice(recipe, prepared), numbers_advice(recipe, prepared)):
+    for advice in (scale_advice(recipe, prepared), numbers_advice(recipe, prepared), sharding_advice(recipe)):
         if advice is not None:
             progress.advise(advice)
+    advise_of_reading(prepared, progress)
     row_wise = recipe.training["optim"] == ROW_WISE_ADAM
     if row_wise:
         announce(model, arguments.weight_decay, progress)
     meter = Meter(arguments.device, targets=recipe.data.task == "translation")
     logs = _logs(recipe, folder, start)
     try:
-        with quiet_libraries(), Interruption() as interruption:
+        reporters = recipe.training.get("report_to")
+        with trackers_in(folder / LOGS, reporters), quiet_libraries(), Interruption() as interruption:
             trainer = _trainer_class(recipe, prepared)(
                 model,
                 arguments,
@@ -142,7 +161,7 @@ def _train_and_test(
             )
             _train(trainer, start)
         with quiet_libraries():
-            return _finish(trainer, prepared, folder, meter=meter, progress=progress, seed=seed)
+            return _finish(trainer, prepared, folder, progress=progress, seed=seed)
     except torch.OutOfMemoryError as error:
         text = str(error).splitlines()[0]
         raise RunFailed(f"out of memory: {text}; lower training.per_device_train_batch_size") from error
@@ -155,7 +174,7 @@ def _train_and_test(
 
 def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., WordOrderTrainer]:
     if recipe.data.task != "translation":
-        if not isinstance(prepared.train, RunningText):
+        if not isinstance(prepared.validation, RunningText):
             return WordOrderTrainer
         return partial(MemoryTrainer, segments=recipe.segments_per_step, stride=recipe.training.get("eval_stride"))
     assert recipe.data.length is not None  # reading a recipe fills it in
@@ -208,17 +227,29 @@ def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, seg
     random order.
     """
     train = prepared.train
+    if isinstance(train, TextStream):
+        sharing = Sharing(
+            batch=arguments.train_batch_size,
+            accumulation=arguments.gradient_accumulation_steps,
+            steps=arguments.max_steps,
+            rank=arguments.process_index,
+            world=arguments.world_size,
+            parts=segments,
+        )
+        return train.examples(sharing), StreamOrder(len(sharing))
     if isinstance(train, RunningText):
         lanes = train.training_lanes(rows_of_a_step(arguments, segments), seed=seed, parts=segments)
         return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if isinstance(train, LabelledExamples | TranslationExamples) and lengths is not None:
-        return train, LengthGroupedEpochOrder(lengths, batch_size=arguments.per_device_train_batch_size, seed=seed)
+        # of all processes, so that they read together what one would
+        batch = arguments.train_batch_size * arguments.world_size
+        return train, LengthGroupedEpochOrder(lengths, batch_size=batch, seed=seed)
     return train, EpochOrder(len(train), seed=seed)
 
 
 def _logs(recipe: Recipe, folder: Path, start: Path | None) -> Any:
-    if not wants_tensorboard(recipe.training):
+    if not is_main() or not wants_tensorboard(recipe.training):
         return None
     from wordorder.training.tensorboard import TensorBoardLogs
 
@@ -235,7 +266,7 @@ def _train(trainer: WordOrderTrainer, start: Path | None) -> None:
 
 
 def _finish(
-    trainer: WordOrderTrainer, prepared: PreparedData, folder: Path, *, meter: Meter, progress: Progress, seed: int
+    trainer: WordOrderTrainer, prepared: PreparedData, folder: Path, *, progress: Progress, seed: int
 ) -> RunResult:
     """Test the model, save it, and say so last of all."""
     model: Any = trainer.model
@@ -243,13 +274,14 @@ def _finish(
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
     if prepared.test is not None:
         scores["test"] = scores["validation"] if twice else trainer.evaluate(prepared.test, metric_key_prefix="")
+    counted = trainer.counted()
     metrics: dict[str, Any] = {
         **scores,
         "optimistic": twice or prepared.test is None,
-        "train_seconds": meter.seconds,
-        "tokens": meter.tokens,
-        "tokens_per_second": meter.tokens / max(meter.seconds, 1e-9),
-        "peak_memory_bytes": meter.peak_bytes,
+        "train_seconds": counted["seconds"],
+        "tokens": counted["tokens"],
+        "tokens_per_second": counted["tokens"] / max(counted["seconds"], 1e-9),
+        "peak_memory_bytes": counted["peak_bytes"],
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "steps": trainer.state.global_step,
         "seed": seed,
@@ -259,17 +291,23 @@ def _finish(
     if isinstance(trainer, TranslationTrainer):
         metrics["bleu_signature"] = trainer.signature
         metrics["generation"] = asdict(trainer.search)
-    if trainer.is_world_process_zero():
-        staging = folder / f".saving-{MODEL}"
-        staging.mkdir(exist_ok=True)
-        trainer.save_for_use(staging)
-        sync_files(staging)  # metrics.json says that the model is there: it must not outlive it in a power cut
-        replace_folder(staging, folder / MODEL)
-        write_json(folder / METRICS, metrics)
+    report_reading(prepared, folder, progress, trainer.args)
+    weights = trainer.gathered_weights()
+    if is_main():
+
+        def fill(staging: Path) -> None:
+            trainer.save_for_use(staging, weights)
+            write_run_card(staging, folder, metrics)
+
+        write_model(folder / MODEL, fill)
+        curve.rewrite(folder, trainer.state.log_history)  # its rows were appended without waiting for the disk
+        write_json(folder / METRICS, metrics)  # last of all: it says that all the rest is there
     trainer.accelerator.wait_for_everyone()
     split, last = list(scores.items())[-1]
     progress.say(f"{'optimistic ' if twice else ''}{split} {trainer.in_short(last)}")
-    return read_result(folder)
+    if is_main():
+        return read_result(folder)
+    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.rows(trainer.state.log_history))
 
 
 def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:

@@ -1,15 +1,29 @@
-"""Ctrl-C and SIGTERM as a request that training answers at the end of a step."""
+"""Signals that ask a run to stop: answered at the end of a step while it trains, and at once before and after."""
 
 import signal
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
+from wordorder.errors import Stopped
+from wordorder.launch import process_count
+
+SIGNALS: tuple[signal.Signals, ...] = tuple(
+    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
+)
+"""What asks a run to save and stop: Ctrl-C, a service manager's or a cluster's end, and a cluster's early warning."""
+
 
 class Interruption:
-    """Within its `with`, the first SIGINT or SIGTERM only sets `requested`; a second one acts as it always does.
+    """Within its `with`, the first of `SIGNALS` only sets `requested`; the same one again acts as the system says.
 
-    Outside the main thread, where Python lets no handler be set, signals keep their meaning.
+    So a second Ctrl-C raises KeyboardInterrupt and a second SIGTERM ends the process, but the SIGTERM that a cluster
+    sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Where a launcher started
+    several processes, a second signal changes nothing: they stop together. A signal that is ignored stays
+    ignored, as SIGINT is in a shell's background jobs. Outside the main thread, where Python lets no handler be set,
+    signals keep their meaning.
     """
 
     def __init__(self) -> None:
@@ -18,21 +32,48 @@ class Interruption:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._request)
+        self._before = _handle(SIGNALS, self._request)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        _restore(self._before)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = signal.Signals(number)
-        self._restore()
+        self.requested = self.requested or signal.Signals(number)
+        if process_count() > 1:
+            return  # a launcher passes on the Ctrl-C that the terminal has sent already, and kills whoever is too slow
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        self._before.clear()
+
+@contextmanager
+def stopping_at_once() -> Generator[None]:
+    """Let SIGTERM and SIGUSR1 raise `Stopped` where nothing has to be saved first: before training and after it.
+
+    An `Interruption` within takes over while it lasts. SIGINT keeps its meaning: KeyboardInterrupt.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        raise Stopped(f"stopped by {name} while nothing was being trained; every checkpoint is kept; --resume goes on")
+
+    before = _handle(tuple(number for number in SIGNALS if number != signal.SIGINT), stop)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def _handle(numbers: tuple[signal.Signals, ...], handler: Any) -> dict[signal.Signals, Any]:
+    """Set a handler where one can be set, and give the earlier ones."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in wanted}
+
+
+def _restore(before: dict[signal.Signals, Any]) -> None:
+    for number, handler in before.items():
+        signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+    before.clear()

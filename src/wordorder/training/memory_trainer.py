@@ -3,11 +3,12 @@
 # transformers.Trainer is untyped for the most part, and so is whatever super() gives of it.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from wordorder.data import Lanes, RunningText
 from wordorder.errors import RunFailed
@@ -139,11 +140,13 @@ class MemoryTrainer(WordOrderTrainer):
 
     def _tally(self, model: Any, dataset: RunningText) -> Tally:
         tally = cast(CausalTally, self._make_tally(self.args.device, dataset))
-        for batches in self._streams(dataset):
-            score_running_text(model, batches, tally, device=self.args.device, carries=self._carries)
+        streams = list(self._streams(dataset))
+        with self._in_step(model, sum(map(len, streams)), dataset.windows()):
+            for batches in streams:
+                score_running_text(model, batches, tally, device=self.args.device, carries=self._carries)
         return tally
 
-    def _streams(self, text: RunningText) -> Iterator[Iterator[Mapping[str, Tensor]]]:
+    def _streams(self, text: RunningText) -> "Iterator[DataLoader[Any]]":
         """This process's share of a text, in batches that memory is carried through."""
         if not self._carries:
             yield self._batches(text.windows(self._stride))

@@ -181,20 +181,19 @@ def task_of(model_dir: str | Path) -> str:
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
     """config.json of a saved model, which names its class."""
-    import json
+    from wordorder.models.saved_folder import read_config
 
-    path = Path(model_dir) / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(config["architectures"][0], str):
-            raise ValueError("architectures holds no name")
+        config = read_config(Path(model_dir))
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{model_dir}: holds no model (no config.json); name the folder model/ of a run") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise BadInput(f"{path}: does not say which model it is: {error}") from None
-    if not str(config.get("model_type")).startswith(_OURS):
+    named = config.get("architectures")
+    if not isinstance(named, list) or not named or not isinstance(named[0], str):
+        raise BadInput(f"{Path(model_dir) / 'config.json'}: does not say which model it is: architectures has no name")
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or not kind.startswith(_OURS):
         raise BadInput(
-            f"{model_dir}: holds a model of type {config.get('model_type')!r}, not one of this package ({_OURS}...); "
+            f"{model_dir}: holds a model of type {kind!r}, not one of this package ({_OURS}...); "
             "transformers' own pipeline reads it, and wordorder.models.graft gives BERT and RoBERTa an encoding"
         )
     return config
@@ -224,7 +223,6 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
         BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
             position table is too short for such a memory.
     """
-    from safetensors import SafetensorError
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
@@ -233,27 +231,19 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
         AutoModelForSequenceClassification,
     )
 
-    import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from wordorder.models.saved_folder import load_config, load_model_of
 
+    folder = Path(model_dir)
     kinds: dict[str, Any] = {"fill-mask": AutoModelForMaskedLM, "text-generation": AutoModelForCausalLM}
     kinds["translation"] = AutoModelForSeq2SeqLM
     kind = kinds.get(task_of(model_dir), AutoModelForSequenceClassification)
-    changed: dict[str, Any] = {}
+    config = load_config(AutoConfig, folder)
     if memory_length is not None:
-        configs: Any = AutoConfig
-        config = configs.from_pretrained(str(model_dir), local_files_only=True)
         config.memory_length = memory_length
         config.segment_length = segment_length or config.segment_length
         if config.faults():
             raise BadInput([f"{model_dir}: {fault}" for fault in config.faults()])
-        changed["config"] = config
-    try:
-        return kind.from_pretrained(str(model_dir), local_files_only=True, use_safetensors=True, **changed)
-    except (OSError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(
-            f"{model_dir}: no weights can be read from safetensors, the only format taken: {reason}"
-        ) from None
+    return load_model_of(kind, folder, config=config)
 
 
 def load_tokenizer_of(model_dir: str | Path) -> Any:
@@ -273,11 +263,14 @@ def load_tokenizer_of(model_dir: str | Path) -> Any:
 def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     from transformers import pipeline
 
+    from wordorder.data.tokenisers import read_tokenizer
+
     found = task_of(model_dir)
     if found != task:
         raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
     device = "cpu" if not _accelerator() else None
-    return pipeline(kind, model=load_model(model_dir), tokenizer=str(model_dir), device=device)
+    tokenizer: Any = read_tokenizer(Path(model_dir))
+    return pipeline(kind, model=load_model(model_dir), tokenizer=tokenizer, device=device, trust_remote_code=False)
 
 
 def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:

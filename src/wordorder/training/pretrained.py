@@ -93,7 +93,7 @@ def read_pretrained(folder: Path) -> Pretrained:
     config = _config(folder, name)
     networks = {f"wordorder-{network}": network for network in NETWORK_TASKS}
     kind = config.get("model_type")
-    if kind not in networks:
+    if not isinstance(kind, str) or kind not in networks:
         raise BadInput(f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}")
     network = networks[kind]
     fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
@@ -106,17 +106,14 @@ def read_pretrained(folder: Path) -> Pretrained:
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
-    import json
+    from wordorder.models.saved_folder import read_config
 
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return read_config(folder)
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{name} holds no model (no config.json); name the folder model/ of a finished run") from None
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{name}/config.json cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise BadInput(f"{name}/config.json does not hold a configuration")
-    return config  # pyright: ignore[reportUnknownVariableType]  # JSON: what it holds is checked field by field
+    except BadInput as error:
+        raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
 
 
 def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list[str]:

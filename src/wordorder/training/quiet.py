@@ -1,8 +1,11 @@
 """Keeping other libraries' chatter out of a run's output."""
 
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
+
+from wordorder.launch import process_count
 
 
 @contextmanager
@@ -10,6 +13,9 @@ def quiet_libraries() -> Generator[None]:
     """Within it transformers shows errors only and no progress bars; afterwards it is as it was."""
     from transformers.utils import logging
 
+    if process_count() > 1:
+        # Nothing changes a model's logits in place, and its loss is no view.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     library: Any = logging
     verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
     library.set_verbosity_error()

@@ -138,6 +138,8 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             a kind is listed, one a line.
     """
     path = Path(path)
+    if path.stem in (".", ".."):  # it names the run folder, which would lie elsewhere
+        raise BadInput(f"{path}: a recipe named {path.name!r} has no name for its run folder; rename it")
     raw = read_tables(path)
     faults: list[str] = []
     for override in overrides:

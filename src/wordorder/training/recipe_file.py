@@ -1,10 +1,10 @@
 """The tables of a recipe's file, laid over those of the recipe that it names as its base."""
 
-import tomllib
 from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
+from wordorder.limits import one_line, read_toml
 
 BASE = "base"
 """The one name of a recipe outside its sections: `base = "other.toml"`, relative to the recipe's own folder."""
@@ -45,7 +45,7 @@ def read_tables(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -54,5 +54,5 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BadInput(f"{path}: is not UTF-8 text, so it is no TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: is not valid TOML: {error}") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: is not valid TOML: {one_line(error)}") from None

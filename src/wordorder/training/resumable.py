@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 from transformers import Trainer, TrainerState
 
 from wordorder.durable import is_whole
-from wordorder.errors import RunFailed
+from wordorder.errors import BadInput, RunFailed
 from wordorder.training.checkpoint import STATE, last_good, rotate, write_checkpoint
-from wordorder.training.fed import FedBatches
+from wordorder.training.fed import FedBatches, of_all_processes
 from wordorder.training.meter import Meter
+from wordorder.training.processes import Processes
+from wordorder.training.sharded import gathered, is_sharded, optimizer_state_for, whole_weights
 from wordorder.training.state_files import load_state, random_state, restore_random_state, save_state
 from wordorder.training.weights import load_weights
 
@@ -26,7 +29,8 @@ class ResumableTrainer(_Trainer):
 
     A checkpoint holds safetensors and JSON only: weights, optimizer, schedule, random generators, half-finished
     averages, what the meter has counted and the digest of the batches. A new best model is always saved, also between
-    two saves.
+    two saves. Of several processes, process 0 writes for all, and what it writes does not show how weights and
+    optimizer were shared out among them.
 
     Args:
         model: see transformers.Trainer.
@@ -48,6 +52,7 @@ class ResumableTrainer(_Trainer):
         **arguments: Any,
     ) -> None:
         super().__init__(model, args, **arguments)
+        self._processes = Processes(args.process_index, args.world_size)
         self._meter = meter
         self._fed = FedBatches() if fed is None else fed
         self._keep_steps = frozenset(keep_steps)
@@ -58,9 +63,19 @@ class ResumableTrainer(_Trainer):
     def settle(self) -> None:
         """Do what must be done before the state is worth saving; nothing here."""
 
+    def rows_of_a_step(self) -> int:
+        """Examples that an optimizer step reads, in all processes together."""
+        args = self.args
+        return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+
     def carried_state(self) -> Any:
         """What this process carries from batch to batch, as `save_state` takes it; None, and no file, here."""
         return None
+
+    def data_state(self) -> Any:
+        """Where the training data of this process is to go on, if it says so itself (streams do); None, and no file."""
+        state = getattr(self.train_dataset, "state_dict", None)
+        return None if state is None else state()
 
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
         """Train; see transformers.Trainer.train.
@@ -69,14 +84,68 @@ class ResumableTrainer(_Trainer):
             resume_from_checkpoint: a checkpoint of this class, checked by `is_whole` already, or None.
             **arguments: passed on.
         """
-        self._resumed = load_state(Path(resume_from_checkpoint), "training") if resume_from_checkpoint else None
+        self._resumed = self._read_training(Path(resume_from_checkpoint)) if resume_from_checkpoint else None
+        if resume_from_checkpoint:
+            self._load_data_state(Path(resume_from_checkpoint))
         if self._resumed is not None:
             self._meter.load_state(self._resumed["meter"])
             self._fed.load_state(self._resumed.get("batches"))
+            self._restore_data(Path(resume_from_checkpoint))
+        elif self._processes.count > 1:
+            from accelerate.utils import set_seed
+
+            set_seed(self.args.seed, device_specific=True)  # or dropout would be the same in all processes
         try:
             return super().train(resume_from_checkpoint=resume_from_checkpoint, **arguments)
         finally:
             self._meter.close()
+
+    def _load_data_state(self, checkpoint: Path) -> None:
+        """Let training data that keeps its own place go on from it."""
+        load = getattr(self.train_dataset, "load_state_dict", None)
+        if load is None:
+            return
+        processes = len(list(checkpoint.glob("data-*.json")))
+        if processes != self._processes.count:
+            raise BadInput(
+                f"{checkpoint} has the places in the streamed text of {processes} processes, this run has "
+                f"{self._processes.count}, whose shares are others; resume with as many, or start anew"
+            )
+        load(load_state(checkpoint, f"data-{self._processes.index}"))
+
+    def _read_training(self, checkpoint: Path) -> dict[str, Any]:
+        """What this process counted and averaged; of another number of processes, what can be made of it."""
+        first = load_state(checkpoint, "training")
+        everyones: list[dict[str, Any]] = [first, *first.get("others", ())]
+        rows = first.get("rows_of_a_step", self.rows_of_a_step())
+        if rows != self.rows_of_a_step():
+            raise BadInput(
+                f"{checkpoint} was written by {len(everyones)} processes whose steps read {rows} examples; here "
+                f"{self._processes.count} would read {self.rows_of_a_step()}, other examples in other steps: resume "
+                f"with as many processes, or set training.per_device_train_batch_size so that a step reads {rows}"
+            )
+        if len(everyones) == self._processes.count:
+            return everyones[self._processes.index]
+        meters = [one["meter"] for one in everyones]
+        counted = {**first["meter"], "tokens": sum(meter["tokens"] for meter in meters)}
+        return {
+            **first,
+            "loss_sum": sum(one["loss_sum"] for one in everyones) / len(everyones),
+            "meter": counted if self._processes.is_main else {**counted, "tokens": 0},
+            "batches": None,  # the digests of other shares cannot go on
+        }
+
+    def _restore_data(self, checkpoint: Path) -> None:
+        """Let training data that says where it goes on (streams do) go on there."""
+        saved = len(list(checkpoint.glob("data-*.json")))
+        if not saved or self.data_state() is None:
+            return
+        if saved != self._processes.count:
+            raise BadInput(
+                f"{checkpoint} says where {saved} processes were in a stream that they read side by side; here are "
+                f"{self._processes.count}: resume with {saved}"
+            )
+        self.train_dataset.load_state_dict(load_state(checkpoint, f"data-{self._processes.index}"))
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
         if self._resumed is not None:
@@ -92,10 +161,13 @@ class ResumableTrainer(_Trainer):
         Args:
             checkpoint: that of the last step.
         """
-        saved = load_state(checkpoint, "training")
+        saved = self._read_training(checkpoint)
+        self._load_data_state(checkpoint)
         self._meter.load_state(saved["meter"])
         self._fed.load_state(saved.get("batches"))
         self.state = TrainerState.load_from_json(str(checkpoint / STATE))
+        if self.args.should_save:
+            self._rotate()  # the run may have been killed before it came to that
         best = self._folder / f"checkpoint-{self.state.best_global_step}"
         if self.args.load_best_model_at_end and is_whole(best):
             self.state.best_model_checkpoint = str(best)
@@ -112,17 +184,29 @@ class ResumableTrainer(_Trainer):
 
     @property
     def batches(self) -> dict[str, str] | None:
-        """Digests of all batches that were trained on, by step, see `FedBatches.found`."""
-        return self._fed.found()
+        """Digests of all batches that all processes trained on, by step, see `FedBatches.found`."""
+        return of_all_processes(self._processes.everyones(self._fed.found()))
 
-    def save_for_use(self, folder: Path) -> None:
+    def counted(self) -> dict[str, float]:
+        """What all processes counted together: seconds, tokens, and the peak_bytes of the one that had most."""
+        own = self._meter.state()
+        (tokens,) = self._processes.total(int(own["tokens"]))
+        (peak,) = self._processes.greatest(int(own["peak_bytes"]))
+        return {"seconds": own["seconds"], "tokens": tokens, "peak_bytes": peak}
+
+    def gathered_weights(self) -> dict[str, Tensor] | None:
+        """The whole weights for process 0 where they are shared out, and None elsewhere; called by all processes."""
+        return whole_weights(self.model, keep=self._processes.is_main) if is_sharded(self.model) else None
+
+    def save_for_use(self, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
         """Save the model and its tokenizer alone, for `from_pretrained`.
 
         Args:
             folder: an existing folder.
+            weights: from `gathered_weights`; None = those of the model.
         """
         model: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, **({} if weights is None else {"state_dict": weights}))
         for path in folder.glob("*.safetensors"):
             path.chmod((folder / "config.json").stat().st_mode)  # safetensors lets nobody else read it
         if self.processing_class is not None:
@@ -150,60 +234,83 @@ class ResumableTrainer(_Trainer):
         self._meter.pause()
         self.settle()
         step = self.state.global_step
-        states = self._states_of_processes()
-        if self.args.should_save:
-            self._check_weights(step)
-            best = self.state.best_global_step
-            best_folder = self._folder / f"checkpoint-{best}"
-            if best and (best == step or best_folder.is_dir()):
-                self.state.best_model_checkpoint = str(best_folder)
-            write_checkpoint(self._folder, step, lambda folder: self._fill(folder, states))
-            kept = [self._folder / f"checkpoint-{step}" for step in self._keep_steps]
-            rotate(self._folder, keep=self.args.save_total_limit, best=best_folder if best else None, always=kept)
-        self.accelerator.wait_for_everyone()
+        states = self._processes.given_to_main(self._state_of_process())
+        weights = self.gathered_weights()
+        optimizer = gathered(self.optimizer.state_dict(), keep=self._processes.is_main)
+        best = self.state.best_global_step
+        best_folder = self._folder / f"checkpoint-{best}"
+        if best and (best == step or best_folder.is_dir()):
+            self.state.best_model_checkpoint = str(best_folder)
+        fault: str | None = None
+        try:
+            if self.args.should_save:
+                self._check_weights(step, weights)
+                write_checkpoint(self._folder, step, lambda folder: self._fill(folder, states, weights, optimizer))
+                self._rotate()
+        except RunFailed as error:
+            if self._processes.count == 1:
+                raise
+            fault = str(error)
+        self._processes.raise_first(fault)  # nobody goes on before the checkpoint is there
         self._saved_step = step
 
-    def _states_of_processes(self) -> list[dict[str, Any]]:
-        own = {"random": random_state(), "carried": self.carried_state()}
-        if self.args.world_size == 1:
-            return [own]
-        from accelerate.utils import gather_object
+    def _rotate(self) -> None:
+        step, best = self.state.global_step, self.state.best_global_step
+        always = [self._folder / f"checkpoint-{kept}" for kept in self._keep_steps]
+        best_folder = self._folder / f"checkpoint-{best}" if best else None
+        rotate(self._folder, keep=self.args.save_total_limit, best=best_folder, always=always, step=step)
 
-        return cast(list[dict[str, Any]], gather_object([own]))
+    def _state_of_process(self) -> dict[str, Any]:
+        """What of this process is not that of every other."""
+        return {
+            "random": random_state(),
+            "carried": self.carried_state(),
+            "data": self.data_state(),
+            "training": {
+                "loss_sum": float(self._tr_loss),
+                "logged_step": self._globalstep_last_logged,
+                "meter": self._meter.state(),
+                "batches": self._fed.state(),
+            },
+        }
 
-    def _check_weights(self, step: int) -> None:
+    def _check_weights(self, step: int, weights: dict[str, Tensor] | None) -> None:
         """A finite loss can still make weights that are not; they must not replace the last good checkpoint."""
+        named = self.model.named_parameters() if weights is None else weights.items()
         with torch.no_grad():
-            bad = [name for name, weight in self.model.named_parameters() if not bool(torch.isfinite(weight).all())]
+            bad = [name for name, weight in named if not bool(torch.isfinite(weight).all())]
         if bad:
             raise RunFailed(
                 f"weights are not finite after step {step} ({', '.join(bad[:3])}); {last_good(self._folder)}"
             )
 
-    def _fill(self, folder: Path, states: list[dict[str, Any]]) -> None:
-        self._save(str(folder))
-        save_state(folder, "optimizer", self.optimizer.state_dict())
+    def _fill(
+        self, folder: Path, states: list[dict[str, Any]], weights: dict[str, Tensor] | None, optimizer: Any
+    ) -> None:
+        self.save_for_use(folder, weights)
+        self._save_arguments(folder)
+        save_state(folder, "optimizer", optimizer)
         save_state(folder, "scheduler", self.lr_scheduler.state_dict())
         scaler = getattr(self.accelerator, "scaler", None)
         if scaler is not None:
             save_state(folder, "scaler", scaler.state_dict())
         save_state(folder, "random", [state["random"] for state in states])
         for process, state in enumerate(states):
-            if state["carried"] is not None:
-                save_state(folder, f"carried-{process}", state["carried"])
-        training = {
-            "loss_sum": float(self._tr_loss),
-            "logged_step": self._globalstep_last_logged,
-            "meter": self._meter.state(),
-            "batches": self._fed.state(),
-        }
+            for name in ("carried", "data"):
+                if state[name] is not None:
+                    save_state(folder, f"{name}-{process}", state[name])
+        first, *others = [state["training"] for state in states]
+        training = {**first, "rows_of_a_step": self.rows_of_a_step(), "others": others}
         save_state(folder, "training", training)
         self.state.save_to_json(str(folder / STATE))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         """Weights and tokenizer as `from_pretrained` reads them, and the arguments as JSON instead of a pickle."""
         folder = Path(output_dir or self._folder)
-        self.save_for_use(folder)
+        self.save_for_use(folder, state_dict)
+        self._save_arguments(folder)
+
+    def _save_arguments(self, folder: Path) -> None:
         (folder / "training_args.json").write_text(self.args.to_json_string(), encoding="utf-8")
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -214,7 +321,8 @@ class ResumableTrainer(_Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            self.optimizer.load_state_dict(load_state(Path(checkpoint), "optimizer"))
+            saved = load_state(Path(checkpoint), "optimizer")
+            self.optimizer.load_state_dict(optimizer_state_for(self.optimizer, saved))
             self.lr_scheduler.load_state_dict(load_state(Path(checkpoint), "scheduler"))
 
     def _load_scaler(self, checkpoint: str | None) -> None:
@@ -225,5 +333,9 @@ class ResumableTrainer(_Trainer):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             states = load_state(Path(checkpoint), "random")
-            if self.args.process_index < len(states):
-                restore_random_state(states[self.args.process_index])
+            if len(states) == self._processes.count:
+                restore_random_state(states[self._processes.index])
+            else:  # of other shares of a batch: drawn anew, and otherwise than from the beginning of the run
+                from accelerate.utils import set_seed
+
+                set_seed(self.args.seed + self.state.global_step, device_specific=True)

@@ -3,15 +3,19 @@
 import json
 import sys
 import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wordorder.durable import of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
+from wordorder.launch import is_main, process_count, process_index
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
-from wordorder.training.checkpoint import check_writable, checkpoints, newest_valid
+from wordorder.training.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
+from wordorder.training.interruption import stopping_at_once
 from wordorder.training.pretrained import ARM
 from wordorder.training.recipe import Recipe
 
@@ -71,7 +75,8 @@ def run(
     Raises:
         BadInput: the recipe, the data or the run folder is wrong; nothing was started or changed.
         RunFailed: the loss is no longer finite, memory or the disk is full; the last good checkpoint is kept.
-        Stopped: SIGINT or SIGTERM; the state was saved.
+        Stopped: SIGINT, SIGTERM or SIGUSR1 while it trained, and the state was saved; or SIGTERM or SIGUSR1 before or
+            after, when there is nothing to save.
     """
     if ARM in str(recipe.raw["model"].get("pretrained")):
         raise BadInput(
@@ -81,48 +86,73 @@ def run(
     changes: dict[str, Any] = {"training.seed": recipe.training["seed"] if seed is None else seed}
     if output_dir is not None:
         changes["training.output_dir"] = str(output_dir)
-    recipe = recipe.with_overrides(changes)
-    folder = recipe.output_dir
-    fault = check_writable(folder)
+    with stopping_at_once():
+        recipe = recipe.with_overrides(changes)
+        return _run(recipe, recipe.output_dir, resume=resume, progress=progress, prepared=prepared)
+
+
+def _run(
+    recipe: Recipe, folder: Path, *, resume: bool, progress: "bool | Progress", prepared: "PreparedData | None"
+) -> RunResult:
+    fault = run_folder_fault(folder)
     if fault:
         raise BadInput(fault)
+    if is_main():
+        restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
     if (folder / METRICS).exists():
+        result = read_result(folder)
         _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / METRICS})")
-        return read_result(folder)
+        return result
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
     _check_metric(recipe, prepared)
     from wordorder.training.fit import train_and_test
 
-    start = newest_valid(folder) if resume else None
+    start: Path | None = None
     if resume:
-        _say(progress, folder, _where_it_starts(folder, start))
+        start = _start(folder, progress)
     try:
         return train_and_test(recipe, prepared, folder, start=start, shown=progress)
     except WordOrderError:
         raise
-    except OSError as error:
-        raise RunFailed(f"{folder}: {error}; --resume goes on from the newest whole checkpoint") from error
+    except Exception as error:
+        if not of_the_system(error):
+            raise
+        raise RunFailed(f"{folder}: {error}; {last_good(folder)}; --resume goes on") from error
 
 
-def _say(progress: "bool | Progress", folder: Path, text: str) -> None:
-    """One line before there is a bar."""
+def _start(folder: Path, progress: "bool | Progress") -> Path | None:
+    """The checkpoint to go on from; process 0 looks, and says so to the others and to the user."""
+    newest: str | None = None
+    if is_main():
+        found = find_newest(folder)
+        newest = None if found.newest is None else str(found.newest)
+        _say(progress, folder, _where_it_starts(folder, found), unusual=bool(found.passed_over))
+    if process_count() > 1:
+        from wordorder.training.processes import Processes
+
+        newest = Processes(process_index(), process_count()).everyones(newest)[0]
+    return None if newest is None else Path(newest)
+
+
+def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool = False) -> None:
+    """One line before there is a bar; what is unusual is said, as a warning, to those who asked for silence too."""
+    if not is_main():
+        return
     if progress is True:
         print(f"{folder.name}: {text}", file=sys.stderr, flush=True)
     elif progress is not False:
         progress.say(text)
+    elif unusual:
+        warnings.warn(f"{folder.name}: {text}", stacklevel=5)
 
 
-def _where_it_starts(folder: Path, start: Path | None) -> str:
-    """What a resumed run goes on from, and what it passes over."""
-    found = [path for _, path in checkpoints(folder)]
-    broken = found if start is None else found[found.index(start) + 1 :]
-    here = f"starts anew: {folder} holds no whole checkpoint" if start is None else f"goes on from {start}"
-    if not broken:
-        return here
-    names = ", ".join(path.name for path in broken)
-    return f"{here}; {names} cannot be used: files are missing or not as they were written"
+def _where_it_starts(folder: Path, found: Found) -> str:
+    """What a resumed run goes on from, and what it passes over and why."""
+    newest = found.newest
+    here = f"starts anew: {folder} holds no whole checkpoint" if newest is None else f"goes on from {newest}"
+    return "; ".join([here, *(f"{path.name} is passed over: {fault}" for path, fault in found.passed_over)])
 
 
 def read_result(folder: Path) -> RunResult:
@@ -130,15 +160,24 @@ def read_result(folder: Path) -> RunResult:
 
     Args:
         folder: a run folder that holds metrics.json.
+
+    Raises:
+        RunFailed: metrics.json cannot be read.
     """
-    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    path = folder / METRICS
+    try:
+        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"{path}: cannot be read: {error}; remove it, and --resume makes it anew") from None
     return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.read(folder))
 
 
 def _prepare(recipe: Recipe) -> "PreparedData":
     from wordorder.data import prepare
+    from wordorder.training.processes import first_process_first
 
-    return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
+    with first_process_first():
+        return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
@@ -157,9 +196,34 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
         before = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
-    faults = differences(before, tomllib.loads(recipe.to_toml()))
+    now = tomllib.loads(recipe.to_toml())
+    faults = differences(_with_rows_shared_out(before, now, folder), now)
     if faults:
         raise BadInput([f"--resume: {fault}; {folder} was made with the former" for fault in faults])
+
+
+def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The former recipe with the batch of this one, if another number of processes makes a step of as many rows of it.
+
+    Then the run reads the same examples in the same steps: two processes with batches of 8 go on as one with 16, or as
+    one with 8 that accumulates twice as often; where batches hold examples of about one length, as one with 16 only.
+    """
+    size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
+    try:
+        environment: dict[str, Any] = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        processes = int(environment.get("processes", 1))
+        tables = [recipe["training"] for recipe in (before, now)]
+        then, here = (
+            (table[size] * count, table[pieces])
+            for table, count in zip(tables, (processes, process_count()), strict=True)
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return before  # what is wrong is said elsewhere
+    if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
+        return before
+    if now["data"]["task"] not in ("masked-lm", "causal-lm") and then != here:
+        return before
+    return {**before, "training": {**tables[0], size: tables[1][size], pieces: tables[1][pieces]}}
 
 
 def _check_data(prepared: "PreparedData", folder: Path) -> None:

@@ -20,7 +20,7 @@ if typing.TYPE_CHECKING:
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Check the sections that make one run; give the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataConfig, TokenizerConfig
-    from wordorder.data.config import token_faults
+    from wordorder.data.config import streaming_faults, token_faults
 
     training = tables.get("training", {})
     pretrained, faults = None, list[str]()
@@ -37,6 +37,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     model_faults, default_length = _model_faults(sizes, task) if "model" in tables and not faults else ([], None)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
+    faults += streaming_faults(data, training) if data is not None else []
     for name in SOURCES:
         source = tables.get("data", {}).get(name)
         if isinstance(source, str) and source.strip():
@@ -96,6 +97,8 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
         faults.append(
             f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
         )
+    if task == "translation" and training.get("fsdp"):
+        faults.append("training.fsdp: translation searches in each process by itself; leave fsdp out for this task")
     if task not in (None, "translation"):
         faults += [
             f"training.{name}: is only for task translation; leave it out" for name in GENERATION if name in training

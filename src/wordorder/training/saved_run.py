@@ -1,11 +1,11 @@
 """What a saved model's run says about its data and its translations: the recipe.toml beside the model's folder."""
 
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
+from wordorder.limits import one_line, read_toml
 from wordorder.training.arguments import BEAMS
 
 
@@ -46,9 +46,9 @@ def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
     if not recipe.exists():
         return {}
     try:
-        table: Any = tomllib.loads(recipe.read_text(encoding="utf-8")).get(name, {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {error}") from None
+        table: Any = read_toml(recipe).get(name, {})
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {one_line(error)}") from None
     if not isinstance(table, dict):
         raise BadInput(f"{recipe}: {name} must be a section, [{name}], got {table!r}")
     return cast("dict[str, Any]", table)

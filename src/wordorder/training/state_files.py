@@ -8,8 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file  # pyright: ignore[reportUnknownVariableType]  # bare dicts
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file, save, save_file  # pyright: ignore[reportUnknownVariableType]  # bare dicts
 from torch import Tensor
+
+from wordorder.errors import RunFailed
+from wordorder.limits import one_line, read_json, safetensors_header
 
 
 def save_state(folder: Path, name: str, state: Any) -> None:
@@ -38,10 +42,40 @@ def load_state(folder: Path, name: str) -> Any:
     Args:
         folder: the folder that was given to `save_state`.
         name: the files' name without ending.
+
+    Raises:
+        RunFailed: a file cannot be read, or is none of `save_state`.
     """
-    path = folder / f"{name}.safetensors"
-    tensors = load_file(path) if path.exists() else {}
-    return _decode(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")), tensors)
+    path, tensors = folder / f"{name}.safetensors", dict[str, Tensor]()
+    try:
+        if path.exists():
+            safetensors_header(path)  # first: what it claims, it must hold
+            tensors = load_file(path)
+        return _decode(read_json(folder / f"{name}.json"), tensors)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFailed(f"{folder}: the state {name!r} cannot be read: {one_line(error)}") from error
+
+
+def pack_state(state: Any) -> bytes:
+    """A state as bytes, for another process; see `save_state`.
+
+    Args:
+        state: as `save_state` takes it.
+    """
+    tensors: dict[str, Tensor] = {}
+    skeleton = json.dumps(_encode(state, "", tensors)).encode()
+    return len(skeleton).to_bytes(8, "little") + skeleton + (save(tensors) if tensors else b"")
+
+
+def unpack_state(content: bytes) -> Any:
+    """The state in bytes from `pack_state`.
+
+    Args:
+        content: all of them.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")
+    tensors = load(content[end:]) if len(content) > end else {}
+    return _decode(json.loads(content[8:end]), tensors)
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:

@@ -2,9 +2,10 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any, cast
+
+from wordorder.limits import parse_toml
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -16,8 +17,8 @@ def parse_value(text: str) -> Any:
         text: what stands after `=` in `--set section.key=value`.
     """
     try:
-        value: dict[str, Any] = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}")
+    except ValueError:
         return text
     # A text with line breaks could smuggle in more keys, and a date is no value that a recipe knows: both are strings.
     known = len(value) == 1 and isinstance(value["value"], bool | int | float | str | list | dict)
@@ -34,9 +35,9 @@ def split_key(text: str) -> list[str]:
         ValueError: the text is no dotted key.
     """
     try:
-        node: Any = tomllib.loads(f"{text} = 0")
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{text!r} is not a dotted name such as training.learning_rate") from error
+        node: Any = parse_toml(f"{text} = 0")
+    except ValueError as error:
+        raise ValueError(f"{text[:80]!r} is not a dotted name such as training.learning_rate") from error
     parts: list[str] = []
     while isinstance(node, dict):
         table = cast(dict[str, Any], node)

@@ -5,7 +5,9 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -16,12 +18,14 @@ from transformers import PrinterCallback
 from wordorder.errors import RunFailed, Stopped
 from wordorder.training import curve
 from wordorder.training.checkpoint import last_good
-from wordorder.training.fed import FED, FedBatches, WithRows
+from wordorder.training.fed import FED, READ, FedBatches, WithRows
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
 from wordorder.training.progress import Progress
 from wordorder.training.row_wise import RowWiseTrainer
 from wordorder.training.scores import Tally, score
+from wordorder.training.sharded import ask_for_nothing, is_sharded
+from wordorder.training.share import training_loader
 
 
 class WordOrderTrainer(RowWiseTrainer):
@@ -29,10 +33,12 @@ class WordOrderTrainer(RowWiseTrainer):
 
     What differs from transformers.Trainer:
 
-    - batches come in the order of the data's sampler, a pure function of seed and epoch;
+    - batches come in the order of the data's sampler, a pure function of seed and epoch, and several processes read
+      together what one would, see `ShareOfBatches`;
     - evaluation sums over all tokens and divides once, without padding or repeating the last batch;
     - checkpoints are whole or absent, hold no pickle and restore everything, see `ResumableTrainer`;
-    - a loss that is not finite raises RunFailed; SIGINT and SIGTERM save and raise Stopped.
+    - a loss that is not finite raises RunFailed; signals save and raise Stopped; of several processes all do, after the
+      same step.
 
     Args:
         model: with `.forward(..., labels=...)` giving `.loss` and `.logits`.
@@ -95,6 +101,11 @@ class WordOrderTrainer(RowWiseTrainer):
         if getattr(model.config, "problem_type", None) == "regression":
             # Its loss is a mean whatever it is told; accumulated batches would be added up as if it were not.
             self.model_accepts_loss_kwargs = False
+        self._mean_of_batch = not self.model_accepts_loss_kwargs
+        self._rows = 0
+        """Examples of the batch that is being read, those of a `Spare` left out."""
+        self._failure: str | None = None
+        """What went wrong in this process and is still to be told to the others."""
         self._smoothed_inputs = smoothed_inputs
         self._sampler = sampler
         self._collate = collate
@@ -120,6 +131,19 @@ class WordOrderTrainer(RowWiseTrainer):
         self._meter.resume()
         return super()._run_epoch(*args, **kwargs)
 
+    def get_train_dataloader(self) -> Any:
+        """The training batches of this process; see transformers.Trainer."""
+        if self._processes.count == 1:
+            return super().get_train_dataloader()
+        return training_loader(
+            self.train_dataset,
+            self._sampler,
+            self.args,
+            collate=self.data_collator,
+            batch_size=self.args.train_batch_size,
+            device=self.accelerator.device,
+        )
+
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return self._sampler
 
@@ -132,7 +156,9 @@ class WordOrderTrainer(RowWiseTrainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """One forward and backward pass; see transformers.Trainer."""
         # before anything changes the batch: here it is what the model is given
-        self._fed.take(self.state.global_step + 1, inputs.pop(FED))
+        rows = inputs.pop(FED)
+        self._fed.take(self.state.global_step + 1, rows)
+        self._rows = sum(len(row) > 0 for row in rows[READ[0]])
         self._meter.count(inputs)
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._watch(loss)
@@ -142,7 +168,13 @@ class WordOrderTrainer(RowWiseTrainer):
         """The loss of a batch, smoothed where the arguments say so; see transformers.Trainer."""
         if self.label_smoother is not None and self._smoothed_inputs is not None:
             inputs = self._smoothed_inputs(inputs)
-        return super().compute_loss(model, inputs, *args, **kwargs)
+        found = super().compute_loss(model, inputs, *args, **kwargs)
+        if not self._mean_of_batch or self._processes.count == 1 or not model.training:
+            return found
+        # The mean over processes is to be that over the examples of all of them, of which this one may have fewer.
+        (rows,) = self._processes.total(self._rows)
+        weight = self._rows * self._processes.count / rows
+        return (found[0] * weight, *found[1:]) if isinstance(found, tuple) else found * weight
 
     def _watch(self, loss: Tensor) -> None:
         """Stop at a loss that is not finite, without making an accelerator wait.
@@ -172,10 +204,25 @@ class WordOrderTrainer(RowWiseTrainer):
 
     def _look_at(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
-            raise RunFailed(
-                f"the loss became {loss} at step {step}; {last_good(self._folder)}; try a lower learning rate"
-            )
+            fault = f"the loss became {loss} at step {step}; {last_good(self._folder)}; try a lower learning rate"
+            if self._processes.count == 1:
+                raise RunFailed(fault)
+            self._failure = self._failure or fault  # the others wait for this process's gradients: not before `_agree`
         self._micro_losses.append(loss)
+
+    def _agree(self) -> signal.Signals | None:
+        """The signal to stop for, if any process received one; called by all processes together.
+
+        Raises:
+            RunFailed: something went wrong in one of them.
+        """
+        requested = self._interruption.requested
+        if self._processes.count == 1:
+            return requested
+        number, failed = self._processes.greatest(requested or 0, self._failure is not None)
+        if failed:
+            self._processes.raise_first(self._failure)
+        return signal.Signals(number) if number else None
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Nothing: transformers' estimate walks over all parameters at every step; `wordorder cost` counts exactly."""
@@ -188,11 +235,13 @@ class WordOrderTrainer(RowWiseTrainer):
         if self._micro_losses:
             self._step_loss = math.fsum(self._micro_losses)
             self._micro_losses.clear()
-        self._progress.update(step, self._step_loss, self._meter.tokens_for_display())
+        self._progress.update(step, self._step_loss, self._processes.count * self._meter.tokens_for_display())
         advice = self._meter.advice()
         if advice is not None:
             self._progress.advise(advice)
-        stop = self._interruption.requested
+        if self._processes.count > 1 and (control.should_log or control.should_evaluate or control.should_save):
+            self.settle()  # before anything relies on it, and here all processes can be told
+        stop = self._agree()
         # transformers calls this once more at the end of an epoch, where what is due each epoch is done: the stop comes
         # after it, or the resumed run would miss it.
         if stop and float(self.state.epoch or 0).is_integer() and self._seen_step != step:
@@ -221,7 +270,8 @@ class WordOrderTrainer(RowWiseTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log with the seconds and tokens of training so far; see transformers.Trainer.log."""
         if "loss" in logs:
-            logs |= {"train_seconds": round(self._meter.seconds, 3), "tokens": self._meter.tokens}
+            (tokens,) = self._processes.total(self._meter.tokens)
+            logs |= {"train_seconds": round(self._meter.seconds, 3), "tokens": tokens}
         super().log(logs, start_time)
 
     def evaluate(
@@ -235,8 +285,12 @@ class WordOrderTrainer(RowWiseTrainer):
             metric_key_prefix: put before each name, with an underscore; empty leaves the names alone.
         """
         self.settle()
+        if self._processes.count > 1:
+            self._agree()
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        model: Any = self.model_wrapped if self.is_in_train else self.model
+        # DDP's wrapping would exchange buffers before each batch, of which a process may have fewer than another
+        alone = self._processes.count == 1
+        model: Any = self.model_wrapped if self.is_in_train and alone else self.model
         was_training = model.training
         model.eval()
         with self.accelerator.autocast():
@@ -261,7 +315,20 @@ class WordOrderTrainer(RowWiseTrainer):
     def _tally(self, model: Any, dataset: Any) -> Tally:
         """Count this process's share of a data set; the model is in evaluation mode."""
         tally = self._make_tally(self.args.device, dataset)
-        return score(model, self._batches(dataset), tally, device=self.args.device)
+        batches = self._batches(dataset)
+        with self._in_step(model, len(batches), dataset):
+            return score(model, batches, tally, device=self.args.device)
+
+    @contextmanager
+    def _in_step(self, model: Any, batches: int, examples: Any) -> Generator[None]:
+        """Where weights are shared out, run the model as often as the process that has most batches; else nothing."""
+        if not is_sharded(self.model):
+            yield
+            return
+        (most,) = self._processes.greatest(batches)  # before any has begun: each pass waits for all processes
+        yield
+        ids = torch.as_tensor(examples[0]["input_ids"])[None].to(self.args.device)
+        ask_for_nothing(model, most - batches, {"input_ids": ids})
 
     def in_short(self, scores: Mapping[str, float]) -> str:
         """The scores that are worth a line: the loss and the headline.
@@ -282,17 +349,13 @@ class WordOrderTrainer(RowWiseTrainer):
         # to make the last batch whole.
         return range(self.args.process_index, len(dataset), self.args.world_size)
 
-    def _batches(
-        self, dataset: Any, *, share: range | None = None, batch_size: int | None = None
-    ) -> Iterator[Mapping[str, Tensor]]:
+    def _batches(self, dataset: Any, *, share: range | None = None, batch_size: int | None = None) -> "DataLoader[Any]":
         # A generator of its own keeps evaluation from drawing on the global one.
-        return iter(
-            DataLoader(
-                dataset,
-                batch_size=batch_size or self.args.per_device_eval_batch_size,
-                sampler=cast(Any, self._share(dataset) if share is None else share),
-                collate_fn=self._collate,
-                num_workers=self.args.dataloader_num_workers,
-                generator=torch.Generator(),
-            )
+        return DataLoader(
+            dataset,
+            batch_size=batch_size or self.args.per_device_eval_batch_size,
+            sampler=cast(Any, self._share(dataset) if share is None else share),
+            collate_fn=self._collate,
+            num_workers=self.args.dataloader_num_workers,
+            generator=torch.Generator(),
         )

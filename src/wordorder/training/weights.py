@@ -1,6 +1,5 @@
 """Weights from the safetensors files that `save_pretrained` wrote: all of a model, or the body of a pre-trained one."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,53 +9,66 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor
 
 from wordorder.errors import BadInput, RunFailed
-
-INDEX = "model.safetensors.index.json"
+from wordorder.limits import one_line, safetensors_header
+from wordorder.models import saved_folder
+from wordorder.training.sharded import shared_out
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a model's weights, in order: one, or the shards that an index names.
+    """The files that hold the weights of a model to start from, see `wordorder.models.saved_folder.weight_files`.
 
     Args:
         folder: where `save_pretrained` wrote.
 
     Raises:
-        BadInput: a file is missing, or the index cannot be read.
+        BadInput: a file is missing, or the index cannot be read, or it names a file outside of the folder.
     """
-    index = folder / INDEX
     try:
-        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values() if index.exists() else ()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(_unreadable(folder, f"{INDEX} is no index: {error}")) from None
-    files = [folder / name for name in sorted(set(weights)) or ["model.safetensors"]]
-    missing = [path.name for path in files if not path.exists()]
-    if missing:
-        raise BadInput(_unreadable(folder, f"there is no {', '.join(missing)}"))
-    return files
-
-
-def _unreadable(folder: Path, reason: object) -> str:
-    words = (str(reason).strip() or type(reason).__name__).splitlines()[0]
-    return f"model.pretrained: {folder}: no weights can be read from safetensors, the only format taken: {words}"
+        return saved_folder.weight_files(folder)
+    except BadInput as error:
+        raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
 
 
 def load_weights(model: Any, folder: Path) -> None:
     """Put all weights of a folder into a model of the same configuration.
 
     Args:
-        model: a transformers model.
+        model: a transformers model; of one that is shared out over processes each takes its part.
         folder: holds model.safetensors, or its shards and their index.
 
     Raises:
-        RunFailed: weights are missing or do not belong to the model.
+        RunFailed: weights are missing or do not belong to the model, or cannot be read.
     """
-    missing, unexpected = model.load_state_dict(_read(folder), strict=False)
+    try:
+        places = model.state_dict()
+        weights = {name: shared_out(weight, places.get(name, weight)) for name, weight in _read(folder).items()}
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise RunFailed(f"{folder}: the weights cannot be read: {one_line(error)}") from error
     # A tied weight is saved once, under one of its names.
     lost = set(missing) - _tied(model)
     if lost or unexpected:
         raise RunFailed(
             f"{folder}: the weights are not this model's (missing {sorted(lost)}, unknown {sorted(unexpected)})"
         )
+
+
+def check_body(config: Any, folder: Path) -> None:
+    """Refuse a folder whose weights are fewer than its model has, before room is made for the model.
+
+    Args:
+        config: of the model that is to start from the folder, whose sizes are the folder's.
+        folder: of the saved model.
+
+    Raises:
+        BadInput: they are, or they cannot be read.
+    """
+    from transformers import AutoModel
+
+    try:
+        saved_folder.check_claims(AutoModel, config, saved_folder.stored_shapes(folder), folder)
+    except BadInput as error:
+        raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +95,10 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
     """
     try:
         weights = _read(folder)
-    except (OSError, SafetensorError) as error:
-        raise BadInput(_unreadable(folder, error)) from None
+    except BadInput:
+        raise
+    except (OSError, ValueError, SafetensorError) as error:
+        raise BadInput(f"model.pretrained: {saved_folder.no_weights(folder, error)}") from None
     own: dict[str, Tensor] = model.state_dict()
     body = {name for name in own if name.startswith(f"{model.base_model_prefix}.")}
     missing = sorted(body - weights.keys() - _tied(model))
@@ -109,6 +123,7 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
 def _read(folder: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for path in weight_files(folder):
+        safetensors_header(path)  # first: what it claims, it must hold
         weights |= load_file(path)
     return weights
 

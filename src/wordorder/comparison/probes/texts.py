@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional
 
 from wordorder.comparison.probes.probe import Trained
-from wordorder.data.examples import MaskedLanguageExamples, pad_right
+from wordorder.data.collate import pad_right
+from wordorder.data.examples import MaskedLanguageExamples
 from wordorder.data.masking import IGNORED
 
 Ids = npt.NDArray[np.int64]

@@ -1,9 +1,17 @@
 """Data sets of the Hugging Face hub, through `datasets`."""
 
+import re
 from typing import Any
 
 from wordorder.data.corpora.document import Part, Row
 from wordorder.errors import BadInput, MissingExtra
+
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+_READERS = frozenset(
+    "arrow audiofolder cache conll csv eval hdf5 iceberg imagefolder json lance meshfolder pandas parquet pdffolder sql"
+    " text videofolder webdataset xml".split()
+)
+"""Names that `datasets` gives to its readers of files, and that no data set has."""
 
 _SPLITS = {"train": "train", "validation": "validation", "test": "test", "validation_matched": "validation"}
 
@@ -23,8 +31,7 @@ def read_hub(name: str) -> list[Part]:
     except ImportError as error:
         raise MissingExtra("datasets", "train") from error
     dataset_name, _, configuration = name.partition(":")
-    if not dataset_name:
-        raise BadInput("data.source hub: needs a name, as in hub:stanfordnlp/imdb")
+    check_hub_name(dataset_name)
     library: Any = datasets
     try:
         loaded: Any = library.load_dataset(dataset_name, configuration or None)
@@ -40,6 +47,23 @@ def read_hub(name: str) -> list[Part]:
         for split, role in wanted.items()
         if (rows := _rows(loaded[split]))
     ]
+
+
+def check_hub_name(name: str) -> None:
+    """Refuse what is no name on the hub: the library would take it for a folder, or for one of its file readers.
+
+    ``hub:pandas`` would read files of the working directory, and older versions of `datasets` unpickled them.
+
+    Args:
+        name: what follows `hub:`, without the configuration.
+
+    Raises:
+        BadInput: it is none.
+    """
+    if not name:
+        raise BadInput("data.source hub: needs a name, as in hub:stanfordnlp/imdb")
+    if not _NAME.fullmatch(name) or name in _READERS:
+        raise BadInput(f"data.source hub:{name} is no name on the hub, such as stanfordnlp/imdb; write a path as it is")
 
 
 def _rows(table: Any) -> list[Row]:

@@ -1,6 +1,5 @@
 """JSON Lines, as they are or packed by gzip: one object per line, its keys are the columns."""
 
-import json
 from pathlib import Path
 from typing import cast
 
@@ -8,6 +7,7 @@ from wordorder.data.corpora.document import Row
 from wordorder.data.corpora.gzipped import unpack
 from wordorder.data.corpora.plain_text import decode, decode_content
 from wordorder.errors import BadInput
+from wordorder.limits import parse_json
 
 
 def read_json_lines(path: Path) -> list[Row]:
@@ -34,7 +34,7 @@ def _rows(text: str, path: Path) -> list[Row]:
         if not line.strip():
             continue
         try:
-            row: object = json.loads(line)
+            row: object = parse_json(line)
         except ValueError as error:
             raise BadInput(f"{path} line {number} is not JSON: {error}") from error
         if not isinstance(row, dict):

@@ -5,6 +5,7 @@ from typing import Any
 
 from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.limits import one_line
 
 
 def read_parquet(path: Path) -> list[Row]:
@@ -25,8 +26,8 @@ def read_parquet(path: Path) -> list[Row]:
         raise BadInput(f"{path} is empty")
     try:
         rows: list[Row] = reader.read_table(path, partitioning=None).to_pylist()
-    except (arrow.ArrowException, ValueError) as error:
-        raise BadInput(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
+    except (arrow.ArrowException, ValueError, OSError) as error:  # OSError too where its content is damaged
+        raise BadInput(f"{path} is not a Parquet file, or is damaged: {one_line(error)}") from error
     if not rows:
         raise BadInput(f"{path} has no row")
     return rows

@@ -1,7 +1,7 @@
 """From the `source` of a recipe to documents, with every fault of every file in one report."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
 from itertools import takewhile
@@ -18,8 +18,10 @@ from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.plain_text import cut_into_documents, read_text
 from wordorder.data.corpora.scan import is_scan, read_scan
 from wordorder.data.corpora.state_of_the_union import read_sotu
+from wordorder.data.corpora.streamed import STREAM_READERS, Place
 from wordorder.data.corpora.tab_separated import read_tsv
 from wordorder.data.corpora.wikitext import read_wikitext
+from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
 
 TABLE_READERS: dict[str, Callable[[Path, Sequence[str] | None], list[Row]]] = {".csv": read_csv, ".tsv": read_tsv}
@@ -67,7 +69,7 @@ def read_documents(data: DataConfig) -> list[Document]:
     return read_and_count(data)[0]
 
 
-def read_and_count(data: DataConfig) -> tuple[list[Document], int]:
+def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[list[Document], int]:
     """Read all documents of the source, in the order of their file names, and count the rows without text.
 
     Rows without text are left out: sets such as CR and MPQA have a few, and there is nothing to learn from them.
@@ -77,18 +79,25 @@ def read_and_count(data: DataConfig) -> tuple[list[Document], int]:
     train and one other are there. Such a test split is left out where all its labels are hidden (no such column, or
     null throughout), as GLUE's are. `validation_source` and `test_source` take the place of the source's own splits.
 
+    Args:
+        data: the section [data].
+        log: takes what cannot be read where data.skip_unreadable says so; None: nobody wants to know.
+
     Raises:
         BadInput: one line per fault: no such file, empty, binary or not UTF-8, no such column, label missing ...
         MissingExtra: the reader's package is not installed.
     """
+    log = ReadingLog(skip=data.skip_unreadable) if log is None else log
     given = {"validation": data.validation_source, "test": data.test_source}
-    parts = [part for part in _read("", data.source, data) if not given.get(part.split or "")]
-    parts = [part for part in parts if not _is_hidden(part, data)]
+    parts: list[Part] = []
+    if not data.streaming:  # else the source's texts are read when they are trained on
+        parts = [part for part in _read("", data.source, data, log) if not given.get(part.split or "")]
+        parts = [part for part in parts if not _is_hidden(part, data)]
     for split, source in given.items():
         if source not in (None, NONE):
-            parts += [replace(part, split=split) for part in _read(f"{split}_", source, data)]
+            parts += [replace(part, split=split) for part in _read(f"{split}_", source, data, log)]
     faults: list[str] = []
-    documents = [document for part in parts for document in _documents_of(part, data, faults)]
+    documents = [document for part in parts for document in _documents_of(part, data, faults, log)]
     if not documents and not faults:
         faults.append(f"data.source {data.source} has no text")
     _raise_if_any(faults)
@@ -99,7 +108,7 @@ def read_and_count(data: DataConfig) -> tuple[list[Document], int]:
     return keep_translations_together(documents) if together else documents, empty
 
 
-def _read(name: str, source: str, data: DataConfig) -> list[Part]:
+def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
     """Read one of the sources; name is what stands before `source` in the option that names it, such as "test_"."""
     target: str | None = getattr(data, f"{name}target_source")
     if target is not None:
@@ -114,7 +123,9 @@ def _read(name: str, source: str, data: DataConfig) -> list[Part]:
             "lines like SCAN's, IN: ... OUT: ..."
         )
     reader, _, rest = source.partition(":")
-    return NAMED_READERS[reader](rest) if reader in NAMED_READERS else _read_files(f"data.{name}source", source, data)
+    if reader in NAMED_READERS:
+        return NAMED_READERS[reader](rest)
+    return _read_files(f"data.{name}source", source, data, log)
 
 
 def _is_hidden(part: Part, data: DataConfig) -> bool:
@@ -131,9 +142,9 @@ def _raise_if_any(faults: list[str]) -> None:
         raise BadInput(faults)
 
 
-def _read_files(name: str, source: str, data: DataConfig) -> list[Part]:
-    root, paths = _find_files(name, source)
-    splits = _official_splits([path.relative_to(root) for path in paths])
+def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
+    root, paths = find_files(name, source)
+    splits = official_splits([path.relative_to(root) for path in paths])
     parts: list[Part] = []
     faults: list[str] = []
     for path, split in zip(paths, splits, strict=True):
@@ -147,16 +158,45 @@ def _read_files(name: str, source: str, data: DataConfig) -> list[Part]:
             if path.suffix in _RUNNING_TEXT and splits.count(split) == 1 and len(rows) == 1:
                 rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
             parts.append(Part(origin=str(path), rows=rows, split=split))
-        except BadInput as error:
-            faults += error.faults
-        except OSError as error:
-            faults.append(f"{path} cannot be read: {error.strerror or error}")
+        except (BadInput, OSError) as error:
+            own = (
+                error.faults if isinstance(error, BadInput) else (f"{path} cannot be read: {error.strerror or error}",)
+            )
+            if not log.skip:
+                faults += own
+            elif rows := _readable_rows(path, data, own[0], log):
+                parts.append(Part(origin=str(path), rows=rows, split=split))
     _raise_if_any(faults)
     return parts
 
 
-def _find_files(name: str, source: str) -> tuple[Path, list[Path]]:
-    """Return the folder below which file and folder names may name splits, and the files sorted by name."""
+def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
+    """What can be read of a damaged file: the lines or records that are whole; of one without such nothing."""
+    if kind_of(path) not in TABLES:
+        log.unreadable(str(path), 0, fault)
+        return []
+    rows: list[Row] = []
+    try:
+        for found in STREAM_READERS[kind_of(path)](path, Place(), data.columns):
+            if found.row is None:
+                log.unreadable(str(path), found.line, found.fault)
+            else:
+                rows.append(found.row)
+    except OSError as error:
+        log.unreadable(str(path), 0, f"{path} cannot be read: {error.strerror or error}")
+    return rows
+
+
+def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
+    """Return the folder below which file and folder names may name splits, and the files sorted by name.
+
+    Args:
+        name: of the option, such as "data.source".
+        source: a file, folder or glob.
+
+    Raises:
+        BadInput: there is no such file.
+    """
     path, known = Path(source).expanduser(), ", ".join(FILE_READERS)
     if path.is_dir():
         root, found = path, path.rglob("*")
@@ -173,7 +213,12 @@ def _find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     return root, files
 
 
-def _official_splits(paths: list[Path]) -> list[str | None]:
+def official_splits(paths: list[Path]) -> list[str | None]:
+    """Return the split that each file's name says; None for all where train and another one are not both there.
+
+    Args:
+        paths: below the folder that `find_files` returns.
+    """
     splits = [_split_word(path) for path in paths]
     complete = "train" in splits and len(set(splits) - {None}) > 1
     return splits if complete else [None for _ in paths]
@@ -184,7 +229,7 @@ def _split_word(path: Path) -> str | None:
     return words.pop() if len(words) == 1 else None
 
 
-def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Document]:
+def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> list[Document]:
     label_column = data.label_column if data.task in LABEL_CHECKS else None
     translated = data.task == "translation"
     pair_column = data.target_column if translated else data.pair_column
@@ -204,11 +249,11 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Docum
     documents: list[Document] = []
     for number, row in enumerate(part.rows, start=1):
         text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
-        for name, value in ((data.text_column, text), (pair_column, pair)):
-            if value is not None and not isinstance(value, str):
-                faults.append(f"{part.origin} row {number}: column {name!r} holds {type(value).__name__}, not text")
-            elif value and not _is_unicode(value):
-                faults.append(f"{part.origin} row {number}: column {name!r} holds half of a surrogate pair, not text")
+        own = _row_faults(f"{part.origin} row {number}", ((data.text_column, text), (pair_column, pair)))
+        if own and log.skip:
+            log.unreadable(part.origin, number, own[0])
+            continue
+        faults += own
         if not isinstance(text, str) or not text.strip():
             continue
         if translated:
@@ -216,12 +261,27 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str]) -> list[Docum
                 documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
             continue
         if label_column and (label is None or not str(label).strip()):
-            faults.append(f"{part.origin} row {number}: column {label_column!r} has no label")
+            fault = f"{part.origin} row {number}: column {label_column!r} has no label"
+            if log.skip:
+                log.unreadable(part.origin, number, fault)
+                continue
+            faults.append(fault)
         label_name = str(label).strip() if label_column else None
         documents.append(
             Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
         )
     return documents
+
+
+def _row_faults(row: str, columns: Iterable[tuple[str | None, object]]) -> list[str]:
+    """What is wrong with the texts of a row."""
+    faults: list[str] = []
+    for name, value in columns:
+        if value is not None and not isinstance(value, str):
+            faults.append(f"{row}: column {name!r} holds {type(value).__name__}, not text")
+        elif value and not _is_unicode(value):
+            faults.append(f"{row}: column {name!r} holds half of a surrogate pair, not text")
+    return faults
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,0 +1,146 @@
+"""The rules by which docs/choose.md makes sentences of advice from results files; the page states them in words.
+
+Only what a results file says is used: means and spreads, the corrected outcomes of its own tests, its probe of longer
+texts. The same file gives the same sentences.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wordorder.comparison.newer_keys import entries_of, mapping_of
+from wordorder.comparison.probe_points import probe_panels
+from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.significance import between, compare_arms
+from wordorder.comparison.statistics import baseline_of, repeats, spread, statistic_of
+from wordorder.comparison.verdict import ranked
+
+Results = Mapping[str, Any]
+
+HOLDS, LOSES = 1.2, 1.5
+"""Perplexity on the longest texts over that at the length of training: at most the first, or more than the second."""
+
+
+def tested(results: Results) -> dict[str, Any]:
+    """Comparisons and significance of a file, computed where an older file has none."""
+    if entries_of(results, "comparisons"):
+        return {"comparisons": results["comparisons"], "significance": results["significance"]}
+    return compare_arms(results)
+
+
+def advice(results: Results) -> list[str]:
+    """Sentences on quality, then on longer texts."""
+    return [sentence for sentence in (*quality_sentences(results), *length_sentences(results)) if sentence]
+
+
+def quality_sentences(results: Results) -> list[str]:
+    """Rules 1 to 4 of the page."""
+    order = [str(entry["arm"]) for entry in ranked(results)]
+    best, others, baseline = order[0], order[1:], str(baseline_of(results))
+    quality = quality_of(results)
+    place = f"{'highest' if quality.higher_is_better else 'lowest'} {split_of(results)} {quality.name}"
+    found = tested(results)
+    needed, (of, count) = found["significance"].get("seeds_needed"), repeats(results)
+    if needed is None or count < needed:
+        near, apart = overlapping(results, best, others)
+        claim = f" (claims take {needed})" if needed is not None else ""
+        return [
+            f"A survey, no claim: {count} {of}{'s' * (count > 1)}{claim}. **{best}** has the {place}.",
+            f"Its range overlaps that of {listed(near)}." if near else "",
+            f"Apart from it: {listed(apart)}." if apart and near else "",
+        ]
+    outcome = {other: (between(found["comparisons"], best, other) or {}).get("outcome") for other in others}
+    beaten = [other for other in others if outcome[other] == "better"]
+    level = [other for other in others if outcome[other] in ("not distinguishable", "identical")]
+    unknown = [other for other in others if outcome[other] is None]
+    said = [f"**{best}** has the {place}."]
+    if best != baseline and outcome.get(baseline) != "better":
+        return [*said, *nothing_claimed(results, baseline, [best, *level, *unknown])]
+    said.append(f"It is claimed to be better than {listed(beaten)}." if beaten else "")
+    said.append(f"Not distinguishable from it: {listed(level)}." if level else "")
+    said.append(f"Not tested against it: {listed(unknown)}." if unknown else "")
+    return [*said, cheapest(results, [best, *level])]
+
+
+def nothing_claimed(results: Results, baseline: str, arms: Sequence[str]) -> list[str]:
+    """What to do where not even the best arm is claimed to be better than the baseline."""
+    named = "no positions at all" if baseline == "none" else baseline
+    return [
+        f"Nothing is claimed to be better than {named}: choose by cost.",
+        cheapest(results, [baseline, *arms]),
+    ]
+
+
+def overlapping(results: Results, best: str, others: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Arms whose range (mean plus and minus one standard deviation) meets that of the best, and the rest."""
+    metric, statistic = quality_of(results).metric, statistic_of(results)
+    ranges = {entry["arm"]: spread(entry[metric], statistic) for entry in results["summary"]}
+    mine = ranges[best]
+    if mine is None:  # one or two seeds: nothing is known about any range
+        return [], list(others)
+    meets = {name: own is not None and own[0] <= mine[1] and mine[0] <= own[1] for name, own in ranges.items()}
+    return [name for name in others if meets[name]], [name for name in others if not meets[name]]
+
+
+def cheapest(results: Results, arms: Sequence[str]) -> str:
+    """Of arms that cannot be told apart, the one with the fewest FLOPs a token, where those were not made equal."""
+    if mapping_of(results, "budget").get("match") == "flops":
+        return ""
+    flops = {arm["name"]: arm["flops_per_token"] for arm in results["arms"] if arm["name"] in arms}
+    least = min(flops.values())
+    found = [name for name, value in flops.items() if value <= 1.01 * least]
+    if len(flops) < 2 or len(found) == len(flops):
+        return ""
+    return (
+        f"Of these {listed(found)} {'takes' if len(found) == 1 else 'take'} the fewest FLOPs per token at these sizes."
+    )
+
+
+def lengths(results: Results) -> tuple[tuple[float, ...], dict[str, list[float | None]]]:
+    """Lengths in tokens, and by arm the mean of the probe at each; None where an arm's table ends before."""
+    probe = mapping_of(results, "probes").get("extrapolation")
+    if not probe:
+        return (), {}
+    order = [str(entry["arm"]) for entry in ranked(results)]
+    panel = next(panel for panel in probe_panels(probe, order) if panel.group == "all tokens")
+    found = {
+        arm: [next((point["mean"] for point in points if point["x"] == x), None) for x in panel.xs]
+        for arm, points in panel.points.items()
+    }
+    return panel.xs, found
+
+
+def refusing(results: Results) -> list[str]:
+    """Arms that cannot read longer texts than they were trained on."""
+    probe = mapping_of(results, "probes").get("extrapolation") or {}
+    return list(dict.fromkeys(str(entry["arm"]) for entry in entries_of(probe, "skipped")))
+
+
+def length_sentences(results: Results) -> list[str]:
+    """Rule 5 of the page."""
+    xs, found = lengths(results)
+    if not xs:
+        return []
+    grown = {arm: means[-1] / means[0] for arm, means in found.items() if means[-1] is not None and means[0]}
+    hold = [arm for arm, ratio in grown.items() if ratio <= HOLDS]
+    lose = [f"{arm} ({ratio:.1f} times)" for arm, ratio in grown.items() if ratio > LOSES]
+    between_both = [arm for arm, ratio in grown.items() if HOLDS < ratio <= LOSES]
+    times = f"{xs[-1] / xs[0]:.0f} times the length"
+    parts = [
+        f"On texts of {times} {listed(hold)} {'keeps' if len(hold) == 1 else 'keep'} their perplexity" if hold else ""
+    ]
+    parts.append(f"{listed(between_both)} {'loses' if len(between_both) == 1 else 'lose'} some" if between_both else "")
+    parts.append(f"{listed(lose)} {'loses' if len(lose) == 1 else 'lose'} it" if lose else "")
+    parts.append(f"{listed(refusing(results))} cannot read them" if refusing(results) else "")
+    said = "; ".join(part for part in parts if part)
+    return [f"{said[0].upper()}{said[1:]}."]
+
+
+def dearer(rows: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Rule 6: encodings whose time is told apart from no positions at all, and those whose time is not."""
+    slower = [name for name, row in rows.items() if row["ratio_quartiles"][0] > 1]
+    return slower, [name for name in rows if name not in slower and name != "none"]
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

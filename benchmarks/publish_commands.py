@@ -1,0 +1,142 @@
+"""Write the reference of every command into docs/command-line.md from what typer is told about it.
+
+    python benchmarks/publish_commands.py
+
+The prose of the page stays; what stands between `<!-- commands -->` and `<!-- /commands -->` is made anew from the
+signatures and docstrings that `wordorder COMMAND --help` shows too. A test holds the page to them. Only public names of
+typer are read: its parsed commands change with every version.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from typer.models import ArgumentInfo, OptionInfo
+
+from wordorder.cli.app import app
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
+NAMES = {int: "integer", float: "number", str: "text", Path: "path"}
+
+
+def reference() -> str:
+    """All commands in the order of `wordorder --help`, and the options of the program itself."""
+    assert app.registered_callback is not None
+    assert app.registered_callback.callback is not None
+    parts = [command_of(str(command.name), command.callback) for command in app.registered_commands if command.callback]
+    own = rows_of(app.registered_callback.callback)
+    return "\n\n".join([*parts, f"### Before any command\n\n{table(own)}"])
+
+
+def command_of(name: str, function: Callable[..., object]) -> str:
+    """One command: usage, what it does, its example, and its arguments and options."""
+    about, example, rest = described(function)
+    arguments = [
+        row["name"] if row["default"] == "required" or row["name"].startswith("[") else f"[{row['name']}]"
+        for row in rows_of(function)
+        if row["positional"]
+    ]
+    usage = " ".join(["wordorder", name, *arguments, "[OPTIONS]"])
+    parts = [f"### {name}", f"`{usage}`", about, f"```bash\n{example}\n```", *rest, table(rows_of(function))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def described(function: Callable[..., object]) -> tuple[str, str, list[str]]:
+    """What a command does, its first example, and the other paragraphs of its help.
+
+    Raises:
+        ValueError: the help has no paragraph `Example: **wordorder ...**`.
+    """
+    paragraphs = [" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n")]
+    examples = [part for part in paragraphs if part.startswith("Example: **")]
+    if not examples:
+        raise ValueError(
+            f"the help of {function.__name__} has no example; add a paragraph 'Example: **wordorder ...**'"
+        )
+    rest = [part for part in paragraphs[1:] if part != examples[0]]
+    # In the terminal bold stands for code, because typer's markdown has no better.
+    as_code = [re.sub(r"\*\*(.+?)\*\*", r"`\1`", part) for part in rest]
+    return paragraphs[0], examples[0].removeprefix("Example: ").strip("*"), as_code
+
+
+def rows_of(function: Callable[..., object]) -> list[dict[str, Any]]:
+    """Name, type, default and meaning of every argument and option of a function that typer calls."""
+    hints = get_type_hints(function, include_extras=True)
+    rows: list[dict[str, Any]] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if get_origin(hints[name]) is not Annotated:  # typer's context
+            continue
+        kind, info = get_args(hints[name])[:2]
+        if info.hidden:
+            continue
+        positional = isinstance(info, ArgumentInfo)
+        rows.append(
+            {
+                "name": info.metavar or name.upper() if positional else declared(name, kind, info),
+                "positional": positional,
+                "type": type_of(kind, info),
+                "default": default_of(parameter.default, positional),
+                "help": info.help or "",
+            }
+        )
+    return rows
+
+
+def declared(name: str, kind: object, info: OptionInfo) -> str:
+    """An option as it is written, with the name of its value."""
+    own = "--" + name.replace("_", "-")
+    flag = kind is bool
+    # Inside Annotated typer takes the first name of an option for its default.
+    names = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
+    written = ", ".join(names or ([f"{own}/--no-{own[2:]}"] if flag else [own]))
+    return written if flag or not info.metavar else f"{written} {info.metavar}"
+
+
+def type_of(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
+    """A type in words: its limits or choices, and whether it may be repeated."""
+    inner = [part for part in get_args(kind) if part is not type(None)]
+    if get_origin(kind) in (Union, UnionType) and len(inner) == 1:
+        return type_of(inner[0], info)
+    if get_origin(kind) is list:
+        again = "any number" if isinstance(info, ArgumentInfo) else "may be repeated"
+        return f"{type_of(inner[0], info)}; {again}"
+    if kind is bool:
+        return "flag"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(f"`{choice.value}`" for choice in kind)
+    limits = [f"at least {info.min:g}" if info.min is not None else "", f"at most {info.max:g}" if info.max else ""]
+    return ", ".join([NAMES[kind], *(limit for limit in limits if limit)])
+
+
+def default_of(default: object, positional: bool) -> str:
+    """A default as it would be written; required and absent ones are told apart."""
+    if default is inspect.Parameter.empty:
+        return "required"
+    if default is None or default is False:
+        return "" if positional or default is None else "off"
+    if default is True:
+        return "on"
+    return f"`{default.value if isinstance(default, Enum) else default}`"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A markdown table of arguments, then options."""
+    lines = ["| argument or option | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        cells = [f"`{row['name']}`", row["type"], row["default"], row["help"]]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def put(page: str) -> str:
+    """The page with the reference between its markers."""
+    pattern = r"(<!-- commands -->\n).*?(<!-- /commands -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{reference()}\n\n{found[2]}", page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,338 @@
+"""The panels that show what each mechanism computes; `draw_mechanisms.py` draws them.
+
+A panel is a function of axes and of the small network that has learned with the mechanism, which few of them read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+
+import wordorder
+from wordorder import encodings
+from wordorder.encodings.composition import pattern_of
+from wordorder.inspection import score_maps
+from wordorder.ops import t5_bucket
+
+Panel = Callable[[Any, Any], None]
+COLOURS = [plt.get_cmap("viridis")(x / 4) for x in range(4)]
+
+
+def shown(axes: Any, values: Tensor, *, low: float | None = None, high: float | None = None, bar: str = "") -> None:
+    """A matrix as a picture, query tokens downwards and key tokens to the right."""
+    picture = axes.imshow(values.detach().float().numpy(), cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+    axes.set_xlabel("key j")
+    axes.set_ylabel("query i")
+    axes.figure.colorbar(picture, ax=axes, shrink=0.8, label=bar)
+
+
+def bias_of_heads(axes: Any, encoding: Any, reach: int, *, labels: str = "head {}", both: bool = True) -> None:
+    """One line a head: what is added to a score, by the distance key - query."""
+    distance = torch.arange(-reach, (reach if both else 0) + 1)
+    with torch.no_grad():
+        for head, line in enumerate(encoding.at_distance(distance)):
+            axes.plot(distance, line, color=COLOURS[head % 4], label=labels.format(head + 1))
+    axes.set_xlabel("distance j - i (tokens)")
+    axes.set_ylabel("added to the score")
+    axes.legend(frameon=False, fontsize=7.5)
+
+
+def causal_mask_alone(axes: Any, _: Any) -> None:
+    """A causal network without word order, on a text of one and the same token."""
+    torch.manual_seed(0)
+    decoder = wordorder.Decoder(2, width=16, layers=1, heads=1, encoding="none").eval()
+    weights = decoder(torch.zeros(1, 16, dtype=torch.long), return_attentions=True).attentions[0][0, 0]
+    shown(axes, weights, low=0, high=1, bar="weight")
+    axes.set_title("a decoder without encoding,\none token repeated: 1 / (i + 1)")
+
+
+def sines(axes: Any, _: Any) -> None:
+    """The table that is added."""
+    table = encodings.Sinusoidal(64)(torch.zeros(1, 128, 64), torch.arange(128)[None])[0]
+    picture = axes.imshow(table.T.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    axes.set_xlabel("position p")
+    axes.set_ylabel("channel")
+    axes.figure.colorbar(picture, ax=axes, shrink=0.8)
+    axes.set_title("PE[p, c], 64 channels")
+
+
+def learned_table(axes: Any, model: Any) -> None:
+    """How like each other the learned vectors are."""
+    rows = torch.nn.functional.normalize(model.encoding.parts["learned"].table.weight.detach(), dim=-1)
+    shown(axes, rows @ rows.T, low=-1, high=1, bar="cosine")
+    axes.set(xlabel="position j", ylabel="position i")
+    axes.set_title("learned vectors: cosine of P[i] and P[j]")
+
+
+def turning_product(axes: Any, _: Any) -> None:
+    """The product of two equal vectors, turned at their places."""
+    distance, ones = torch.arange(257), torch.ones(1, 1, 1, 64)
+    for base, colour in ((100.0, COLOURS[0]), (10_000.0, COLOURS[1]), (500_000.0, COLOURS[2])):
+        turn = encodings.Rotary(64, base=base)
+        query = turn(ones, torch.zeros(1, 1, dtype=torch.long))
+        keys = turn(ones.expand(1, 1, 257, 64), distance[None])
+        axes.plot(distance, (keys @ query.mT)[0, 0, :, 0] / 64, color=colour, label=f"base {base:,.0f}")
+    axes.set_xlabel("distance i - j (tokens)")
+    axes.set_ylabel("q . k / 64")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("q = k = ones, 64 channels")
+
+
+def angles(axes: Any, _: Any) -> None:
+    """What the three ways to stretch rotations do to each pair."""
+    kinds = {
+        "rope": encodings.Rotary(64),
+        "rope-linear": encodings.LinearScaledRotary(64, factor=8.0),
+        "rope-ntk": encodings.NTKAwareRotary(64, factor=8.0),
+        "rope-yarn": encodings.YaRNRotary(64, max_positions=512, factor=8.0),
+    }
+    for (name, kind), colour in zip(kinds.items(), COLOURS, strict=True):
+        axes.semilogy(kind.frequencies(dtype=torch.float64, device=None), color=colour, label=name)
+    axes.set_xlabel("pair of channels")
+    axes.set_ylabel("radians per token")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("factor 8, from 512 tokens")
+
+
+def fading_product(axes: Any, _: Any) -> None:
+    """The same product as of rotations, with xPos's factors."""
+    distance, ones = torch.arange(2049), torch.ones(1, 1, 1, 64)
+    fades, turns = encodings.XPos(64), encodings.Rotary(64)
+    for name, kind, colour in (("rope", turns, COLOURS[2]), ("xpos", fades, COLOURS[0])):
+        of_queries, _ = kind.prepare(torch.tensor([[2048]]), distance[None])
+        _, of_keys = kind.prepare(torch.tensor([[2048]]), distance[None])
+        product = of_keys.apply(ones.expand(1, 1, 2049, 64)) @ of_queries.apply(ones).mT
+        axes.plot(2048 - distance, product[0, 0, :, 0] / 64, color=colour, label=name, linewidth=1)
+    axes.set_xlabel("distance i - j (tokens)")
+    axes.set_ylabel("q . k / 64")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("q = k = ones, 64 channels")
+
+
+def alibi(axes: Any, _: Any) -> None:
+    """Four heads."""
+    bias_of_heads(axes, encodings.ALiBi(4), 64)
+    axes.set_title("-m_h |j - i|, 4 heads")
+
+
+def kerple(axes: Any, _: Any) -> None:
+    """Both kernels where they may start."""
+    torch.manual_seed(3)
+    bias_of_heads(axes, encodings.KERPLELog(4), 64)
+    axes.set_title("logarithmic kernel as drawn, 4 heads")
+
+
+def kerple_power(axes: Any, _: Any) -> None:
+    """The power kernel."""
+    torch.manual_seed(3)
+    bias_of_heads(axes, encodings.KERPLEPower(4), 64)
+    axes.set_ylim(-30, 1)  # one head may start so steep that no other would be seen
+    axes.set_title("power kernel as drawn, 4 heads")
+
+
+def sandwich(axes: Any, _: Any) -> None:
+    """Four heads, far enough to see the logarithm."""
+    bias_of_heads(axes, encodings.Sandwich(4), 256)
+    axes.set_title("(p_i . p_j - 64) / ratio_h, 4 heads")
+
+
+def buckets(axes: Any, _: Any) -> None:
+    """Which number a distance reads, in encoders and in decoders."""
+    distance = torch.arange(-160, 161)
+    both = t5_bucket(distance, buckets=32, max_distance=128, bidirectional=True)
+    left = t5_bucket(distance, buckets=32, max_distance=128, bidirectional=False)
+    axes.step(distance, both, where="mid", color=COLOURS[0], label="encoders")
+    axes.step(distance, left, where="mid", color=COLOURS[2], label="decoders")
+    axes.set_xlabel("distance j - i (tokens)")
+    axes.set_ylabel("bucket")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("32 buckets up to 128 tokens")
+
+
+def shares(axes: Any, _: Any) -> None:
+    """The share that f reads: an instance whose f is the identity."""
+    fire = encodings.FIRE(1, inner=1, bidirectional=False)
+    with torch.no_grad():
+        for weight, value in ((fire.inner_weight, 1.0), (fire.inner_bias, 0.0), (fire.outer_weight, 1.0)):
+            weight.fill_(value)
+        for query, colour in ((4096, COLOURS[2]), (512, COLOURS[1]), (128, COLOURS[0])):
+            keys = torch.arange(query + 1)
+            share = fire(torch.tensor([[query]]), keys[None]).dense()[0, 0, 0]
+            axes.semilogx((query - keys)[:-1], share[:-1], color=colour, label=f"query at {query:,}")
+    axes.set_xlabel("distance i - j (tokens)")
+    axes.set_ylabel("share")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("psi(i - j) / psi(max(512, i)), c = 0.1")
+
+
+def learned_function(axes: Any, model: Any) -> None:
+    """What the small network's function adds at one query, by head."""
+    (part,) = model.encoding.parts.values()
+    place = torch.arange(24)
+    with torch.no_grad():
+        bias = part(place[None], place[None]).dense()[0, :, 12]
+    for head, line in enumerate(bias):
+        axes.plot(place - 12, line - line.max(), color=COLOURS[head], label=f"head {head + 1}")
+    axes.set_xlabel("distance j - i (tokens)")
+    axes.set_ylabel("added, below the largest")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("after learning, query at 12")
+
+
+def clipped_rows(axes: Any, _: Any) -> None:
+    """Which vector a pair reads."""
+    rows = encodings.Shaw(8, layers=1, max_distance=8).prepare(torch.arange(24)[None], torch.arange(24)[None]).row_BTS
+    shown(axes, rows[0], bar="row of the table")
+    axes.set_title("clip(j - i, -8, 8) + 8")
+
+
+def relative_sines(axes: Any, _: Any) -> None:
+    """R(t), which the map W reads."""
+    distance = torch.arange(-32, 33)
+    table = encodings.TransformerXL(64, heads=1, head_dim=8, layers=1, sides="signed").sines(distance)
+    picture = axes.imshow(
+        table.T.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto", extent=(-32.5, 32.5, 63.5, -0.5)
+    )
+    axes.set_xlabel("t = i - j (tokens)")
+    axes.set_ylabel("channel")
+    axes.figure.colorbar(picture, ax=axes, shrink=0.8)
+    axes.set_title("R(t): sines above, cosines below")
+
+
+def delta(axes: Any, _: Any) -> None:
+    """Which row of P a distance reads, plain and in buckets."""
+    distance = torch.arange(-600, 601)
+    for name, options, colour in (
+        ("k = 512", {}, COLOURS[2]),
+        ("buckets = 256", {"buckets": 256}, COLOURS[0]),
+    ):
+        with torch.device("meta"):
+            kind = encodings.DeBERTa(8, heads=1, head_dim=8, layers=1, max_distance=512, **options)
+        axes.plot(distance, kind.row(distance), color=colour, label=name)
+    axes.set_xlabel("i - j (tokens)")
+    axes.set_ylabel("row of P")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("delta(i, j)")
+
+
+def counts(axes: Any, _: Any) -> None:
+    """How three queries count the same distances, their gates drawn by chance with three preferences."""
+    generator = torch.Generator().manual_seed(0)
+    for wish, colour in ((2.0, COLOURS[0]), (0.0, COLOURS[1]), (-2.0, COLOURS[2])):
+        gates = torch.sigmoid(wish + torch.randn(65, generator=generator))
+        axes.plot(range(65), gates.cumsum(0).clamp(max=24), color=colour, label=f"mean score {wish:+.0f}")
+    axes.set_xlabel("distance i - j (tokens)")
+    axes.set_ylabel("position p")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("gates counted back from the query,\nmax_position = 24")
+
+
+def tupe_map(part: str) -> Panel:
+    """One of the maps of TUPE-R in the small network, of the first head."""
+
+    def draw(axes: Any, model: Any) -> None:
+        shown(axes, score_maps(model, 24)[part].values_HNN[0], bar="added to the score")
+        axes.set_title(f"{part}, head 1")
+
+    return draw
+
+
+def waves(axes: Any, _: Any) -> None:
+    """Three words in one channel."""
+    embedding = wordorder.ComplexOrderEmbedding(3, 1)
+    with torch.no_grad():
+        embedding.amplitude.copy_(torch.tensor([[1.0], [0.7], [0.4]]))
+        embedding.frequency.copy_(torch.tensor([[0.02], [0.15], [0.6]]))
+        real, _imag = embedding(torch.arange(3)[:, None].expand(3, 64), torch.arange(64))
+    for line, label, colour in zip(
+        real[..., 0], ("r 1, w 0.02", "r 0.7, w 0.15", "r 0.4, w 0.6"), COLOURS, strict=False
+    ):
+        axes.plot(line, color=colour, label=label)
+    axes.set_xlabel("position p")
+    axes.set_ylabel("Re g(p)")
+    axes.legend(frameon=False, fontsize=7.5, ncols=3, columnspacing=0.8, handlelength=1)
+    axes.set_ylim(-1.1, 1.35)
+    axes.set_title("three words, one channel")
+
+
+def moved_by(axes: Any, _: Any) -> None:
+    """A word beside itself some tokens on: the same at every position."""
+    embedding = wordorder.ComplexOrderEmbedding(1, 64)
+    distance = torch.arange(129)
+    with torch.no_grad():
+        embedding.amplitude.fill_(1.0)
+        for start, colour, style in ((0, COLOURS[1], "-"), (1000, COLOURS[2], "--")):
+            here = torch.complex(*embedding(torch.zeros(1, 1, dtype=torch.long), torch.tensor([start])))
+            later = torch.complex(*embedding(torch.zeros(1, 129, dtype=torch.long), start + distance))
+            axes.plot((later * here.conj()).real.mean(-1)[0], style, color=colour, label=f"from p = {start}")
+    axes.set_xlabel("moved by n tokens")
+    axes.set_ylabel("Re <g(p + n), g(p)> / 64")
+    axes.legend(frameon=False, fontsize=7.5)
+    axes.set_title("one word, 64 channels as they start")
+
+
+def layers_of(pattern: str) -> Panel:
+    """Which encodings act in which of eight layers."""
+
+    def draw(axes: Any, _: Any) -> None:
+        parts = pattern_of(pattern)
+        names = list(dict.fromkeys(name for part in parts for name in part))
+        grid = torch.tensor([[name in parts[layer % len(parts)] for layer in range(8)] for name in names])
+        axes.imshow(grid.numpy(), cmap="Blues", vmin=0, vmax=1.4, aspect="auto")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xticks(range(8), range(1, 9))
+        axes.set_xlabel("layer")
+        axes.set_title(pattern)
+
+    return draw
+
+
+def seen_by(kind: str) -> Panel:
+    """Which keys each slot (above the line) and each token (below it) of a segment meets, M = N = 6."""
+
+    def draw(axes: Any, _: Any) -> None:
+        slots, tokens = 6, 6
+        place = torch.arange(slots + tokens)
+        causal = place[None] <= place[:, None]
+        seen = causal.clone() if kind != "look-ahead-encoder" else torch.ones_like(causal)
+        seen[:slots] = False
+        if kind.startswith("look-ahead"):
+            last = slots + 1 if kind == "look-ahead-decoder" else slots + tokens
+            first = 1 if kind == "look-ahead-decoder" else slots
+            ahead = (place[None] > place[:slots, None]) & (place[None] >= first) & (place[None] < last)
+            seen = seen.float()
+            seen[:slots] = 0.6 * ahead
+        axes.imshow(seen.numpy(), cmap="Blues", vmin=0, vmax=1.2, extent=(0, 12, 12, 0))
+        axes.axhline(slots, color="black", linewidth=0.8)
+        axes.axvline(slots, color="black", linewidth=0.8)
+        axes.set_xticks([3, 9], ["keys of slots", "of tokens"])
+        axes.set_yticks([3, 9], ["slots", "tokens"], rotation=90, va="center")
+        axes.tick_params(length=0)
+        axes.set_title(kind.replace("-", " ").replace("look ahead", "look-ahead memory,").replace(" ,", ","))
+
+    return draw
+
+
+PANELS: dict[str, dict[str, Panel]] = {
+    "none": {"causal": causal_mask_alone},
+    "sinusoidal": {"table": sines},
+    "learned": {"table": learned_table},
+    "rope": {"product": turning_product, "angles": angles},
+    "xpos": {"product": fading_product},
+    "alibi": {"bias": alibi},
+    "kerple": {"log": kerple, "power": kerple_power},
+    "sandwich": {"bias": sandwich},
+    "t5": {"buckets": buckets, "learned": learned_function},
+    "fire": {"shares": shares, "learned": learned_function},
+    "shaw": {"rows": clipped_rows},
+    "transformer-xl": {"sines": relative_sines},
+    "deberta": {"rows": delta},
+    "cope": {"counts": counts},
+    "tupe": {part: tupe_map(part) for part in ("absolute", "relative", "sum")},
+    "complex-order": {"waves": waves, "moved": moved_by},
+    "compositions": {"mixed": layers_of("rope+tupe-a*3,none"), "plain": layers_of("rope*3,none")},
+    "memory": {kind: seen_by(kind) for kind in ("segment-recurrence", "look-ahead-decoder", "look-ahead-encoder")},
+}
+"""Panels by page and name."""

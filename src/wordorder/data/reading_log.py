@@ -1,0 +1,156 @@
+"""What was passed over while texts were read: lines that cannot be read, copies, leaks; counted once, file by file."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from wordorder.errors import BadInput
+
+UNREADABLE, COPIES, LEAKS = "unreadable", "copies", "leaks"
+_MOST_DETAILS = 20
+
+_WORDS = {
+    UNREADABLE: "lines, records or files could not be read and were skipped (data.skip_unreadable)",
+    COPIES: "training texts were left out, because validation or test has the same",
+    LEAKS: "training texts stand in validation or test too, but for case, punctuation and white space",
+}
+
+
+class ReadingLog:
+    """Counts of what was passed over, by kind and file.
+
+    A text that is read a second time, in a later epoch or after a resumption, is not counted again: of each file it is
+    known up to which line it was counted, and a file is read from its beginning to its end.
+
+    Args:
+        skip: count what cannot be read; False makes it an error at once.
+    """
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self.skip = skip
+        self._files: dict[str, dict[str, dict[str, int]]] = {}
+        self._details: dict[str, list[str]] = {}
+
+    def unreadable(self, file: str, line: int, fault: str) -> None:
+        """Count what cannot be read, or refuse it.
+
+        Args:
+            file: its name.
+            line: its number, from 1; 0 stands for the file as a whole.
+            fault: the whole sentence, which names file and line.
+
+        Raises:
+            BadInput: nothing is to be skipped.
+        """
+        if not self.skip:
+            raise BadInput(f"{fault}; set data.skip_unreadable=true to pass over what cannot be read")
+        self.count(UNREADABLE, file, line, fault)
+
+    def count(self, kind: str, file: str, line: int, detail: str) -> None:
+        """Count one text, unless it was counted before.
+
+        Args:
+            kind: one of the words at the top of this file.
+            file: its name.
+            line: its number.
+            detail: a sentence about it; the first few of each kind are kept.
+        """
+        found = self._files.setdefault(kind, {}).setdefault(file, {"count": 0, "line": -1})
+        if line <= found["line"]:
+            return
+        found["count"] += 1
+        found["line"] = line
+        details = self._details.setdefault(kind, [])
+        if len(details) < _MOST_DETAILS:
+            details.append(detail)
+
+    def number(self, kind: str) -> int:
+        """How many of a kind were counted.
+
+        Args:
+            kind: see `count`.
+        """
+        return sum(found["count"] for found in self._files.get(kind, {}).values())
+
+    @staticmethod
+    def words(kind: str) -> str:
+        """What stands behind the number of a kind in a sentence.
+
+        Args:
+            kind: see `count`.
+        """
+        return _WORDS[kind]
+
+    def first(self, kind: str) -> list[str]:
+        """The first few of a kind, a sentence each.
+
+        Args:
+            kind: see `count`.
+        """
+        return self._details.get(kind, [])
+
+    def __bool__(self) -> bool:
+        return any(self.number(kind) for kind in _WORDS)
+
+    def summary(self) -> dict[str, Any]:
+        """What a run writes into its folder: of each kind the count, that of each file, and the first few in words."""
+        return {
+            kind: {
+                "count": self.number(kind),
+                "files": {name: found["count"] for name, found in sorted(self._files[kind].items())},
+                "first": self._details.get(kind, []),
+            }
+            for kind in _WORDS
+            if self.number(kind)
+        }
+
+    def lines(self) -> list[str]:
+        """One sentence for each kind that there is."""
+        found: list[str] = []
+        for kind, words in _WORDS.items():
+            if self.number(kind):
+                first = "; ".join(self._details.get(kind, [])[:2])
+                found.append(f"{self.number(kind):,} {words}: {first}" + " ..." * (self.number(kind) > 2))
+        return found
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._files.clear()
+        self._details.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return copy.deepcopy({"files": self._files, "details": self._details})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`.
+
+        Args:
+            state: plain values.
+        """
+        self._files = {
+            kind: {name: dict(found) for name, found in files.items()} for kind, files in state["files"].items()
+        }
+        self._details = {kind: list(details) for kind, details in state["details"].items()}
+
+    def merged(self, states: Iterable[Mapping[str, Any]]) -> "ReadingLog":
+        """One log of those of several processes.
+
+        Each process sees every line that cannot be read in the files that it opens, but judges only its own texts: so
+        of a file that several have read the largest count holds for the former, and the sum for the latter.
+
+        Args:
+            states: from `state_dict` of each.
+        """
+        whole = ReadingLog(skip=self.skip)
+        for state in states:
+            for kind, files in state["files"].items():
+                for name, found in files.items():
+                    own = whole._files.setdefault(kind, {}).setdefault(name, {"count": 0, "line": -1})
+                    count = int(found["count"])
+                    own["count"] = max(own["count"], count) if kind == UNREADABLE else own["count"] + count
+            for kind, details in state["details"].items():
+                known = whole._details.setdefault(kind, [])
+                known += [detail for detail in details if detail not in known]
+                del known[_MOST_DETAILS:]
+        return whole

@@ -1,0 +1,174 @@
+"""Blocks of a streamed source: runs of whole documents of bounded size, encoded, each process its own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wordorder.data.encode import encode_documents
+from wordorder.data.encoded import EncodedDocuments
+from wordorder.data.names import ERROR, IGNORE
+from wordorder.data.reading_log import COPIES, LEAKS, ReadingLog
+from wordorder.data.same_text import HeldOut
+from wordorder.data.streaming.texts import Position, Source, Text
+from wordorder.errors import BadInput, RunFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedTokenizerFast
+
+BLOCK = 2**20
+"""Characters after which a block ends: some 250,000 tokens of words. A block is a shard of the cache."""
+_SMALLEST, _EACH = 2**9, 16  # a small text has shorter blocks, so that each reader has about so many in an epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Documents that are read at a time, and where reading goes on."""
+
+    encoded: EncodedDocuments
+    after: Position
+
+
+class Blocks:
+    """The blocks of one process, epoch by epoch.
+
+    A block is a pure function of its position: whoever reads it again, after a kill for instance, gets the same.
+
+    Args:
+        source: of all processes.
+        tokenizer: encodes.
+        held_out: texts that training must not see.
+        leakage: what happens where one stands there with other case or punctuation; see `DataConfig.leakage`.
+        log: counts what is passed over.
+        cache_dir: where shards are kept; None keeps none.
+        rank: of this process.
+        world: number of processes.
+        readers: lanes of a process, each of which reads blocks of its own; 1 where there are no lanes.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tokenizer: "PreTrainedTokenizerFast",
+        *,
+        held_out: HeldOut,
+        leakage: str,
+        log: ReadingLog,
+        cache_dir: Path | None,
+        rank: int = 0,
+        world: int = 1,
+        readers: int = 1,
+    ) -> None:
+        self._source, self._tokenizer, self._held_out, self._leakage = source, tokenizer, held_out, leakage
+        self.log, self._cache_dir, self._rank, self._world = log, cache_dir, rank, world
+        share = BLOCK if source.bytes is None else source.bytes // (_EACH * world * readers)
+        self._size = min(BLOCK, max(_SMALLEST, share))
+        self._own = source.for_process(rank, world)
+        # The iterator that goes on from a position, so that reading on costs no search.
+        self._open: tuple[Position, Iterator[Text]] | None = None
+
+    def for_process(self, rank: int, world: int, *, readers: int = 1) -> "Blocks":
+        """The blocks of one of several processes: no two have the same, and together they have all.
+
+        Args:
+            rank: of the process.
+            world: number of processes.
+            readers: see `Blocks`.
+        """
+        return Blocks(
+            self._source,
+            self._tokenizer,
+            held_out=self._held_out,
+            leakage=self._leakage,
+            log=self.log,
+            cache_dir=self._cache_dir,
+            rank=rank,
+            world=world,
+            readers=readers,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the source."""
+        return self._source.fingerprint
+
+    def start(self, epoch: int) -> Position:
+        """Where an epoch begins.
+
+        Args:
+            epoch: from 0.
+        """
+        return {**self._own.start(epoch), "block": 0}
+
+    def read(self, position: Position) -> Block | None:
+        """The next block of this process; None at the end of the epoch.
+
+        Args:
+            position: from `start`, or from `Block.after`.
+
+        Raises:
+            BadInput: something cannot be read.
+            RunFailed: a text of validation or test stands in training, and data.leakage is "error".
+        """
+        here = position
+        while True:
+            texts, after = self._gather(here)
+            if after is None:
+                return None
+            number, here = here["block"], after
+            if not self._own.shared and number % self._world != self._rank:
+                continue
+            kept = [text.text for text in texts if text.text is not None and self._is_wanted(text)]
+            if kept:
+                return Block(encode_documents(kept, self._tokenizer, cache_dir=self._cache_dir), after)
+
+    def _gather(self, position: Position) -> tuple[list[Text], Position | None]:
+        """Texts until they are enough, or until a border; and the position after them, None at the end of the epoch."""
+        if self._open is None or self._open[0] != position:
+            self._open = position, self._own.texts(position)
+        texts, size = list[Text](), 0
+        for text in self._open[1]:
+            if text.text is not None:
+                texts.append(text)
+                size += len(text.text)
+            if size >= self._size or (text.text is None and texts):
+                after = {**text.after(), "block": position["block"] + 1}
+                self._open = after, self._open[1]
+                return texts, after
+        self._open = None
+        if not texts:
+            return [], None
+        # the last texts of a source without borders; behind them is the end
+        return texts, {**texts[-1].after(), "block": position["block"] + 1}
+
+    def _is_wanted(self, text: Text) -> bool:
+        """Leave out what validation or test has too, and say where they nearly have it."""
+        content = str(text.text)
+        split = self._held_out.copy_of(content)
+        if split is not None:
+            self.log.count(COPIES, text.file, text.line, f"{text.file} line {text.line} is in {split}")
+            return False
+        split = None if self._leakage == IGNORE else self._held_out.leak_of(content)
+        if split is not None:
+            where = f"{text.file} line {text.line}"
+            if self._leakage == ERROR:
+                raise RunFailed(
+                    f"{where} stands in {split} too, but for case, punctuation and white space; take it out of one of "
+                    'them, or set data.leakage="warn"'
+                )
+            self.log.count(LEAKS, text.file, text.line, f"{where} is in {split}: {content[:60]!r}")
+        return True
+
+
+def refuse_empty(epoch: int, examples: int, world: int) -> None:
+    """Stop where an epoch of this process had nothing at all, instead of looking for ever.
+
+    Args:
+        epoch: that is over.
+        examples: that it had.
+        world: number of processes.
+    """
+    if not examples:
+        of = f" for each of {world} processes: give more files, or fewer processes" if world > 1 else ""
+        raise BadInput(f"data.source has too little text in epoch {epoch}{of or ', or none'}")

@@ -1,0 +1,145 @@
+"""Segments of a text that comes block by block: the same ones as `wordorder.data.segments` makes of the whole text."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from wordorder.data.encoded import EncodedDocuments
+from wordorder.data.segments import (
+    Segments,
+    closed_spans,
+    framed,
+    full_segments,
+    in_a_row,
+    pack_full_sentences,
+    with_separators,
+)
+
+Carry = dict[str, Any]
+"""What one block leaves for the next one, as plain values: fewer tokens than a segment has, or about so."""
+
+_NONE = np.empty(0, np.int32)
+
+
+class Packer(Protocol):
+    """Makes segments of blocks. `carry` may be put back to go on from any block."""
+
+    carry: Carry
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """The segments that are full after these documents."""
+        ...
+
+    def flush(self) -> Segments:
+        """What is left at the end of the text."""
+        ...
+
+
+def no_segments() -> Segments:
+    """Nothing."""
+    return Segments(ids=_NONE, starts=np.zeros(1, np.int64))
+
+
+class WholeSentences:
+    """As `pack_full_sentences`: a segment never crosses documents, so that nothing is left over.
+
+    Args:
+        length: most tokens of a segment.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+    """
+
+    def __init__(self, *, length: int, cls_id: int, sep_id: int) -> None:
+        self.carry: Carry = {}
+        self._how = {"length": length, "cls_id": cls_id, "sep_id": sep_id}
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """The segments of these documents."""
+        return pack_full_sentences(documents, **self._how)
+
+    def flush(self) -> Segments:
+        """Nothing."""
+        return no_segments()
+
+
+class AcrossDocuments:
+    """As `pack_across_documents`. The open segment, whose end the next sentence may still move, is carried.
+
+    Args:
+        length: most tokens of a segment.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+    """
+
+    def __init__(self, *, length: int, cls_id: int, sep_id: int) -> None:
+        self.carry: Carry = {}
+        self._room, self._ends = length - 2, {"cls_id": cls_id, "sep_id": sep_id}
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """The segments that are closed after these documents."""
+        before, known = _carried(self.carry), list[int](self.carry.get("borders", [0]))
+        running, borders = with_separators(documents, self._ends["sep_id"])
+        whole = np.concatenate([before, running])
+        all_borders = [*known, *(borders[1:] + len(before)).tolist()]
+        spans, start = closed_spans(all_borders, self._room)
+        open_borders = [0, *(border - start for border in all_borders if border > start)]
+        self.carry = {"ids": whole[start:].tolist(), "borders": open_borders}
+        return framed(whole, spans, **self._ends) if spans else no_segments()
+
+    def flush(self) -> Segments:
+        """The open segment."""
+        ids, self.carry = _carried(self.carry), {}
+        return framed(ids, [(0, len(ids))], **self._ends) if len(ids) else no_segments()
+
+
+class RunningSegments:
+    """As `pack_contiguous`, or, with `keep_last`, as `pack_running_text`. What does not fill a segment is carried.
+
+    Args:
+        length: tokens of a segment.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+        keep_last: the last segment may be short; False loses it.
+    """
+
+    def __init__(self, *, length: int, cls_id: int, sep_id: int, keep_last: bool = False) -> None:
+        self.carry: Carry = {}
+        self._length, self._cls_id, self._sep_id, self._keep_last = length, cls_id, sep_id, keep_last
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """The segments that are full after these documents."""
+        running = np.concatenate([_carried(self.carry), in_a_row(documents, self._sep_id)])
+        segments = full_segments(running, length=self._length, cls_id=self._cls_id)
+        self.carry = {"ids": running[len(segments) * (self._length - 1) :].tolist()}
+        return segments
+
+    def flush(self) -> Segments:
+        """The short segment at the end, or nothing."""
+        ids, self.carry = _carried(self.carry), {}
+        if not len(ids) or not self._keep_last:
+            return no_segments()
+        return Segments(ids=np.insert(ids, 0, self._cls_id), starts=np.array([0, len(ids) + 1], np.int64))
+
+
+def _carried(carry: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+    return np.array(carry.get("ids", ()), np.int32)
+
+
+def packer_for(packing: str, task: str, *, length: int, cls_id: int, sep_id: int) -> Packer:
+    """The packer of a recipe.
+
+    Args:
+        packing: one of `wordorder.data.segments.PACKINGS`.
+        task: for causal-lm text is cut anywhere, whatever the packing.
+        length: most tokens of a segment.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+    """
+    ends = {"length": length, "cls_id": cls_id, "sep_id": sep_id}
+    if task == "causal-lm":
+        return RunningSegments(keep_last=True, length=length, cls_id=cls_id, sep_id=sep_id)
+    if packing == "contiguous":
+        return RunningSegments(length=length, cls_id=cls_id, sep_id=sep_id)
+    return AcrossDocuments(**ends) if packing == "full-sentences-across-documents" else WholeSentences(**ends)

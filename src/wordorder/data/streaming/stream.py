@@ -1,0 +1,156 @@
+"""The training text of a streamed recipe: becomes a data set when it is known who reads how much of it."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wordorder.data.config import LANES, DataConfig
+from wordorder.data.masking import Masking
+from wordorder.data.reading_log import ReadingLog
+from wordorder.data.same_text import HeldOut
+from wordorder.data.segments import Segments, with_something_to_predict
+from wordorder.data.streaming.blocks import Blocks
+from wordorder.data.streaming.examples import StreamedSegments
+from wordorder.data.streaming.lanes import StreamedLanes
+from wordorder.data.streaming.packing import packer_for
+from wordorder.data.streaming.segments import SegmentReader
+from wordorder.data.streaming.sharing import Sharing
+from wordorder.data.streaming.texts import FileTexts, Source, open_source
+from wordorder.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+class TextStream:
+    """A text that is read while training goes on, and never held as a whole.
+
+    Args:
+        data: the section [data]; its length is set.
+        source: of the texts.
+        blocks: the same texts, encoded.
+        ends: ids of [CLS] and [SEP], as packing wants them: cls_id, sep_id.
+        masking: for masked-lm; None for causal-lm.
+        seed: of the order of examples.
+        mask_seed: of the masks.
+    """
+
+    def __init__(
+        self,
+        data: DataConfig,
+        source: Source,
+        blocks: Blocks,
+        *,
+        ends: dict[str, int],
+        masking: Masking | None,
+        seed: int,
+        mask_seed: int,
+    ) -> None:
+        self._data, self._source, self.blocks, self._ends = data, source, blocks, ends
+        self.masking, self._seed, self._mask_seed = masking, seed, mask_seed
+
+    @property
+    def log(self) -> ReadingLog:
+        """What was passed over so far."""
+        return self.blocks.log
+
+    def statistics(self) -> dict[str, Any]:
+        """What is known of the text before it is read."""
+        known = (
+            {"files": self._source.files, "bytes": self._source.bytes} if isinstance(self._source, FileTexts) else {}
+        )
+        return {"streamed": True, **known}
+
+    def examples(self, sharing: Sharing) -> StreamedSegments | StreamedLanes:
+        """The training examples of one process.
+
+        Args:
+            sharing: how many there are, and which are this process's.
+        """
+        assert self._data.length is not None  # `prepare` refuses data without it
+        lanes = sharing.rows // sharing.world if self._data.packing == LANES else 1
+        blocks = self.blocks.for_process(sharing.rank, sharing.world, readers=lanes)
+        self.log.clear()  # another training of the same process may have counted before
+        if self._data.packing == LANES:
+            by_document = self._data.reset_memory == "documents"
+            return StreamedLanes(
+                blocks, sharing, length=self._data.length, sep_id=self._ends["sep_id"], by_document=by_document
+            )
+        packer = packer_for(self._data.packing, self._data.task, length=self._data.length, **self._ends)
+        wanted = _all_of_them if self.masking is None else partial(with_something_to_predict, self.masking.special)
+        return StreamedSegments(
+            blocks,
+            sharing,
+            reader=SegmentReader(blocks, packer, keep=wanted, world=sharing.world),
+            buffer=self._data.shuffle_buffer,
+            masking=self.masking,
+            seed=self._seed,
+            mask_seed=self._mask_seed,
+        )
+
+
+def _all_of_them(segments: Segments) -> Segments:
+    return segments
+
+
+def first_texts(data: DataConfig, held_out: HeldOut, most: int) -> Iterator[str]:
+    """The first texts of a streamed source in its own order, whatever process asks: what a tokeniser is trained on.
+
+    Args:
+        data: the section [data].
+        held_out: texts that training must not see.
+        most: how many.
+    """
+    source = open_source(data, ReadingLog(skip=data.skip_unreadable), seed=None)
+    found = 0
+    for text in source.texts(source.start(0)):
+        if text.text is None or held_out.copy_of(text.text) is not None:
+            continue
+        yield text.text
+        found += 1
+        if found == most:
+            return
+    if not found:
+        raise BadInput(f"data.source {data.source} has no text")
+
+
+def open_stream(
+    data: DataConfig,
+    tokenizer: "PreTrainedTokenizerFast",
+    held_out: HeldOut,
+    *,
+    ends: dict[str, int],
+    masking: Masking | None,
+    seed: int,
+    mask_seed: int,
+    cache_dir: Path,
+) -> TextStream:
+    """Open the streamed source of a recipe.
+
+    Args:
+        data: the section [data].
+        tokenizer: encodes.
+        held_out: texts that training must not see.
+        ends: see `TextStream`, and so the next three.
+        masking: see there.
+        seed: see there; of the order of files too.
+        mask_seed: see there.
+        cache_dir: where shards are kept, if they are.
+
+    Raises:
+        BadInput: there is no such source.
+    """
+    log = ReadingLog(skip=data.skip_unreadable)
+    # lanes read on in the order of the files where nothing is to be turned
+    source = open_source(data, log, seed=seed if data.packing != LANES or data.roll else None)
+    cached = isinstance(source, FileTexts) if data.cache_shards is None else data.cache_shards
+    blocks = Blocks(
+        source,
+        tokenizer,
+        held_out=held_out,
+        leakage=data.leakage,
+        log=log,
+        cache_dir=cache_dir if cached else None,
+    )
+    return TextStream(data, source, blocks, ends=ends, masking=masking, seed=seed, mask_seed=mask_seed)

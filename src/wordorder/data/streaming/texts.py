@@ -1,0 +1,317 @@
+"""The texts of a streamed source one after another, from any place, shared out to processes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from wordorder.data.cache import content_hash
+from wordorder.data.config import DataConfig
+from wordorder.data.corpora.document import Row
+from wordorder.data.corpora.hub import check_hub_name
+from wordorder.data.corpora.read import find_files, kind_of, official_splits
+from wordorder.data.corpora.streamed import STREAM_READERS, Found, Place
+from wordorder.data.randomness import counter_hash
+from wordorder.data.reading_log import ReadingLog
+from wordorder.errors import BadInput, MissingExtra
+
+Position = dict[str, Any]
+"""Where reading goes on, as plain values; `epoch` is always there."""
+
+GROUP = 2**22
+"""Bytes of the small files that are read together; a larger file is a group of its own. Groups are what each epoch
+shuffles, and what processes share out."""
+
+_ORDER = 0x5123  # keeps the draws of this file apart from others
+_ENDS = 2**16  # bytes at the beginning and the end of a file that its fingerprint reads
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One text of a source, or the border after a group.
+
+    Args:
+        text: None at a border.
+        file: that it comes from.
+        line: its number in the file.
+        after: gives the place where reading goes on.
+    """
+
+    text: str | None
+    file: str
+    line: int
+    after: Callable[[], Position]
+
+
+class Source(Protocol):
+    """Texts in a known order."""
+
+    fingerprint: str
+    """A hash that changes when the source does."""
+    bytes: int | None
+    """Of all its files; None where nobody knows."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether `texts` gives this process's share alone; else each process takes its blocks of all texts."""
+        ...
+
+    def for_process(self, rank: int, world: int) -> "Source":
+        """The same source, of which one process reads its share."""
+        ...
+
+    def start(self, epoch: int) -> Position:
+        """Where an epoch begins."""
+        ...
+
+    def texts(self, position: Position) -> Iterator[Text]:
+        """The texts from there to the end of the epoch."""
+        ...
+
+
+class FileTexts:
+    """The texts of files, sorted by name and put into groups, which come in another order in each epoch.
+
+    Args:
+        data: names the files and the column.
+        log: takes what cannot be read.
+        seed: of the order; None: as they come.
+
+    Raises:
+        BadInput: there is no such file, or one of another kind.
+    """
+
+    def __init__(self, data: DataConfig, log: ReadingLog, *, seed: int | None) -> None:
+        self._data, self._log, self._seed = data, log, seed
+        root, paths = find_files("data.source", data.source)
+        splits = official_splits([path.relative_to(root) for path in paths])
+        if "train" in splits:  # a folder that holds all splits
+            paths = [path for path, split in zip(paths, splits, strict=True) if split == "train"]
+        strange = [path for path in paths if kind_of(path) not in STREAM_READERS]
+        if strange:
+            known = ", ".join(STREAM_READERS)
+            raise BadInput(f"data.streaming cannot read {strange[0]}: give files that end in {known}")
+        self._groups: list[list[Path]] = []
+        self.bytes: int | None = sum(path.stat().st_size for path in paths)
+        size = GROUP
+        for path in paths:
+            if size >= GROUP:
+                self._groups.append([])
+                size = 0
+            self._groups[-1].append(path)
+            size += path.stat().st_size
+        self.files = len(paths)
+        self.fingerprint = content_hash(part for path in paths for part in _ends_of(path, root))
+        self._rank, self._world = 0, 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether there are groups for every process; else each reads all groups and takes its blocks of them."""
+        return len(self._groups) >= self._world
+
+    def for_process(self, rank: int, world: int) -> "FileTexts":
+        """The same files, of which one process reads its share.
+
+        Args:
+            rank: of the process.
+            world: number of processes.
+        """
+        own = copy(self)
+        own._rank, own._world = rank, world
+        return own
+
+    def start(self, epoch: int) -> Position:
+        """Where an epoch begins.
+
+        Args:
+            epoch: from 0.
+        """
+        return {"epoch": epoch, "group": 0, "file": 0, "offset": 0, "line": 0}
+
+    def _order(self, epoch: int) -> list[list[Path]]:
+        count = len(self._groups)
+        order = np.arange(count)
+        if self._seed is not None:
+            order = np.argsort(counter_hash(self._seed, _ORDER, epoch, order), kind="stable")
+        numbers = order.tolist()[self._rank :: self._world] if self.shared else order.tolist()
+        return [self._groups[number] for number in numbers]
+
+    def texts(self, position: Position) -> Iterator[Text]:
+        """The texts from there to the end of the epoch, and a border after each group.
+
+        Args:
+            position: from `start`, or from `Text.after`.
+        """
+        epoch, first = position["epoch"], position["group"]
+        place, skipped = Place(position["offset"], position["line"]), position["file"]
+        groups = self._order(epoch)
+        for group in range(first, len(groups)):
+            for file, path in enumerate(groups[group][skipped:], start=skipped):
+                for found in self._read(path, place):
+                    text = self._text_of(found, path)
+                    if text is not None:
+                        yield Text(text, str(path), found.line, _there(epoch, group, file, found.after))
+                place = Place()
+            skipped = 0
+            yield Text(None, "", 0, _there(epoch, group + 1, 0, Place()))
+
+    def _read(self, path: Path, place: Place) -> Iterator[Found]:
+        try:
+            yield from STREAM_READERS[kind_of(path)](path, place, self._data.columns)
+        except OSError as error:  # gone or forbidden since it was found
+            self._log.unreadable(str(path), 0, f"{path} cannot be read: {error.strerror or error}")
+
+    def _text_of(self, found: Found, path: Path) -> str | None:
+        if found.row is None:
+            self._log.unreadable(str(path), found.line, found.fault)
+            return None
+        text, fault = text_of(found.row, self._data.text_column)
+        if fault and found.line <= 2 and self._data.text_column not in found.row:
+            raise BadInput(f"{path} {fault}")  # in the first row it is the wrong name, not a damaged line
+        if fault:
+            self._log.unreadable(str(path), found.line, f"{path} line {found.line} {fault}")
+        return text
+
+
+def _there(epoch: int, group: int, file: int, place: Place) -> Callable[[], Position]:
+    return lambda: {"epoch": epoch, "group": group, "file": file, "offset": place.offset, "line": place.line}
+
+
+def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
+    """What tells a file from another one without reading all of it."""
+    size = path.stat().st_size
+    yield f"{path.relative_to(root)} {size}"
+    with path.open("rb") as file:
+        yield file.read(_ENDS)
+        file.seek(max(0, size - _ENDS))
+        yield file.read(_ENDS)
+
+
+def text_of(row: Row, column: str) -> tuple[str | None, str]:
+    """The text of a row, None where it is empty; and what is wrong with it.
+
+    Args:
+        row: of a source.
+        column: that holds the text.
+    """
+    value = row.get(column)
+    if column not in row:
+        return (
+            None,
+            f"has no column {column!r}; its columns are {', '.join(row)}; name the right one by data.text_column",
+        )
+    if value is None or value == "":
+        return None, ""
+    if not isinstance(value, str):
+        return None, f"column {column!r} holds {type(value).__name__}, not text"
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON can spell it: "\\ud800"
+        return None, f"column {column!r} holds half of a surrogate pair, not text"
+    return (value if value.strip() else None), ""
+
+
+class HubTexts:
+    """The texts of a data set of the Hugging Face hub, or of any `datasets.IterableDataset`, in its own order.
+
+    Args:
+        dataset: a `datasets.IterableDataset`, never iterated.
+        data: names the column and the source.
+        log: takes what is no text.
+        fingerprint: see `Source`.
+    """
+
+    shared = True
+    bytes: int | None = None
+
+    def __init__(self, dataset: Any, data: DataConfig, log: ReadingLog, *, fingerprint: str) -> None:
+        self._dataset, self._data, self._log, self.fingerprint = dataset, data, log, fingerprint
+
+    def for_process(self, rank: int, world: int) -> "HubTexts":
+        """The same data set, of which one process reads its share: whole shards, or every `world`-th row.
+
+        Args:
+            rank: of the process.
+            world: number of processes.
+        """
+        from datasets.distributed import split_dataset_by_node
+
+        split: Any = split_dataset_by_node  # the library leaves its types open
+        own = copy(self)
+        own._dataset = split(copy(self._dataset), rank, world)
+        return own
+
+    def start(self, epoch: int) -> Position:
+        """Where an epoch begins.
+
+        Args:
+            epoch: from 0.
+        """
+        return {"epoch": epoch, "row": 0, "state": None}
+
+    def texts(self, position: Position) -> Iterator[Text]:
+        """The texts from there to the end of the epoch.
+
+        Args:
+            position: from `start`, or from `Text.after`.
+        """
+        dataset, epoch, number = copy(self._dataset), position["epoch"], position["row"]
+        if position["state"] is not None:
+            dataset.load_state_dict(position["state"])
+        rows = iter(dataset)
+        while True:
+            try:
+                row: Row | None = next(rows, None)
+            except Exception as error:  # a shard that is gone or damaged raises what its reader raises
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise BadInput(f"data.source {self._data.source} row {number + 1} cannot be read: {reason}") from error
+            if row is None:
+                return
+            number += 1
+            text, fault = text_of(row, self._data.text_column)
+            if fault and self._data.text_column not in row:
+                raise BadInput(f"data.source {self._data.source} {fault}")
+            if fault:
+                self._log.unreadable(self._data.source, number, f"{self._data.source} row {number} {fault}")
+            if text is not None:
+                yield Text(text, self._data.source, number, _after_row(dataset, epoch, number))
+
+
+def _after_row(dataset: Any, epoch: int, number: int) -> Callable[[], Position]:
+    return lambda: {"epoch": epoch, "row": number, "state": dataset.state_dict()}
+
+
+def open_source(data: DataConfig, log: ReadingLog, *, seed: int | None) -> FileTexts | HubTexts:
+    """The streamed source of a recipe.
+
+    Args:
+        data: the section [data].
+        log: takes what cannot be read.
+        seed: of the order of files; None: as they come.
+
+    Raises:
+        BadInput: there is no such source.
+        MissingExtra: datasets is not installed.
+    """
+    if not data.source.startswith("hub:"):
+        return FileTexts(data, log, seed=seed)
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtra("datasets", "train") from error
+    library: Any = datasets
+    name, _, configuration = data.source.removeprefix("hub:").partition(":")
+    check_hub_name(name)
+    try:
+        dataset: Any = library.load_dataset(name, configuration or None, split="train", streaming=True)
+    except Exception as error:  # the library raises its own, fsspec's, httpx's and OSError; all mean the same here
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"data.source {data.source} could not be opened (is the network there, and the name right, and has it a "
+            f"split train?): {reason}"
+        ) from error
+    described: Sequence[Any] = (name, configuration, dataset.features, getattr(dataset.info, "version", None))
+    return HubTexts(dataset, data, log, fingerprint=content_hash(str(part) for part in described))

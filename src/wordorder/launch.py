@@ -1,0 +1,60 @@
+"""The processes that a launcher such as torchrun started together: how many they are, and which of them speaks.
+
+No torch is imported here: the command line asks before it has any.
+"""
+
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+_FAILED, _CODE = "wordorder/failed", "wordorder/exit-code"
+_PATIENCE = timedelta(seconds=5)
+
+
+def process_count() -> int:
+    """How many processes work on this run together; 1 where no launcher started this one."""
+    return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else 1
+
+
+def process_index() -> int:
+    """Which of them this one is, from 0."""
+    return int(os.environ["RANK"]) if process_count() > 1 else 0
+
+
+def is_main() -> bool:
+    """Whether this is process 0, the only one that prints and writes."""
+    return process_index() == 0
+
+
+def first_to_fail(code: int) -> tuple[bool, int]:
+    """Whether this process is to say why it ends, and the exit code to end with.
+
+    What goes wrong in one process breaks the connections of all others, whose complaints would hide it: the first to
+    come here speaks, and all end with its code. Before the processes know each other (a recipe that cannot be read),
+    the first process of each machine speaks.
+
+    Args:
+        code: the exit code for what this process met.
+    """
+    if process_count() == 1:
+        return True, code
+    store = _shared_store()
+    if store is None:
+        return os.environ.get("LOCAL_RANK", "0") == "0", code
+    try:
+        if store.add(_FAILED, 1) == 1:
+            store.set(_CODE, str(code))
+            return True, code
+        store.wait([_CODE], _PATIENCE)
+        return False, int(store.get(_CODE))
+    except Exception:  # the process that kept the store is gone: it has failed, and said so
+        return False, code
+
+
+def _shared_store() -> Any:
+    """What all processes of the run can write a word to; None before they have met."""
+    library: Any = sys.modules.get("torch.distributed")
+    if library is None or not library.is_available() or not library.is_initialized():
+        return None
+    return library.distributed_c10d._get_default_store()  # there is no public name for it

@@ -1,0 +1,243 @@
+"""What a file may ask for before it is believed: JSON, TOML, names of files and safetensors headers, within limits.
+
+A model folder, a checkpoint or a recipe may be a stranger's. Its bytes are read here first: so many of them and no
+more, nested so deep and no deeper, from a plain file. What is wrong with them is a `ValueError` of one line, whatever
+the parser underneath raises (RecursionError for a thousand brackets, for instance).
+"""
+
+import errno
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+MOST_JSON = 256 * 2**20
+"""Bytes of a JSON file. The largest that this package reads are tokenisers and results: some tens of megabytes."""
+MOST_TOML = 2**20
+"""Bytes of a TOML text. The longest recipe of this repository has 6 kB."""
+MOST_DEEP = 100
+"""Lists and tables within one another. What this package writes is nested about ten deep."""
+MOST_HEADER = 16 * 2**20
+"""Bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
+
+ITEM_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
+    "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
+}  # fmt: skip
+"""Bits of a number, by the format's name of its type."""
+
+
+def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
+    """The content of a plain file.
+
+    Args:
+        path: the file; a pipe or a device would never end.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plain file, or has more bytes.
+    """
+    size = path.stat().st_size
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.is_file():
+        raise ValueError(f"{path.name} is no file")
+    if size > most:
+        raise ValueError(f"{path.name} has {size:,} bytes, more than the {most:,} that are read")
+    with path.open("rb") as file:
+        return file.read(most)  # it may have grown since
+
+
+def read_json(path: Path, most: int = MOST_JSON) -> Any:
+    """The value of a JSON file.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plain file, too large, not UTF-8, no JSON, or nested too deep.
+    """
+    return parse_json(read_bytes(path, most))
+
+
+def parse_json(content: bytes | str) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        content: all of it; bytes are UTF-8.
+
+    Raises:
+        ValueError: it is not UTF-8, no JSON, or nested too deep.
+    """
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    check_depth(value)
+    return value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plain file, too large, not UTF-8, no TOML, or nested too deep.
+    """
+    return parse_toml(read_bytes(path, MOST_TOML).decode("utf-8").replace("\r\n", "\n"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Args:
+        text: all of it.
+
+    Raises:
+        ValueError: it is too long, no TOML, or nested too deep.
+    """
+    if len(text) > MOST_TOML:
+        raise ValueError(f"it has {len(text):,} characters, more than the {MOST_TOML:,} that are read")
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    check_depth(tables)
+    return tables
+
+
+def check_depth(value: object, most: int = MOST_DEEP) -> None:
+    """Refuse what nests so deep that walking through it would end in a RecursionError somewhere else.
+
+    Args:
+        value: lists and dicts, as parsers make them.
+        most: how many may lie within one another.
+
+    Raises:
+        ValueError: there are more.
+    """
+    level: list[object] = [value]
+    for _ in range(most):
+        level = [inner for outer in level for inner in _held(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {most} deep")
+
+
+def _held(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[object, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether a name that a file gives means a file beside it, and nothing elsewhere.
+
+    No separator of any system, no drive, not the folder itself or the one above it, no control character.
+
+    Args:
+        name: as the file has it.
+    """
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) < 256 or name in (".", ".."):
+        return False
+    return name.isprintable() and not any(mark in name for mark in "/\\:")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShape:
+    """What a safetensors header says of a tensor.
+
+    Args:
+        kind: the format's name of its type, such as "F32".
+        shape: its axes.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+def safetensors_header(path: Path) -> dict[str, StoredShape]:
+    """The tensors of a safetensors file by name, read from its header alone; every claim is held against the file.
+
+    https://github.com/huggingface/safetensors#format: 8 bytes, the header's length; JSON {name: {dtype, shape,
+    data_offsets: [begin, end]}}; the numbers.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plain file; its header is longer than `MOST_HEADER` or than the file, or no JSON of this
+            form; or a tensor's shape, type and bytes do not go together, or reach beyond the end of the file.
+    """
+    size = path.stat().st_size
+    if not path.is_file():
+        raise ValueError(f"{path.name} is no file")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise ValueError(f"{path.name} is cut short: its header claims {length:,} bytes of {size:,}")
+        if length > MOST_HEADER:
+            raise ValueError(
+                f"{path.name} has a header of {length:,} bytes, more than the {MOST_HEADER:,} that are read"
+            )
+        header = file.read(length)
+    try:
+        entries: Any = parse_json(header)
+    except ValueError as error:
+        raise ValueError(f"{path.name} has a header that is no JSON: {one_line(error)}") from None
+    if not isinstance(entries, dict):
+        raise ValueError(f"{path.name} has a header that is no JSON object")
+    return {
+        name: _stored(path.name, name, entry, size - 8 - length)
+        for name, entry in cast("dict[str, Any]", entries).items()
+        if name != "__metadata__"
+    }
+
+
+def _stored(file: str, name: str, entry: Any, room: int) -> StoredShape:
+    table = cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else dict[str, Any]()
+    kind, shape, place = table.get("dtype"), table.get("shape"), table.get("data_offsets")
+    wrong = f"{file} describes the tensor {name[:80]!r} wrongly: "
+    if not isinstance(kind, str) or kind not in ITEM_BITS or not _are_sizes(shape) or not _are_sizes(place):
+        raise ValueError(f"{wrong}type, shape and place must be there")
+    found, bounds = StoredShape(kind, tuple(cast("list[int]", shape))), cast("list[int]", place)
+    if len(bounds) != 2 or bounds[0] > bounds[1] or bounds[1] > room:
+        raise ValueError(f"{wrong}it lies outside of the file")
+    if found.count * ITEM_BITS[kind] != 8 * (bounds[1] - bounds[0]):
+        raise ValueError(f"{wrong}its shape needs {found.count:,} numbers, its place holds others")
+    return found
+
+
+def _are_sizes(value: object) -> bool:
+    if not isinstance(value, list) or len(cast("list[object]", value)) > 16:
+        return False
+    return all(type(size) is int and 0 <= size < 2**60 for size in cast("list[object]", value))
+
+
+def one_line(error: object, most: int = 300) -> str:
+    """The message of an error on one line, short, without control characters.
+
+    Args:
+        error: an exception, or its message.
+        most: characters.
+    """
+    words = " ".join(str(error).split()) or type(error).__name__
+    shown = words if len(words) <= most else f"{words[:most]}..."
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)

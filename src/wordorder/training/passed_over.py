@@ -1,0 +1,44 @@
+"""What a run says about texts that it did not train on, or should not have: on the screen, and in its folder."""
+
+from pathlib import Path
+from typing import Any
+
+from wordorder.data import PreparedData, ReadingLog, TextStream
+from wordorder.durable import write_json
+from wordorder.training.processes import Processes
+from wordorder.training.progress import Progress
+
+READING = "reading.json"
+"""Of a run folder: lines that could not be read, copies and leaks, with their number by file; absent where there are
+none."""
+
+
+def advise_of_reading(prepared: PreparedData, progress: Progress) -> None:
+    """Say what was found while the data was prepared.
+
+    Args:
+        prepared: the data.
+        progress: is told.
+    """
+    for line in prepared.log.lines():
+        progress.advise(line)
+
+
+def report_reading(prepared: PreparedData, folder: Path, progress: Progress, arguments: Any) -> None:
+    """Say what was found while a text was streamed, and write down all that was found; called by all processes.
+
+    Args:
+        prepared: the data.
+        folder: the run folder.
+        progress: is told.
+        arguments: transformers.TrainingArguments.
+    """
+    streamed = ReadingLog()
+    if isinstance(prepared.train, TextStream):
+        processes = Processes(arguments.process_index, arguments.world_size)
+        streamed = streamed.merged(processes.everyones(prepared.train.log.state_dict()))
+    for line in streamed.lines():
+        progress.say(line)
+    both = streamed.merged([prepared.log.state_dict(), streamed.state_dict()])
+    if both and arguments.process_index == 0:
+        write_json(folder / READING, both.summary())

@@ -1,0 +1,100 @@
+"""Models whose parameters are shared out over processes (FSDP2): whole tensors out of them, and into them.
+
+Checkpoints are those of one process, whatever wrote them: tensors are gathered before they are written, and each
+process takes its part of what is read.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters of a model are shared out over processes.
+
+    Args:
+        model: any module.
+    """
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def gathered(state: Any, *, keep: bool) -> Any:
+    """A state with whole tensors on the CPU in the place of shared ones; called by all processes together.
+
+    Args:
+        state: dicts, lists and tuples of tensors and anything else, the same in all processes.
+        keep: False, for all processes but one, gives up what was gathered, so that no memory is taken.
+    """
+    if isinstance(state, DTensor):
+        full = state.full_tensor()
+        return full.detach().cpu() if keep else None
+    if isinstance(state, Mapping):
+        return {key: gathered(value, keep=keep) for key, value in cast(Mapping[Any, Any], state).items()}
+    if isinstance(state, list | tuple):
+        values = [gathered(value, keep=keep) for value in cast("list[Any] | tuple[Any, ...]", state)]
+        return tuple(values) if isinstance(state, tuple) else values
+    return state
+
+
+def whole_weights(model: Any, *, keep: bool) -> dict[str, Tensor] | None:
+    """All weights of a sharded model, each once, named as `save_pretrained` names them; called by all processes.
+
+    Args:
+        model: a transformers model.
+        keep: see `gathered`; False gives None.
+    """
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+    own = {name: weight for name, weight in model.state_dict().items() if name not in tied}
+    found = gathered(own, keep=keep)
+    return found if keep else None
+
+
+def shared_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """This process's part of a whole tensor, where its place is a shared one; nothing is sent.
+
+    Args:
+        tensor: whole, the same in all processes.
+        like: what stands in its place.
+    """
+    if not isinstance(like, DTensor) or isinstance(tensor, DTensor) or tensor.shape != like.shape:
+        return tensor
+    there = tensor.to(like.to_local().device)
+    # src_data_rank=None: each process has read the whole, so it cuts its part and nothing is sent
+    return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def optimizer_state_for(optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole optimizer state as an optimizer of sharded parameters loads it: its averages are shared out as they are.
+
+    Args:
+        optimizer: whose `load_state_dict` is to take it.
+        state: of `torch.optim.Optimizer.state_dict`, with whole tensors.
+    """
+    numbered = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
+    shares = {
+        number: {
+            name: shared_out(value, numbered[number]) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+        }
+        for number, values in state["state"].items()
+    }
+    return {**state, "state": shares}
+
+
+def ask_for_nothing(model: Any, times: int, batch: Mapping[str, Tensor]) -> None:
+    """Take part in the forward passes of processes that have more batches than this one.
+
+    The forward pass of a sharded model gathers its parameters from all processes, so that one with a batch less than
+    another would leave that one waiting for ever.
+
+    Args:
+        model: takes a batch as keywords.
+        times: how many batches others have more.
+        batch: what to ask; the answer is not looked at.
+    """
+    with torch.no_grad():
+        for _ in range(times):
+            model(**batch)

@@ -1,0 +1,49 @@
+"""A text that comes block by block gives the segments of the whole text, to the last token."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wordorder.data.encoded import EncodedDocuments
+from wordorder.data.segments import PACKINGS, pack_running_text
+from wordorder.data.streaming.packing import packer_for
+
+CLS, SEP = 2, 3
+DOCUMENTS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=9)  # lengths of sentences
+WHOLE = {(packing, "masked-lm"): pack for packing, pack in PACKINGS.items()}
+WHOLE["full-sentences", "causal-lm"] = pack_running_text
+
+
+def encoded(documents, first):
+    lengths = [length for document in documents for length in document]
+    return EncodedDocuments(
+        ids=np.arange(first, first + sum(lengths), dtype=np.int32),
+        sentence_starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        document_starts=np.concatenate([[0], np.cumsum([len(d) for d in documents])]).astype(np.int64),
+    )
+
+
+def rows(segments):
+    return [segments.ids[a:b].tolist() for a, b in pairwise(segments.starts)]
+
+
+@pytest.mark.parametrize(("packing", "task"), WHOLE, ids=lambda name: name)
+@given(documents=DOCUMENTS, cuts=st.sets(st.integers(1, 8)), length=st.integers(8, 12))
+def test_blocks_give_the_segments_of_the_whole(packing, task, documents, cuts, length):
+    ends = {"length": length, "cls_id": CLS, "sep_id": SEP}
+    borders = [0, *sorted(cut for cut in cuts if cut < len(documents)), len(documents)]
+    packer, found, first = packer_for(packing, task, **ends), [], 10
+    for a, b in pairwise(borders):
+        carry = json.loads(json.dumps(packer.carry))  # as a checkpoint has it
+        packer = packer_for(packing, task, **ends)
+        packer.carry = carry
+        block = encoded(documents[a:b], first)
+        first += len(block.ids)
+        found += rows(packer.feed(block))
+    found += rows(packer.flush())
+    assert found == rows(WHOLE[packing, task](encoded(documents, 10), **ends))
+    assert rows(packer.flush()) == []

@@ -1,0 +1,195 @@
+"""Files that are read row by row: from any place the same rows follow, and what cannot be read is named or skipped."""
+
+import csv
+import gzip
+import io
+import json
+
+import pytest
+
+from wordorder.data import DataConfig, ReadingLog
+from wordorder.data.corpora.read import read_and_count
+from wordorder.data.corpora.streamed import STREAM_READERS, WHOLE_FILE, Place
+from wordorder.data.streaming.texts import FileTexts
+from wordorder.errors import BadInput
+
+TEXTS = ["One, two.", 'He said "three"\nand left.', "Viërr — fünf 😀", "\tsix", "seven\r\neight"]
+
+
+def write(path, texts=TEXTS):
+    rows = [{"text": text, "n": number} for number, text in enumerate(texts)]
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    elif path.suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist(rows), path, row_group_size=2)
+    else:
+        file = io.StringIO(newline="")
+        writer = csv.DictWriter(file, ["text", "n"])
+        writer.writeheader()
+        writer.writerows(rows)
+        path.write_bytes(("\ufeff" + file.getvalue()).encode())
+    return path
+
+
+def found_in(path, place=None, columns=None):
+    kind = next(ending for ending in sorted(STREAM_READERS, key=len, reverse=True) if path.name.endswith(ending))
+    return list(STREAM_READERS[kind](path, place or Place(), columns))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.parquet"])
+def test_from_any_place_the_same_rows_follow(tmp_path, name):
+    found = found_in(write(tmp_path / name))
+    assert [one.row["text"] for one in found] == TEXTS
+    assert not any(one.fault for one in found)
+    for number, one in enumerate(found):
+        assert found_in(tmp_path / name, one.after) == found[number + 1 :]
+
+
+def test_a_table_without_quotes_or_names(tmp_path):
+    (tmp_path / "a.tsv").write_text('1\ta "quoted\n2\tb\n')
+    found = found_in(tmp_path / "a.tsv", columns=("n", "text"))
+    assert [one.row for one in found] == [{"n": "1", "text": 'a "quoted'}, {"n": "2", "text": "b"}]
+    assert found_in(tmp_path / "a.tsv", found[0].after, ("n", "text")) == found[1:]
+
+
+def test_a_small_text_is_one_document_and_a_large_one_is_cut_at_blank_lines(tmp_path):
+    paragraph = "Wörter und mehr Wörter.\n" * 200 + "\n"
+    (tmp_path / "a.txt").write_text(paragraph * 4)
+    (one,) = found_in(tmp_path / "a.txt")
+    assert one.row == {"text": paragraph * 4}
+    content = paragraph * (WHOLE_FILE // len(paragraph) + 5)
+    (tmp_path / "b.txt").write_text(content)
+    found = found_in(tmp_path / "b.txt")
+    assert len(found) > 50
+    assert "".join(one.row["text"] for one in found) == content
+    assert all(one.row["text"].endswith("\n\n") for one in found)
+    for number in (0, 7, len(found) - 1):
+        assert found_in(tmp_path / "b.txt", found[number].after) == found[number + 1 :]
+
+
+DAMAGE = {
+    "json": ("a.jsonl", b'{"text": "one"}\n{"text": \n{"text": "three"}\n', "line 2 is not JSON"),
+    "list": ("a.jsonl", b'{"text": "one"}\n[1]\n{"text": "three"}\n', "line 2 is not a JSON object"),
+    "bytes": ("a.jsonl", b'{"text": "one"}\n{"text": "\xff"}\n{"text": "three"}\n', "line 2 is not UTF-8"),
+    "type": ("a.jsonl", b'{"text": "one"}\n{"text": 7}\n{"text": "three"}\n', "holds int, not text"),
+    "half": ("a.jsonl", b'{"text": "one"}\n{"text": "\\ud800"}\n{"text": "three"}\n', "half of a surrogate pair"),
+    "deep": ("a.jsonl", b'{"text": "one"}\n{"text": ' + b"[" * 9000 + b'\n{"text": "three"}\n', "line 2 is not JSON"),
+    "fields": ("a.csv", b"text,n\none,1\ntwo,2,3\nthree,3\n", "has 3 fields where there are 2 columns"),
+    "quotes": ("a.csv", b'text,n\none,1\n"two" x,2\nthree,3\n', "is not CSV"),
+    "cell": ("a.csv", b"text,n\none,1\n\xfe,2\nthree,3\n", "is not UTF-8"),
+}
+
+
+def stream(path, log):
+    source = FileTexts(DataConfig(source=str(path), task="masked-lm"), log, seed=None)
+    return [text.text for text in source.texts(source.start(0)) if text.text is not None]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_line_is_named_or_skipped_and_counted(tmp_path, damage):
+    name, content, expected = DAMAGE[damage]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(BadInput) as caught:
+        stream(path, ReadingLog())
+    (fault,) = caught.value.faults
+    assert str(path) in fault
+    assert expected in fault
+    assert fault.endswith("set data.skip_unreadable=true to pass over what cannot be read")
+    log = ReadingLog(skip=True)
+    assert stream(path, log) == ["one", "three"]
+    assert log.summary()["unreadable"] == {
+        "count": 1,
+        "files": {str(path): 1},
+        "first": [fault.split("; set data.")[0]],
+    }
+    assert stream(path, log) == ["one", "three"]
+    assert log.number("unreadable") == 1, "a second reading counts nothing again"
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_corpus_that_is_held_in_memory_skips_the_same(tmp_path, damage):
+    name, content, _ = DAMAGE[damage]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=name):
+        read_and_count(DataConfig(source=str(path), task="masked-lm"))
+    log = ReadingLog(skip=True)
+    documents, _ = read_and_count(DataConfig(source=str(path), task="masked-lm", skip_unreadable=True), log)
+    assert [document.text for document in documents] == ["one", "three"]
+    assert log.number("unreadable") == 1
+
+
+def test_files_that_are_cut_off_or_nothing_at_all(tmp_path):
+    whole = gzip.compress(b"".join(json.dumps({"text": f"text {n} {n * n}"}).encode() + b"\n" for n in range(3000)))
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "b.parquet").write_bytes(b"no such thing")
+    write(tmp_path / "c.jsonl", ["whole"])
+    (tmp_path / "d.txt").write_bytes(b"Caf\xe9")
+    for names, expected in (("a.*", r"a\.jsonl\.gz line \d+: "), ("b.*", "not a Parquet"), ("d.*", "d.txt text from")):
+        with pytest.raises(BadInput, match=expected):
+            stream(tmp_path / names, ReadingLog())
+    log = ReadingLog(skip=True)
+    texts = stream(tmp_path / "*", log)
+    assert texts[-1] == "whole"
+    assert 500 < len(texts) < 3000
+    assert log.number("unreadable") == 3
+    config = DataConfig(source=str(tmp_path / "*"), task="masked-lm", skip_unreadable=True)
+    log = ReadingLog(skip=True)
+    documents, _ = read_and_count(config, log)
+    assert [document.text for document in documents] == texts
+    assert log.number("unreadable") == 3
+
+
+def test_a_damaged_row_group_is_skipped(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = write(tmp_path / "a.parquet", [f"text {n} " + "x" * n for n in range(10)])
+    content = bytearray(path.read_bytes())
+    column = parquet.ParquetFile(path).metadata.row_group(1).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(content)
+    log = ReadingLog(skip=True)
+    assert [text[:6] for text in stream(path, log)] == [f"text {n}" for n in (0, 1, 4, 5, 6, 7, 8, 9)]
+    (fault,) = log.first("unreadable")
+    assert "row group 1 (rows 3 to 4) cannot be read" in fault
+
+
+def test_a_wrong_column_is_an_error_even_where_damage_is_skipped(tmp_path):
+    write(tmp_path / "a.jsonl")
+    data = DataConfig(source=str(tmp_path / "a.jsonl"), task="masked-lm", text_column="body")
+    source = FileTexts(data, ReadingLog(skip=True), seed=None)
+    with pytest.raises(BadInput, match="has no column 'body'; its columns are text, n; name the right one by"):
+        list(source.texts(source.start(0)))
+
+
+def test_files_of_another_kind_are_refused_and_a_folder_of_splits_gives_train(tmp_path):
+    (tmp_path / "wiki.train.tokens").write_text("a b c")
+    with pytest.raises(BadInput, match=r"data\.streaming cannot read .*wiki\.train\.tokens"):
+        stream(tmp_path, ReadingLog())
+    (tmp_path / "wiki.train.tokens").unlink()
+    for name in ("train", "validation", "test"):
+        write(tmp_path / f"{name}.jsonl", [name])
+    assert stream(tmp_path, ReadingLog()) == ["train"]
+
+
+def test_a_log_of_several_processes(tmp_path):
+    logs = [ReadingLog(skip=True) for _ in range(2)]
+    for log in logs:
+        log.unreadable("a", 3, "a line 3")
+        log.unreadable("a", 3, "a line 3")
+    logs[0].count("leaks", "a", 1, "one")
+    logs[1].count("leaks", "a", 2, "two")
+    logs[1].unreadable("b", 1, "b line 1")
+    states = json.loads(json.dumps([log.state_dict() for log in logs]))
+    whole = ReadingLog().merged(states)
+    assert {kind: own["count"] for kind, own in whole.summary().items()} == {"unreadable": 2, "leaks": 2}
+    restored = ReadingLog()
+    restored.load_state_dict(states[1])
+    assert restored.summary() == logs[1].summary()
+    assert bool(restored)
+    assert not ReadingLog()

@@ -1,0 +1,160 @@
+"""The tiny recipes that one process and two train: three tasks, no dropout but where a test asks for it."""
+
+import os
+from contextlib import contextmanager
+
+import torch
+
+from wordorder.models import build_config, build_model
+from wordorder.training import read_recipe, run
+from wordorder.training.trainer import WordOrderTrainer
+
+RECIPE = """
+[data]
+source = "{source}"
+task = "masked-lm"
+length = 16
+validation_fraction = 0.2
+test_fraction = 0.2
+
+[tokenizer]
+kind = "byte"
+
+[model]
+network = "encoder"
+hidden_size = 16
+num_hidden_layers = 2
+num_attention_heads = 2
+max_position_embeddings = 32
+encoding = "tupe-r"
+hidden_dropout_prob = 0.0
+attention_probs_dropout_prob = 0.0
+
+[training]
+max_steps = 4
+learning_rate = 0.1
+optim = "sgd"
+max_grad_norm = 0.0
+logging_steps = 1
+eval_steps = 2
+save_steps = 2
+report_to = "none"
+use_cpu = true
+"""
+
+LANES = (
+    "data.task=causal-lm",
+    "data.packing=lanes",
+    "data.eval_lanes=3",
+    "model.network=decoder",
+    "model.encoding=transformer-xl",
+    "model.memory=look-ahead",
+    "model.memory_length=24",
+)
+# seven examples to train on: the second step of an epoch has three, of which process 1 gets two, or one, or none
+FEW = ("data.limit_documents=11", "data.length=32", "data.truncate=true")
+TASKS = {
+    "masked-lm": ("training.gradient_accumulation_steps=2",),
+    "lanes": (*LANES, "training.gradient_accumulation_steps=2"),
+    "segments": (*LANES, "training.segments_per_step=2"),
+    "classification": ("data.task=classification", *FEW, "training.num_train_epochs=2", "training.max_steps=-1"),
+    "regression": (
+        "data.task=regression",
+        "data.source={corpus}/numbers.csv",
+        "training.num_train_epochs=1",
+        "training.max_steps=-1",
+    ),
+}
+"""Name -> overrides, for `train`."""
+
+
+DROPOUT = (
+    "model.hidden_dropout_prob=0.2",
+    "training.optim=adamw_torch",
+    "training.learning_rate=0.001",
+    "training.max_steps=6",
+    "training.eval_steps=3",
+    "training.save_steps=3",
+)
+ADAM = ("training.optim=adamw_torch", "training.learning_rate=0.01", "training.max_grad_norm=1.0")
+
+NETWORKS = {
+    "encoder": ("encoder", "masked-lm", {"encoding": "tupe-r"}),
+    "decoder": (
+        "decoder",
+        "causal-lm",
+        {"encoding": "transformer-xl", "memory": "look-ahead", "memory_length": 8, "segment_length": 8},
+    ),
+}
+
+
+def network(name):
+    kind, task, fields = NETWORKS[name]
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = build_config(kind, **sizes, **quiet, max_position_embeddings=32, pad_token_id=0, **fields)
+    return build_model(config, task, seed=0)
+
+
+def train(folder, corpus, *overrides, rows, resume=False, recorded=None):
+    """Train in this process, alone or as one of several: `rows` are those of a batch in one process.
+
+    Args:
+        folder: the run folder.
+        corpus: of the fixture.
+        *overrides: of the recipe; {corpus} is filled in.
+        rows: examples of a batch.
+        resume: go on.
+        recorded: a list that gets the gradients of each step.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.parent / f"{folder.name}-{rows}-{os.environ.get('RANK', 'alone')}.toml"
+    path.write_text(RECIPE.format(source=f"{corpus}/*/*.txt"))
+    settings = [text.replace("{corpus}", str(corpus)) for text in overrides]
+    recipe = read_recipe(path, [f"training.per_device_train_batch_size={rows}", *settings])
+    with gradients_in(recorded):
+        return run(recipe, output_dir=folder, resume=resume, progress=False)
+
+
+@contextmanager
+def gradients_in(recorded):
+    """Keep the gradients that each optimizer step gets."""
+    original = WordOrderTrainer._get_grad_norm
+
+    def record(self, model, grad_norm=None):
+        if recorded is not None:
+            named = self.model.named_parameters()
+            recorded.append({name: weight.grad.clone() for name, weight in named if weight.grad is not None})
+        return original(self, model, grad_norm=grad_norm)
+
+    WordOrderTrainer._get_grad_norm = record
+    try:
+        yield
+    finally:
+        WordOrderTrainer._get_grad_norm = original
+
+
+def flat(recorded):
+    """The gradients of all steps by name, for a file of safetensors."""
+    return {f"{step} {name}": grad for step, grads in enumerate(recorded) for name, grad in grads.items()}
+
+
+def losses(result):
+    """The training loss of each step."""
+    return [row["loss"] for row in result.curve if "loss" in row]
+
+
+def largest_difference(one, other):
+    """Of two dicts of tensors of the same names."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def close(one, other, within=1e-6):
+    """Whether two nested results have the same numbers."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(one[name], other[name], within) for name in one)
+    return abs(one - other) <= within * max(1.0, abs(other))
+
+
+torch.set_num_threads(1)

@@ -1,0 +1,172 @@
+"""The pages that are made by scripts are those that the scripts make now, and the scripts say what the files say."""
+
+import importlib
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    """A script of benchmarks/ by its name, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_the_command_reference_is_that_of_the_command_line(script):
+    publish = script("publish_commands")
+    assert publish.put(page("command-line.md")) == page("command-line.md"), "run benchmarks/publish_commands.py"
+
+
+def test_the_reference_names_every_command_and_what_its_help_shows(script):
+    from typer.testing import CliRunner
+
+    from wordorder.cli.app import app
+
+    reference = script("publish_commands").reference()
+    for command in app.registered_commands:
+        block = reference[reference.index(f"### {command.name}\n") :].split("\n### ")[0]
+        told = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "250"}).output
+        options = {name for name in re.findall(r"--[a-z-]+", told) if name != "--help"}
+        assert options <= set(re.findall(r"--[a-z-]+", block))
+        rows = [row.split(" | ") for row in block.splitlines() if row.startswith("| `")]
+        assert all(len(row) == 4 and row[3].strip(" |") for row in rows), "every argument has a meaning"
+        example = re.findall(r"```bash\n(wordorder .*)\n```", block)
+        assert len(example) == 1
+        assert set(re.findall(r"--[a-z-]+", example[0])) <= options
+
+
+def test_types_limits_and_defaults_are_read_from_the_signature(script):
+    reference = script("publish_commands").reference()
+    assert "| `--top` | integer, at least 1 | `5` |" in reference
+    assert "| `--top-p` | number, at least 0, at most 1 |  |" in reference
+    assert "| `--split` | `train`, `validation`, `test`, `all` | `test` |" in reference
+    assert "| `--stop-at-end/--no-stop-at-end` | flag | on |" in reference
+    assert "| `--set SECTION.KEY=VALUE` | text; may be repeated |  |" in reference
+
+
+def test_a_command_without_an_example_is_refused(script):
+    with pytest.raises(ValueError, match="has no example"):
+        script("publish_commands").described(page)
+
+
+def test_the_performance_page_and_its_figures_are_those_of_the_committed_results(script):
+    publish = script("publish_performance")
+    assert publish.page_of(page("performance.md")) == page("performance.md"), "run benchmarks/publish_performance.py"
+    made = publish.figures()
+    assert {path.name for path in (ROOT / "docs" / "figures").glob("performance_*.svg")} == set(made)
+    for name, chart in made.items():
+        assert (ROOT / "docs" / "figures" / name).read_text(encoding="utf-8") == f"{chart}\n", name
+        assert f'--8<-- "docs/figures/{name}"' in page("performance.md")
+
+
+def test_every_benchmark_that_is_measured_is_on_the_performance_page(script):
+    shown = set(script("publish_performance").names_of(page("performance.md")))
+    files = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "benchmarks/results").glob("*")
+    }
+    assert shown == {
+        name for name, content in files.items() if "machine" in content and "milliseconds" in json.dumps(content)
+    }
+
+
+def test_a_chart_puts_larger_ratios_further_to_the_right(script):
+    rows = [("a & b", "limit", 1.0, 1.0, 1.0), ("c", "ours", 2.0, 1.5, 3.0), ("d", "other", 9.0, 8.0, 9.5)]
+    root = ElementTree.fromstring(script("charts").ratios("times", rows))
+    space = "{http://www.w3.org/2000/svg}"
+    bars = [
+        (float(bar.get("x1")), float(bar.get("x2")))
+        for bar in root.iter(f"{space}line")
+        if bar.get("x1") != bar.get("x2")
+    ]
+    assert all(low < high for low, high in bars)
+    assert bars == sorted(bars)
+    assert [text.text for text in root.iter(f"{space}text") if text.get("text-anchor") == "end"] == [
+        "a & b", "1.00", "c", "2.00", "d", "9.00",
+    ]  # fmt: skip
+
+
+def test_names_at_the_ends_of_lines_do_not_overlap(script):
+    heights = script("charts")._apart([100, 101, 40])
+    assert heights == [100, 116, 40]
+
+
+def test_the_decision_page_is_that_of_the_committed_results(script):
+    publish = script("publish_choice")
+    assert publish.page_of(page("choose.md")) == page("choose.md"), "run benchmarks/publish_choice.py"
+    assert set(re.findall(r"<!-- ([a-z-]+)-table -->", page("choose.md"))) == {"advice", "catalogue", *publish.TASKS}
+
+
+def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001, flops: dict[str, int] | None = None):
+    """A results file of made-up perplexities: every seed moves all arms alike, and each arm a little by itself."""
+    rows = [
+        {"arm": arm, "seed": seed, "perplexity": score * (1 + 0.01 * seed + spread * ((7 * seed + len(arm)) % 5))}
+        for arm, score in scores.items()
+        for seed in range(seeds)
+    ]
+    from wordorder.comparison.statistics import summarise
+
+    arms = [{"name": arm, "flops_per_token": (flops or {}).get(arm, 100)} for arm in scores]
+    recipe = {"compare": {}, "data": {}, "training": {}, "model": {}}
+    planned = {"seeds": list(range(seeds)), "rates": []}
+    results = {"arms": arms, "rows": rows, "recipe": recipe, "planned": planned, "task": "masked-lm"}
+    return {**results, "summary": summarise(rows), "failed": [], "metric": "perplexity"}
+
+
+def test_advice_claims_what_the_corrected_test_claims(script):
+    said = " ".join(script("choice_rules").advice(comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0})))
+    assert "**good** has the lowest test masked-token perplexity." in said
+    assert "claimed to be better than poor and none" in said
+    assert "survey" not in said
+
+
+def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
+    flops = {"first": 150, "second": 100, "none": 90}
+    results = comparison(8, {"none": 9.0, "first": 4.0, "second": 4.0}, spread=0.05, flops=flops)
+    said = " ".join(script("choice_rules").advice(results))
+    best, level = ("first", "second") if "**first**" in said else ("second", "first")
+    assert f"**{best}** has" in said
+    assert f"Not distinguishable from it: {level}." in said
+    assert "Of these second takes the fewest FLOPs per token at these sizes." in said
+
+
+def test_advice_claims_nothing_with_few_seeds_and_where_nothing_is_better_than_the_baseline(script):
+    rules = script("choice_rules")
+    few = " ".join(rules.advice(comparison(3, {"none": 9.0, "good": 4.0})))
+    assert few.startswith("A survey, no claim: 3 seeds (claims take 6). **good**")
+    level = " ".join(rules.advice(comparison(8, {"none": 4.0, "good": 4.001}, spread=0.05)))
+    assert "Nothing is claimed to be better than no positions at all: choose by cost." in level or "**none**" in level
+
+
+def test_advice_on_longer_texts_follows_the_thresholds(script):
+    probe = {
+        "x_kind": "number",
+        "rows": [
+            {"arm": arm, "group": "all tokens", "seed": 0, "x": x, "value": value}
+            for arm, values in {"good": (4.0, 4.7), "none": (9.0, 12.0), "poor": (8.0, 20.0)}.items()
+            for x, value in zip((64, 1024), values, strict=True)
+        ],
+        "skipped": [{"arm": "table", "reason": "longer than its table"}],
+    }
+    results = comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0, "table": 5.0}) | {
+        "probes": {"extrapolation": probe}
+    }
+    (said,) = script("choice_rules").length_sentences(results)
+    assert said == (
+        "On texts of 16 times the length good keeps their perplexity; none loses some; poor (2.5 times) loses it; "
+        "table cannot read them."
+    )

@@ -1,0 +1,162 @@
+"""Limits on what a file may ask for: sizes, depth, names, and what a safetensors header claims."""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from wordorder import limits
+from wordorder.limits import (
+    check_depth,
+    is_plain_name,
+    one_line,
+    parse_json,
+    parse_toml,
+    read_json,
+    read_toml,
+    safetensors_header,
+)
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 101 + "]" * 101])
+def test_json_that_is_nested_too_deep_is_one_fault(text: str):
+    with pytest.raises(ValueError, match=r"nested|Expecting"):
+        parse_json(text)
+
+
+def test_what_is_nested_as_deep_as_allowed_is_read():
+    assert parse_json(json.dumps(nested(100))) == nested(100)
+    with pytest.raises(ValueError, match="more than 100 deep"):
+        parse_json(json.dumps(nested(101)))
+    check_depth({"a": nested(99)})
+    with pytest.raises(ValueError, match="deep"):
+        check_depth({"a": nested(100)})
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"", b"{", b"[1,]", b"1" * 5000, b"nul"])
+def test_what_is_no_json_is_a_value_error(text: bytes):
+    with pytest.raises(ValueError):  # noqa: PT011  # each has another message, of the parser
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 5000, "a = " + "9" * 5000, ".".join("a" * 2000) + " = 1", "[a", "a = 1" * 300_000]
+)
+def test_toml_is_bounded_alike(text: str):
+    with pytest.raises(ValueError):  # noqa: PT011  # each has another message, of the parser
+        parse_toml(text)
+
+
+def test_only_plain_files_of_bounded_size_are_read(tmp_path: Path):
+    (tmp_path / "a.json").write_text("[1]")
+    assert read_json(tmp_path / "a.json") == [1]
+    with pytest.raises(ValueError, match="has 3 bytes, more than the 2"):
+        read_json(tmp_path / "a.json", most=2)
+    with pytest.raises(IsADirectoryError):
+        read_json(tmp_path)
+    os.mkfifo(tmp_path / "pipe")  # which would never end
+    with pytest.raises(ValueError, match="is no file"):
+        read_toml(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", "C:x", "a\x00b", "a\nb", "x" * 300, None, 3, ["a"], "\u2028"],
+)
+def test_names_that_lead_elsewhere_are_not_plain(name: object):
+    assert not is_plain_name(name)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
+def test_a_plain_name_stays_in_its_folder(name: str):
+    if is_plain_name(name):
+        folder = Path("folder")
+        assert os.path.normpath(folder / name) == str(folder / name)
+        assert (folder / name).parent == folder
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "model-00001-of-00002.safetensors", "é", "...", "a b", ".hidden"]
+)
+def test_ordinary_names_are_plain(name: str):
+    assert is_plain_name(name)
+
+
+def test_a_message_is_one_short_line_without_control_characters():
+    assert one_line("a\n\x1b[2J b\u2028c") == "a \\x1b[2J b c"
+    assert one_line(KeyError()) == "KeyError"
+    assert len(one_line("x" * 1000)) < 310
+
+
+def written(path: Path, header: object, numbers: bytes = b"", length: int | None = None) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + numbers)
+    return path
+
+
+def test_a_header_is_read_as_safetensors_writes_it(tmp_path: Path):
+    tensors = {
+        "a": torch.ones(2, 3),
+        "b": torch.ones(4, dtype=torch.bfloat16),
+        "c": torch.tensor(1),
+        "d": torch.ones(0, 5),
+    }
+    save_file(tensors, tmp_path / "t.safetensors", metadata={"format": "pt"})
+    found = safetensors_header(tmp_path / "t.safetensors")
+    assert {name: shape.shape for name, shape in found.items()} == {name: tuple(t.shape) for name, t in tensors.items()}
+    assert found["b"].kind == "BF16"
+
+
+def entry(**changes: object) -> dict[str, object]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ({"a": entry(shape=[2**50])}, "needs"),
+        ({"a": entry(shape=[2**61])}, "must be there"),
+        ({"a": entry(shape=[-2])}, "must be there"),
+        ({"a": entry(shape=[2.0])}, "must be there"),
+        ({"a": entry(shape=[1] * 17)}, "must be there"),
+        ({"a": entry(dtype="F31")}, "must be there"),
+        ({"a": entry(dtype=None)}, "must be there"),
+        ({"a": entry(data_offsets=[0, 16], shape=[4])}, "outside"),
+        ({"a": entry(data_offsets=[8, 0])}, "outside"),
+        ({"a": entry(data_offsets=[0])}, "outside"),
+        ({"a": 3}, "must be there"),
+        ([], "no JSON object"),
+        (b"[" * 5000, "no JSON"),
+        (b"\xff\xff", "no JSON"),
+    ],
+)
+def test_a_header_that_claims_what_is_not_there_is_refused(tmp_path: Path, header: object, said: str):
+    path = written(tmp_path / "t.safetensors", header, b"\0" * 8)
+    with pytest.raises(ValueError, match=said):
+        safetensors_header(path)
+
+
+def test_the_length_of_a_header_is_bounded_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ValueError, match="cut short"):
+        safetensors_header(written(tmp_path / "t.safetensors", {}, length=2**62))
+    (tmp_path / "short.safetensors").write_bytes(b"\x01")
+    with pytest.raises(ValueError, match="cut short"):
+        safetensors_header(tmp_path / "short.safetensors")
+    monkeypatch.setattr(limits, "MOST_HEADER", 20)
+    with pytest.raises(ValueError, match="more than the 20"):
+        safetensors_header(written(tmp_path / "t.safetensors", {"a": entry()}, b"\0" * 8))

@@ -1,0 +1,101 @@
+"""Signals: the first asks, the same one again ends at once, and what is ignored stays ignored."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from wordorder.errors import Stopped
+from wordorder.training.interruption import SIGNALS, Interruption, stopping_at_once
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+@pytest.fixture(autouse=True)
+def handlers_are_put_back():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    yield
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_only_asks(number):
+    with Interruption() as interruption:
+        assert interruption.requested is None
+        send(number)
+        assert interruption.requested is number
+
+
+def test_a_cluster_s_end_does_not_break_off_the_save_that_its_warning_asked_for():
+    with Interruption() as interruption:
+        send(signal.SIGUSR1)
+        send(signal.SIGTERM)
+        assert interruption.requested is signal.SIGUSR1
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    with Interruption() as interruption:
+        send(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+    assert interruption.requested is signal.SIGINT
+
+
+TWICE = """
+import os, signal, sys
+from wordorder.training.interruption import Interruption
+with Interruption():
+    for _ in range(2):
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        print("lives", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_second_signal_ends_the_process_at_once(name):
+    done = subprocess.run([sys.executable, "-c", TWICE, name], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -getattr(signal, name)
+    assert done.stdout == "lives\n"
+
+
+def test_what_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background jobs
+    try:
+        with Interruption() as interruption, stopping_at_once():
+            send(signal.SIGINT)
+            assert interruption.requested is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_where_nothing_is_to_be_saved_a_signal_stops_at_once(number):
+    with pytest.raises(Stopped, match=rf"stopped by {number.name} .*--resume goes on"), stopping_at_once():
+        send(number)
+
+
+def test_training_within_takes_over():
+    with stopping_at_once():
+        with Interruption() as interruption:
+            send(signal.SIGTERM)
+            assert interruption.requested is signal.SIGTERM
+        with pytest.raises(Stopped, match="SIGTERM"):
+            send(signal.SIGTERM)
+
+
+def test_outside_the_main_thread_nothing_is_changed():
+    found = []
+
+    def look():
+        with Interruption(), stopping_at_once():
+            found.append([signal.getsignal(number) for number in SIGNALS])
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [[signal.getsignal(number) for number in SIGNALS]]

@@ -1,0 +1,69 @@
+"""The card beside a run's model: its numbers, its recipe, and no folder of the machine that it was trained on."""
+
+import tomllib
+
+import pytest
+from huggingface_hub import ModelCard
+
+from wordorder.training import read_recipe, run
+from wordorder.training.model_card import run_facts, without_folders, write_run_card
+
+
+@pytest.fixture(scope="module")
+def done(shared_recipe_file):
+    return run(read_recipe(shared_recipe_file, ["training.max_steps=2", "training.eval_steps=1"]), progress=False)
+
+
+def test_the_numbers_of_the_card_are_those_of_the_run(done):
+    card = ModelCard.load(done.model_dir / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("wordorder", "fill-mask")
+    for result in card.data.eval_results:
+        assert result.metric_value == done.metrics[result.dataset_split][result.metric_type]
+    splits = {result.dataset_split for result in card.data.eval_results}
+    assert splits == {split for split in ("validation", "test") if split in done.metrics}
+    assert card.data.datasets is None  # files are no data set of the hub
+    assert f"{done.metrics['parameters']:,} parameters" in card.text
+    assert "torch 2" in card.text
+    assert "wordorder 0" in card.text
+    assert "What it was not tested for" in card.text
+
+
+def test_the_recipe_in_the_card_is_the_resolved_one_without_places_on_this_machine(done, tmp_path_factory):
+    text = (done.model_dir / "README.md").read_text()
+    assert str(tmp_path_factory.getbasetemp()) not in text
+    told = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    written = tomllib.loads((done.model_dir.parent / "recipe.toml").read_text())
+    assert told["model"] == written["model"]
+    assert told["training"] | {"output_dir": ""} == written["training"] | {"output_dir": ""}
+    assert told["data"]["source"] == "*.txt"
+
+
+def test_a_card_says_that_scores_are_optimistic_and_names_hub_data(done, tmp_path):
+    folder = done.model_dir.parent
+    for name in ("recipe.toml", "environment.json", "data.json"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    recipe = (folder / "recipe.toml").read_text()
+    source = tomllib.loads(recipe)["data"]["source"]
+    (tmp_path / "recipe.toml").write_text(recipe.replace(source, "hub:owner/set"))
+    facts = run_facts(tmp_path, {**done.metrics, "optimistic": True})
+    assert (facts.datasets, facts.data) == (("owner/set",), "owner/set")
+    assert any("optimistic" in line for line in facts.untested)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text((done.model_dir / "config.json").read_text())
+    write_run_card(tmp_path / "model", tmp_path, done.metrics)
+    assert ModelCard.load(tmp_path / "model" / "README.md").data.datasets == ["owner/set"]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/there/me/x/*.txt", "*.txt"),
+        ("~/y", "y"),
+        ("C:\\Users\\me\\z.csv", "z.csv"),
+        ("sotu", "sotu"),
+        ("hub:a/b", "hub:a/b"),
+        ("data/a.txt", "data/a.txt"),
+    ],
+)
+def test_paths_that_begin_at_a_root_are_shown_by_their_last_part(path, shown):
+    assert without_folders(path) == shown

@@ -1,0 +1,75 @@
+"""docs/ecosystem.md: every block of Python runs on models that lie where the page says; its names are the code's."""
+
+import re
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+
+from saved_folder import save
+
+from wordorder.models import build_config, build_model, lora_targets
+from wordorder.training.arguments import FIXED, argument_names
+from wordorder.training.trackers import PLACES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "ecosystem.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+LIBRARIES = ("peft", "lm_eval", "sentence_transformers")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # peft 0.21
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:lm_eval"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:evaluate"),
+]
+
+
+def test_there_is_a_block_for_each_library():
+    assert len(BLOCKS) == 4
+    assert all(any(library in block for block in BLOCKS) for library in (*LIBRARIES, "pipeline"))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["pipelines", "peft", "sentences", "lm-eval"])
+def test_the_block_runs(block, tmp_path, monkeypatch, capsys):
+    for library in LIBRARIES:
+        if library in block and find_spec(library) is None:
+            pytest.skip(f"{library} is not installed; the page names the extra")
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "runs/mine/model", "encoder", "masked-lm", encoding="tupe-r")
+    memory = {"memory": "look-ahead", "memory_length": 8, "segment_length": 8}
+    save(tmp_path / "runs/lm/model", "decoder", "causal-lm", encoding="alibi", **memory)
+    exec(compile(block, "ecosystem.md", "exec"), {})
+    told = capsys.readouterr().out
+    if "pipeline(" in block:
+        assert "the union is" in told
+    if "sentence_transformers" in block:
+        assert "(2, 16)" in told
+    if "lm_eval" in block:
+        assert re.search(r"-\d+\.\d nats", told)
+    if "peft" in block:
+        assert (tmp_path / "adapter/adapter_model.safetensors").exists()
+
+
+def test_the_table_of_targets_is_that_of_the_code():
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    rows = dict(re.findall(r"^\| (encoder,|encoder-decoder|grafted)[^|]*\| ([^|]*) \|", PAGE, flags=re.MULTILINE))
+    encoder = build_model(build_config("encoder", encoding="rope", **sizes), "masked-lm", seed=0)
+    starts = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    seq2seq = build_model(build_config("seq2seq", encoding="rope", **sizes, **starts), "translation", seed=0)
+    assert re.findall(r"`(\w+)`", rows["encoder,"]) == lora_targets(encoder)
+    assert re.findall(r"`(\w+)`", rows["encoder-decoder"]) == lora_targets(seq2seq)
+
+
+def test_names_of_the_page_exist():
+    (table,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert set(tomllib.loads(table)["training"]) <= set(argument_names())
+    assert "push_to_hub" in FIXED
+    for tracker, places in PLACES.items():
+        assert f"| `{tracker}` |" in PAGE
+        assert set(places) & set(re.findall(r"[A-Z]+_[A-Z]+", PAGE))
+    links = re.findall(r"\]\(([\w-]+\.md)\)", PAGE)
+    assert links
+    assert all((ROOT / "docs" / link).exists() for link in links)
