@@ -59,6 +59,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/memory.py --json benchmarks/results/memory.json
 	$(BIN)/python benchmarks/memory_step.py --json benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
+	$(BIN)/python benchmarks/cost_check.py --json benchmarks/results/cost-check.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-embedding.json
@@ -66,6 +67,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
+	$(MAKE) --no-print-directory pages
 
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from benchmarks/results
 	$(BIN)/python benchmarks/publish_commands.py

@@ -55,7 +55,7 @@ def task_table(results: Mapping[str, Any]) -> str:
     head = ["Arm", f"{split_of(results)} {quality.name}", f"against {baseline}"]
     head += [f"at {', '.join(f'×{x / xs[0]:.0f}' for x in xs[1:])} the length"] if xs else []
     times = times_of(results)
-    head += ["parameters for word order", *(["time of an encoder's training step"] if times else [])]
+    head += ["parameters for word order", *(["time of a training step"] if times else [])]
     lines = ["| " + " | ".join(head) + " |", "| :--- |" + " ---: |" * (len(head) - 1)]
     places = places_of({**results, "comparisons": found})
     for entry in ranked(results):
@@ -72,9 +72,9 @@ def task_table(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def time_of(encoding: str) -> str:
+def time_of(encoding: str, network: str = "encoder") -> str:
     """Ratio of a training step to one without positions, where it was measured."""
-    row = results_of("encodings")["rows"].get(encoding)
+    row = results_of("encodings")["networks"][network].get(encoding)
     if row is None:
         return ""
     low, high = row["ratio_quartiles"]
@@ -87,7 +87,8 @@ def times_of(results: Mapping[str, Any]) -> dict[str, str]:
     memories = {arm["overrides"].get("model.memory", model.get("memory", "none")) for arm in results["arms"]}
     if memories != {"none"}:
         return {}
-    return {str(arm["name"]): time_of(str(arm["encoding"])) for arm in results["arms"]}
+    network = "encoder" if model.get("network", "encoder") != "decoder" else "decoder"
+    return {str(arm["name"]): time_of(str(arm["encoding"]), network) for arm in results["arms"]}
 
 
 def size_of(results: Mapping[str, Any]) -> str:
@@ -120,23 +121,29 @@ def in_short_list() -> str:
         f"- **[{title}](#{title.lower().replace(',', '').replace(' ', '-')}).** {' '.join(advice(results_of(file)))}"
         for title, file, _ in TASKS.values()
     ]
-    slower, level = dearer(results_of("encodings")["rows"])
-    lines.append(
-        f"- **Time.** A training step is measurably longer than without positions with {listed(slower)};"
-        f" it is not told apart with {listed(level)}."
-    )
+    for network, rows in results_of("encodings")["networks"].items():
+        slower, level = dearer(rows)
+        lines.append(
+            f"- **Time, {network}s.** A step of training is longer than without positions with {listed(slower)};"
+            f" it is not told apart with {listed(level)}."
+        )
     return "\n".join(lines)
 
 
 def catalogue_table() -> str:
     """What each encoding of the catalogue costs and where it is defined, whatever the task."""
     lines = [
-        "| Encoding | acts on | parameters at the sizes of BERT-Base | time of a training step | length | not in |"
+        "| Encoding | acts on | parameters at the sizes of BERT-Base | encoder's step | decoder's | length | not in |"
     ]
-    lines.append("| :--- | :--- | ---: | ---: | :--- | :--- |")
+    lines.append("| :--- | :--- | ---: | ---: | ---: | :--- | :--- |")
     for entry in catalogue()["encodings"]:
         length = "up to its table" if entry["bounded"] else "any"
-        cells = [entry["name"], entry["place"], grouped(sum(entry["parameters"].values())), time_of(entry["name"])]
+        cells = [
+            entry["name"],
+            entry["place"],
+            grouped(sum(entry["parameters"].values())),
+            *(time_of(entry["name"], network) for network in ("encoder", "decoder")),
+        ]
         cells += [length, ", ".join(entry["refused_in"])]
         lines.append("| " + " | ".join(cells) + " |")
     s = results_of("encodings")["settings"]

@@ -48,12 +48,13 @@ def facts(names: list[str], prefix: str = "") -> str:
     """A table with one column an encoding, how to read it, and the reasons of what is refused."""
     rows: dict[str, list[str]] = {}
     reasons: list[str] = []
-    steps = json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))["rows"]
+    steps = json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))["networks"]
     for name in names:
         encoding = CATALOG[name]
         cells = {"acts on": encoding.place, "parameters, BERT-Base": _parameters(name)}
-        ratio = f"{steps[name]['ratio']:.2f}" if name in steps else "not measured"
-        cells["training step, none = 1"] = ratio
+        for network, measured in steps.items():
+            ratio = f"{measured[name]['ratio']:.2f}" if name in measured else "not measured"
+            cells[f"training step, {network}, none = 1"] = "refused" if network in encoding.refused_in else ratio
         for use in USES:
             refused = encoding.refused_in.get(use)
             cells[use] = "refused" if refused else "yes"

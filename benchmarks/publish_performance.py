@@ -22,6 +22,8 @@ OTHERS = re.compile(
 )
 """Candidates that are not this package: libraries, the papers' own code, and what one would write with torch alone."""
 
+NETWORKS = (("an encoder", "encoder"), ("a decoder", "decoder"))
+
 OVERVIEW = (
     # question, file, section, the limit, ours, what one would take instead
     ("attention with TUPE-R", "attention", "operation, 2 x 12 heads x 512, float32", "TUPE-R", ("TUPE-R, SDPA with",)),
@@ -112,7 +114,11 @@ def machines() -> str:
 
 def figures() -> dict[str, str]:
     """Name of a file -> SVG."""
-    made = {"performance_encodings.svg": ratio_chart("A training step by encoding", results_of("encodings")["rows"])}
+    networks = results_of("encodings")["networks"]
+    charts = [
+        ratio_chart(f"A training step of {article}", networks[kind]) for article, kind in NETWORKS if kind in networks
+    ]
+    made = {"performance_encodings.svg": "\n".join(charts)}
     for name in ("attention", "wall", "complex-embedding", "complex-layers", "memory", "memory-step"):
         sections = {s: rows for s, rows in results_of(name)["sections"].items() if "ratio" in next(iter(rows.values()))}
         charts = [ratio_chart(f"{section[0].upper()}{section[1:]}", rows) for section, rows in sections.items()]

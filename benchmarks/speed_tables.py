@@ -33,10 +33,19 @@ def output_layer_of(results: dict[str, Any]) -> str:
 
 def speed_of(results: dict[str, Any]) -> str:
     """Time of a training step by encoding, as `benchmarks/training_step.py` measured it."""
-    lines = ["| Encoding | Ratio | Quartiles | Parameters |", "| :--- | ---: | ---: | ---: |"]
-    for name, row in results["rows"].items():
-        low, high = row["ratio_quartiles"]
-        lines.append(f"| {name} | {row['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['parameters']:,} |")
+    networks: dict[str, Any] = results["networks"]
+    heads = [f"{network}, ratio | quartiles | parameters" for network in networks]
+    lines = ["| Encoding | " + " | ".join(heads) + " |", "| :--- |" + " ---: |" * (3 * len(networks))]
+    for name in dict.fromkeys(name for rows in networks.values() for name in rows):
+        cells = [name]
+        for rows in networks.values():
+            row = rows.get(name)
+            if row is None:
+                cells += ["refused", "", ""]
+                continue
+            low, high = row["ratio_quartiles"]
+            cells += [f"{row['ratio']:.2f}", f"{low:.2f} to {high:.2f}", f"{row['parameters']:,}"]
+        lines.append("| " + " | ".join(cells) + " |")
     s, machine = results["settings"], results["machine"]
     what = f"{s['layers']} layers of width {s['width']} with {s['heads']} heads on {s['batch']} x {s['length']} tokens"
     torch = machine["packages"]["torch"]

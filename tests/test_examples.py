@@ -143,9 +143,12 @@ def test_every_example_is_run_by_a_test_and_says_what_it_shows(path: Path):
 def test_the_benchmark_prints_ratios_to_plain_attention(tmp_path: Path):
     sizes = ["--length", "16", "--batch", "2", "--width", "16", "--layers", "1", "--rounds", "2"]
     text = output_of("../benchmarks/training_step.py", *sizes, "--json", "speed.json", folder=tmp_path)
-    rows = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["rows"]
-    assert rows["none"]["ratio"] == 1
-    assert all(name in text and row["ratio"] > 0 for name, row in rows.items())
+    networks = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["networks"]
+    assert list(networks) == ["encoder", "decoder"]
+    assert "cope" in networks["decoder"].keys() - networks["encoder"].keys()
+    for rows in networks.values():
+        assert rows["none"]["ratio"] == 1
+        assert all(name in text and row["ratio"] > 0 for name, row in rows.items())
 
 
 def test_the_benchmark_of_complex_order_prints_ratios_to_a_plain_table(tmp_path: Path):

@@ -153,6 +153,88 @@ def test_a_decoder_with_code_of_its_own_writes_with_ours(models: Path, tmp_path:
     Continuation(folder).search("a", max_new_tokens=2, beams=1)
 
 
+@pytest.fixture
+def grafted(models: Path, tmp_path: Path) -> Path:
+    """A grafted BERT, whose configuration is a class of transformers that takes any field."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    from wordorder.models import graft
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    host = BertForMaskedLM(BertConfig(vocab_size=261, max_position_embeddings=32, **sizes))
+    shutil.copytree(models / "encoder", tmp_path / "grafted")
+    graft(host, "tupe-r").save_pretrained(tmp_path / "grafted")
+    return tmp_path / "grafted"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"attn_implementation": "owner/kernel"}, "attn_implementation must be the name of a backend of this machine"),
+        ({"_attn_implementation": {"": "owner/kernel"}}, "must be the name of a backend of this machine"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at most"),
+        ({"num_labels": 10**9}, "num_labels must be at most"),
+        ({"id2label": {"x": "y"}}, "id2label"),
+        ({"encoding": "tupe-r+" * 5000 + "t5"}, "letters, more than"),
+        ({"transformers_weights": "elsewhere/model.safetensors"}, "transformers_weights"),
+        ({"transformers_weights": "pytorch_model.bin"}, "transformers_weights"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+    ],
+)
+def test_a_grafted_model_is_read_as_carefully(grafted: Path, fields: dict[str, object], said: str):
+    load_model(grafted)
+    (grafted / "elsewhere").mkdir()
+    shutil.copy(grafted / "model.safetensors", grafted / "elsewhere")
+    changed(grafted / "config.json", **fields)
+    signal.alarm(20)  # a billion layers would take for ever
+    try:
+        with pytest.raises(BadInput, match=said):
+            load_model(grafted)
+    finally:
+        signal.alarm(0)
+
+
+def test_no_other_configuration_is_read_than_the_one_that_is_looked_at(folder: Path):
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.4.0.0.json").write_text(json.dumps({**settings, "hidden_act": "relu"}))
+    changed(folder / "config.json", configuration_files=["config.4.0.0.json"])
+    for read in (load_model, lambda place: config_of(place, class_of(place))):
+        with pytest.raises(BadInput, match="configuration_files: another configuration"):
+            read(folder)
+
+
+def test_no_other_tokeniser_is_read_than_the_one_that_is_looked_at(folder: Path):
+    (folder.parent / "elsewhere").mkdir()
+    shutil.copy(folder / "tokenizer.json", folder.parent / "elsewhere" / "tokenizer.4.0.0.json")
+    changed(folder / "tokenizer_config.json", fast_tokenizer_files=["../elsewhere/tokenizer.4.0.0.json"])
+    with pytest.raises(BadInput, match="fast_tokenizer_files"):
+        load_tokenizer_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"constraints": [1]}', "constraints: such generation is code of the Hub"),
+        ('{"num_beam_groups": 2, "num_beams": 2}', "num_beam_groups"),
+        ("[" * 100_000, "generation_config.json cannot be read: it is nested too deep"),
+        ("[]", "generation_config.json cannot be read"),
+        ('{"max_new_tokens": "x"}', "generation_config.json cannot be read"),
+    ],
+)
+def test_settings_of_generation_are_one_fault(models: Path, tmp_path: Path, text: str, said: str):
+    folder = Path(shutil.copytree(models / "decoder", tmp_path / "decoder"))
+    (folder / "generation_config.json").write_text(text)
+    with pytest.raises(BadInput, match=said):
+        Continuation(folder).search("a", max_new_tokens=2, beams=1)
+
+
+def test_a_cache_that_a_folder_names_is_not_made(models: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(models / "decoder", tmp_path / "decoder"))
+    wanted = Continuation(folder).search("a", max_new_tokens=2, beams=1)
+    (folder / "generation_config.json").write_text('{"cache_implementation": "static"}')
+    assert Continuation(folder).search("a", max_new_tokens=2, beams=1) == wanted
+
+
 @pytest.mark.parametrize("name", ["attn_implementation", "experts_implementation"])
 @pytest.mark.parametrize("value", ["owner/kernel", "owner/kernel@main", {"": "owner/kernel"}, "paged|owner/kernel", 3])
 def test_no_backend_is_fetched_from_the_hub(folder: Path, name: str, value: object):
@@ -186,6 +268,38 @@ def test_an_index_of_shards_cannot_lead_out_of_the_folder(folder: Path, name: ob
     for read in (weight_files, load_model, read_pretrained, lambda place: load_saved(place, class_of(place))):
         with pytest.raises(BadInput, match=r"no file of this folder"):
             read(folder)
+
+
+def test_a_left_over_index_beside_whole_weights_is_not_followed(folder: Path):
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
+    loads_and_answers(folder)
+
+
+def test_what_is_looked_at_is_what_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """transformers reads model.safetensors where there is one, whatever an index names beside it."""
+    shutil.copy(folder / "model.safetensors", folder / "good.safetensors")
+    index = {"weight_map": {name: "good.safetensors" for name in load_file(folder / "good.safetensors")}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    content = (folder / "model.safetensors").read_bytes()
+    length, room = int.from_bytes(content[:8], "little"), 1000
+    padded = struct.pack("<Q", length + room) + content[8 : 8 + length] + b" " * room + content[8 + length :]
+    (folder / "model.safetensors").write_bytes(padded)
+    load_model(folder)
+    monkeypatch.setattr("wordorder.limits.MOST_HEADER", length + room - 1)
+    with pytest.raises(BadInput, match="has a header of"):
+        load_model(folder)
+
+
+def test_a_folder_of_the_hubs_cache_is_read_whose_files_are_links(folder: Path, tmp_path: Path):
+    repository = tmp_path / "models--owner--name"
+    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for number, path in enumerate(sorted(folder.iterdir())):
+        path.rename(repository / "blobs" / f"{number:040x}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{number:040x}")
+    loads_and_answers(snapshot)
+    assert load_tokenizer(TokenizerConfig(kind="existing", path=str(snapshot)), [], cache_dir=tmp_path).mask_token
 
 
 def test_shards_within_the_folder_are_read(folder: Path):

@@ -28,9 +28,15 @@ RUNNERS = {"eval", "exec", "compile", "__import__"}
 CALLS = {
     "torch": {"load", "save"},
     "torch.hub": {"load"},
+    "torch.serialization": {"load", "save"},
+    "torch.jit": {"load"},
+    "torch.export": {"load"},
+    "torch.package": {"PackageImporter"},
+    "torch.distributed.checkpoint": {"load", "load_state_dict", "async_save", "save"},
+    "pandas": {"read_pickle"},
     "np": {"load"},
     "numpy": {"load"},
-    "os": {"system", "popen", "execv", "execve", "execvp", "spawnl", "spawnv", "startfile"},
+    "os": set("system popen execl execlp execv execve execvp posix_spawn spawnl spawnv startfile".split()),
     "subprocess": {"run", "call", "check_call", "check_output", "Popen", "getoutput"},
     "runpy": {"run_path", "run_module"},
     "importlib": {"import_module"},
@@ -62,12 +68,22 @@ def findings(package: Path) -> Iterator[str]:
     """Every call, import and argument that could run what a file says, as "file: what"."""
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for what in _found(node):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = dict(name for node in ast.walk(tree) for name in _other_names(node))
+        for node in ast.walk(tree):
+            for what in _found(node, called):
                 yield f"{where}: {what}"
 
 
-def _found(node: ast.AST) -> Iterator[str]:
+def _other_names(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """What a module calls another one -> its own name: `import torch as t`, `from torch import serialization`."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.asname, alias.name) for alias in node.names if alias.asname)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield from ((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _found(node: ast.AST, called: dict[str, str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (f"imports {alias.name}" for alias in node.names if alias.name.split(".")[0] in UNPICKLERS)
     elif isinstance(node, ast.ImportFrom):
@@ -78,14 +94,15 @@ def _found(node: ast.AST) -> Iterator[str]:
             f"imports {module}.{a.name}" for a in node.names if a.name in CALLS.get(module, set()) - {"import_module"}
         )
     elif isinstance(node, ast.Call):
-        yield from _of_call(node)
+        yield from _of_call(node, called)
 
 
-def _of_call(call: ast.Call) -> Iterator[str]:
+def _of_call(call: ast.Call, called: dict[str, str]) -> Iterator[str]:
     if isinstance(call.func, ast.Name) and (call.func.id in RUNNERS or call.func.id == "import_module"):
         yield call.func.id
     if isinstance(call.func, ast.Attribute):
-        owner = ast.unparse(call.func.value)
+        first, dot, rest = ast.unparse(call.func.value).partition(".")
+        owner = called.get(first, first) + dot + rest
         if call.func.attr in CALLS.get(owner, set()):
             yield call.func.attr if call.func.attr == "import_module" else f"{owner}.{call.func.attr}"
     for keyword in call.keywords:
@@ -125,6 +142,12 @@ def test_transformers_reads_folders_in_two_places_only():
         "import yaml",
         "import torch\ntorch.load('x')",
         "from torch import load",
+        "import torch as t\nt.load('x')",
+        "from torch import serialization\nserialization.load('x')",
+        "import torch\ntorch.jit.load('x')",
+        "import torch.distributed.checkpoint as dcp\ndcp.load({})",
+        "from torch.distributed import checkpoint\ncheckpoint.load({})",
+        "import os as o\no.execl('sh')",
         "import numpy as np\nnp.load('x', allow_pickle=True)",
         "eval('1')",
         "exec('1')",

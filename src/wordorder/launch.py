@@ -6,6 +6,7 @@ No torch is imported here: the command line asks before it has any.
 import os
 import sys
 from datetime import timedelta
+from multiprocessing import parent_process
 from typing import Any
 
 _FAILED, _CODE = "wordorder/failed", "wordorder/exit-code"
@@ -25,6 +26,14 @@ def process_index() -> int:
 def is_main() -> bool:
     """Whether this is process 0, the only one that prints and writes."""
     return process_index() == 0
+
+
+def is_watched_over() -> bool:
+    """Whether another process passes its signals on to this one, and kills it if it is too slow to stop.
+
+    So do launchers, also over a single process, and a comparison over its workers.
+    """
+    return "RANK" in os.environ or parent_process() is not None
 
 
 def first_to_fail(code: int) -> tuple[bool, int]:

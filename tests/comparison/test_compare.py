@@ -116,6 +116,15 @@ def test_one_failing_arm_is_recorded_and_the_others_go_on(make_recipe, log, tmp_
     assert run(make_recipe(seeds=[0], workers=workers))["complete"]
 
 
+def test_a_disk_that_is_full_at_the_very_end_is_one_line(make_recipe, log, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("wordorder.comparison.model_cards.write_arm_cards", full)
+    with pytest.raises(RunFailed, match=r"cannot write figures and model cards into .*No space left"):
+        run(make_recipe(seeds=[0]))
+
+
 def test_a_run_on_other_batches_is_refused_before_a_table_shows_it(make_recipe, log, tmp_path):
     def train(recipe, folder, seed):
         STAND_IN.train(recipe, folder, seed)

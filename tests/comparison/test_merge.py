@@ -320,3 +320,27 @@ def test_folds_of_one_seed_are_runs_of_their_own(done):
     assert results["complete"]
     c = done("c", "data.folds=3", arms={"none": NONE}, seeds=[0], folds=[0, 2])
     assert "compare.folds is [0, 1] in" in faults(a, c)[-1]
+
+
+def broken(*_):
+    raise TypeError("a mistake of ours")
+
+
+def test_a_mistake_of_ours_is_not_called_a_damaged_file(done, monkeypatch):
+    one, two = done("one", **{"arms": {"rope": ROPE}}), done("two", **{"arms": {"tupe-r": TUPE}})
+    monkeypatch.setattr("wordorder.comparison.merge.summarise", broken)
+    with pytest.raises(TypeError, match="a mistake of ours"):
+        merge([one, two])
+    change(two, lambda results: results["rows"][0].update(loss="x"))  # now one of the files is another's work
+    assert "a results.json was changed or is damaged (TypeError: a mistake of ours)" in faults(one, two)[0]
+
+
+def test_results_hold_the_digest_of_the_rest(done):
+    from wordorder.comparison.earlier_results import is_as_written
+
+    one = done("one", **{"arms": {"rope": ROPE}})
+    assert is_as_written(one)
+    assert is_as_written(f"{one}:x")
+    change(one, lambda results: results.update(name="other"))
+    assert not is_as_written(one)
+    assert not is_as_written("nowhere")

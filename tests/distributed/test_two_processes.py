@@ -74,6 +74,12 @@ def test_a_full_disk_ends_both_with_the_same_words(pair):
     assert one == other
 
 
+def test_an_older_checkpoint_that_cannot_be_removed_ends_both_with_the_same_words(pair):
+    one, other = pair["not_removed"]
+    assert one["said"].startswith("an older checkpoint could not be removed: [Errno 13] Permission denied; the last")
+    assert one == other
+
+
 def test_fsdp_on_cpus_is_refused(pair):
     for found in pair["refused"]:
         assert (

@@ -119,6 +119,23 @@ def full_disk(folder, corpus):
 
 
 @check
+def not_removed(folder, corpus):
+    original = resumable.rotate
+
+    def rotate(where, **arguments):
+        raise OSError(13, "Permission denied")
+
+    resumable.rotate = rotate
+    try:
+        train(folder / "not-removed", corpus, rows=2)
+    except RunFailed as error:
+        return {"said": str(error)}
+    finally:
+        resumable.rotate = original
+    raise AssertionError("it went on")
+
+
+@check
 def refused(folder, corpus):
     try:
         train(folder / "refused", corpus, "training.fsdp=true", rows=2)

@@ -245,6 +245,9 @@ def model_folders(draw: st.DrawFn) -> bytes:
         files["config.json"] = draw(spoilt_json({"own_encodings": None, "num_labels": 2, "auto_map": None, **config}))
     if what in ("weights", "both"):
         files["model.safetensors"] = draw(spoilt_safetensors(files["model.safetensors"]))
+    if draw(st.integers(0, 3)) == 0:
+        generation = {"eos_token_id": 2, "max_new_tokens": 3, "num_beams": 1, "cache_implementation": None}
+        files["generation_config.json"] = draw(spoilt_json(generation))
     if what == "index":
         index = {"metadata": {}, "weight_map": {"a": "model.safetensors", "b": "part.safetensors"}}
         files["model.safetensors.index.json"] = draw(spoilt_json(index))
@@ -505,12 +508,14 @@ def read_results(content: bytes, folder: Path) -> None:
 # The command line
 
 WORDS = [
-    "list", "train", "compare", "evaluate", "predict", "generate", "inspect", "cost", "convert", "tupe", "lamemo",
-    "transformer-xl", "--json", "--dry-run", "--resume", "--set", "--from", "--help", "--debug", "--budget", "--arm",
-    "--output-dir", "--top-k", "--max-new-tokens", "--config", "--vocab", "--overwrite", "--length", "good.toml",
-    "nowhere", "corpus.txt", ".", "..", "", "-", "--", "10", "1e9", "30m", "data.length=3", "model.encoding=rope*9",
-    "model.hidden_size=1000000000000", "training.output_dir=../x", "a.b.c=[[[", "x=" + "9" * 5000, "model={}",
-    "model.encoding_options={buckets=-1}", "my.py:Class", "good.toml:x", "--version", "-h",
+    "list", "train", "compare", "evaluate", "predict", "generate", "inspect", "cost", "convert", "data", "push",
+    "tupe", "lamemo", "transformer-xl", "--json", "--dry-run", "--resume", "--set", "--from", "--help", "--debug",
+    "--budget", "--arm", "--output-dir", "--top-k", "--max-new-tokens", "--config", "--vocab", "--overwrite",
+    "--length", "good.toml", "nowhere", "corpus.txt", ".", "..", "", "-", "--", "10", "1e9", "30m", "data.length=3",
+    "model.encoding=rope*9", "model.hidden_size=1000000000000", "training.output_dir=../x", "a.b.c=[[[",
+    "x=" + "9" * 5000, "model={}", "--gpu", "h100", "--gpus", "8", "--gpus-per-node", "--strategy", "fsdp2",
+    "--global-batch", "--keep", "0", "model.encoding_options={buckets=-1}", "my.py:Class", "good.toml:x", "--version",
+    "-h",
 ]  # fmt: skip
 
 
@@ -535,6 +540,7 @@ def run_a_command(content: bytes, folder: Path) -> None:
     with (
         mock.patch("wordorder.training.run", stub),
         mock.patch("wordorder.comparison.compare", stub),
+        mock.patch("sys.stdin", io.StringIO("a word\n")),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -29,6 +29,10 @@ def test_the_tables_are_those_that_the_code_gives(published, name):
     assert f"<!-- {name}-table -->\n\n{table}\n\n<!-- /{name}-table -->" in PAGE
 
 
+def test_the_check_on_a_cpu_is_the_one_that_was_measured(published):
+    assert f"<!-- cost-check-table -->\n\n{published.check_table()}\n\n<!-- /cost-check-table -->" in PAGE
+
+
 def test_options_and_assumptions_that_the_page_names_are_those_of_the_code():
     from typer.testing import CliRunner
 

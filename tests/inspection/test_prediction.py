@@ -92,6 +92,8 @@ def test_memories_are_one_for_each_micro_batch_with_rows_of_its_own():
     [
         ({"devices": 0}, "--gpus: must be at least 1, got 0"),
         ({"devices": 12}, "--gpus: 12 are not whole nodes of 8"),
+        ({"devices": 8, "per_node": 0}, "--gpus-per-node: must be at least 1, got 0"),
+        ({"devices": 8, "per_node": -1}, "--gpus-per-node: must be at least 1, got -1"),
         ({"devices": 8, "strategy": "zero"}, "--strategy: must be one of ddp, fsdp2, hybrid, got 'zero'"),
     ],
 )

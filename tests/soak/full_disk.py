@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kill_and_resume import BROKE, MODELS, Soak, tail
+from kill_and_resume import BROKE, Soak, tail
 from same_run import differences, fingerprint
+from small_runs import MODELS
 
 PAGE = 4  # KiB: what a tmpfs grants at least
 ROOM = 64 * 1024  # KiB

@@ -14,12 +14,10 @@ at a random moment, which must end with exit code 3. Compared are all files that
 
 import argparse
 import json
-import mmap
 import os
 import random
 import shutil
 import signal
-import struct
 import sys
 import tempfile
 import time
@@ -31,115 +29,16 @@ from typing import Any
 
 from crash_points import CrashPoints
 from same_run import differences, fingerprint
+from small_runs import MODELS, RECIPE, write_corpus
+from watch import Watch
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read by torch and numpy as they load
     os.environ[_name] = "1"
 os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
-RECIPE = """
-[data]
-source = "{corpus}/*.txt"
-{data}
-[tokenizer]
-{tokenizer}
-[model]
-hidden_size = 16
-num_hidden_layers = 1
-num_attention_heads = 2
-max_position_embeddings = 32
-hidden_dropout_prob = 0.2
-{model}
-[training]
-output_dir = "run"
-max_steps = 16
-eval_steps = 4
-logging_steps = 3
-per_device_train_batch_size = 4
-gradient_accumulation_steps = 2
-learning_rate = 3e-3
-lr_scheduler_type = "cosine"
-report_to = "none"
-use_cpu = true
-threads = 1
-"""
-
-MODELS = {
-    "masked-lm": {
-        "data": 'task = "masked-lm"',
-        "tokenizer": "vocab_size = 200",
-        "model": 'network = "encoder"\nencoding = "tupe-a"',
-    },
-    "memory": {
-        "data": 'task = "causal-lm"\npacking = "lanes"\nlength = 16',
-        "tokenizer": 'kind = "byte"',
-        "model": 'network = "decoder"\nencoding = "transformer-xl"\nmemory = "look-ahead"\nmemory_length = 24',
-    },
-}
-"""A masked language model, and a decoder whose look-ahead memory goes from batch to batch."""
-
 KINDS = ("clock", "clock", "call", "call", "power")
 STOPS = (signal.SIGTERM, signal.SIGUSR1)
-PHASES = ("start", "setup", "step", "evaluation", "save", "rotation", "end")
 STOPPED, BROKE = 3, 70
-
-
-class Watch:
-    """What a child is at, in memory that its parent shares: the phase, and how many calls it has made."""
-
-    def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 24)
-
-    def enter(self, phase: str) -> str:
-        """Say what begins, and return what was before."""
-        before = self.phase
-        if before == "setup" and phase == "step":
-            struct.pack_into("d", self.memory, 16, time.time())
-        struct.pack_into("q", self.memory, 0, PHASES.index(phase))
-        return before
-
-    @property
-    def phase(self) -> str:
-        """What the child is, or was, at."""
-        return PHASES[struct.unpack_from("q", self.memory, 0)[0]]
-
-    @property
-    def first_step(self) -> float:
-        """When the child began to train, in seconds since 1970."""
-        return struct.unpack_from("d", self.memory, 16)[0]
-
-    def tell(self, calls: int) -> None:
-        """Take note of the number of calls so far."""
-        struct.pack_into("q", self.memory, 8, calls)
-
-    @property
-    def calls(self) -> int:
-        """How many calls the child has made."""
-        return struct.unpack_from("q", self.memory, 8)[0]
-
-    def install(self) -> None:
-        """Follow the run of this process."""
-        from wordorder.training import fit, resumable
-        from wordorder.training.trainer import WordOrderTrainer
-
-        self.enter("setup")
-        for place, name, phase in (
-            (WordOrderTrainer, "training_step", "step"),
-            (WordOrderTrainer, "evaluate", "evaluation"),
-            (WordOrderTrainer, "_save_checkpoint", "save"),
-            (resumable, "rotate", "rotation"),
-            (fit, "_finish", "end"),
-        ):
-            setattr(place, name, self._followed(getattr(place, name), phase))
-
-    def _followed(self, function: Any, phase: str) -> Any:
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            before = self.enter(phase)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.enter("step" if before == "step" or phase == "step" else before)
-
-        return followed
 
 
 class Soak:
@@ -306,17 +205,6 @@ def wait_for(child: int, what: Callable[[], bool]) -> int | None:
 def tail(place: Path) -> str:
     """The last of what the runs of a place said."""
     return (place / "stderr.txt").read_text(errors="replace")[-2000:]
-
-
-def write_corpus(folder: Path) -> Path:
-    """A dozen documents of made-up words."""
-    folder.mkdir()
-    draw = random.Random(0)
-    words = ["".join(draw.choice("abcdefghij") for _ in range(draw.randint(2, 5))) for _ in range(75)]
-    for number in range(12):
-        text = " ".join(" ".join(draw.choice(words) for _ in range(8)) + "." for _ in range(12))
-        (folder / f"{number:02d}.txt").write_text(text)
-    return folder
 
 
 def soak(model: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:

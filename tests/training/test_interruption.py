@@ -63,6 +63,42 @@ def test_a_second_signal_ends_the_process_at_once(name):
     assert done.stdout == "lives\n"
 
 
+def test_under_a_launcher_a_signal_that_is_passed_on_does_not_break_off_the_save():
+    """torchrun passes on what the job's end, or the terminal's Ctrl-C, has sent to all, also to a single process."""
+    group = {"RANK": "0", "WORLD_SIZE": "1"}
+    for name in ("SIGINT", "SIGTERM"):
+        command = [sys.executable, "-c", TWICE, name]
+        done = subprocess.run(
+            command, check=False, env={**os.environ, **group}, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (0, "lives\n" * 2), name
+
+
+WORKER = """
+import multiprocessing, os, signal, sys
+from wordorder.training.interruption import Interruption
+
+def work():
+    with Interruption() as interruption:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(interruption.requested.name, flush=True)
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("spawn").Process(target=work)
+    worker.start()
+    worker.join()
+    sys.exit(worker.exitcode)
+"""
+
+
+def test_in_a_worker_a_signal_that_its_parent_passes_on_does_not_break_off_the_save(tmp_path):
+    script = tmp_path / "compare.py"
+    script.write_text(WORKER)
+    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "SIGTERM\n" * 2), done.stderr
+
+
 def test_what_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background jobs
     try:

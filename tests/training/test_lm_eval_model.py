@@ -156,3 +156,14 @@ def test_what_it_is_not_for_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no bos_token_id, which begins a text; pass prefix_token_id="):
         WordOrderLM(bare)
     assert WordOrderLM(bare, prefix_token_id=2).prefix_token_id == 2
+
+
+def test_weights_that_are_pickled_only_are_not_read(folder, monkeypatch):
+    from safetensors.torch import load_file
+
+    path = Path(folder) / "model.safetensors"
+    torch.save(load_file(path), Path(folder) / "pytorch_model.bin")
+    path.unlink()
+    monkeypatch.setattr("torch.load", lambda *_, **__: pytest.fail("a pickle was opened"))
+    with pytest.raises(BadInput, match=r"no model\.safetensors"):
+        WordOrderLM(folder)

@@ -347,3 +347,9 @@ def test_without_evaluation_nothing_is_chosen_as_best(recipe_file):
     assert read_recipe(recipe_file, ["training.eval_strategy=no"]).training["load_best_model_at_end"] is False
     epochs = read_recipe(recipe_file, ["training.eval_strategy=epoch"]).training
     assert (epochs["save_strategy"], epochs["load_best_model_at_end"]) == ("epoch", True)
+
+
+def test_batches_come_in_their_order(recipe_file):
+    """With several workers torch would give them as they are ready, otherwise in each run."""
+    with pytest.raises(BadInput, match=r"training\.dataloader_in_order: cannot be set in a recipe: a resumed run"):
+        read_recipe(recipe_file, ("training.dataloader_num_workers=2", "training.dataloader_in_order=false"))

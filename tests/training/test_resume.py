@@ -163,6 +163,22 @@ def test_the_only_good_checkpoint_outlives_a_damaged_one(recipe_file, tmp_path, 
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 
 
+def test_a_damaged_checkpoint_between_takes_no_good_one_s_place(recipe_file, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        send(signal.SIGTERM, 9, patch)
+        with pytest.raises(Stopped, match="after step 9"):
+            go(recipe_file, "training.keep_steps=[6]", output_dir=folder)
+    (folder / "checkpoint-9" / "random.json").write_text("{}")
+    good = {path.name for path in folder.glob("checkpoint-*")} - {"checkpoint-9"}
+    assert good == {"checkpoint-6", "checkpoint-8"}
+    with monkeypatch.context() as patch:
+        send(signal.SIGTERM, 10, patch)
+        with pytest.raises(Stopped, match="after step 10"), pytest.warns(UserWarning, match="checkpoint-9 is passed"):
+            go(recipe_file, "training.keep_steps=[6]", output_dir=folder, resume=True)
+    assert {path.name for path in folder.glob("checkpoint-*")} == good | {"checkpoint-9", "checkpoint-10"}
+
+
 def test_a_moved_run_folder_goes_on(recipe_file, tmp_path, monkeypatch, whole):
     interrupt(recipe_file, tmp_path / "here", monkeypatch, at=14)
     shutil.move(tmp_path / "here", tmp_path / "there")
@@ -177,6 +193,46 @@ def test_a_run_killed_after_its_last_step_is_not_trained_further(recipe_file, tm
     with monkeypatch.context() as patch:
         patch.setattr(WordOrderTrainer, "training_step", None)
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+
+
+def test_a_finished_model_that_training_would_have_placed_is_scored_on_the_run_s_device(
+    recipe_file, tmp_path, monkeypatch, whole
+):
+    """transformers leaves a model that is to be shared out (FSDP2) where it was made until it trains."""
+    folder, placed, original = tmp_path / "nearly", [], WordOrderTrainer.__init__
+    shutil.copytree(whole.model_dir.parent, folder)
+    (folder / "metrics.json").unlink()
+
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        self.place_model_on_device = False
+
+    monkeypatch.setattr(WordOrderTrainer, "__init__", init)
+    monkeypatch.setattr(WordOrderTrainer, "_move_model_to_device", lambda self, model, device: placed.append(device))
+    assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
+    assert placed[-1:] == [torch.device("cpu")]
+    assert len(placed) == 2  # the first time by transformers, before it was told not to
+
+
+def test_an_older_checkpoint_that_cannot_be_removed_ends_the_run_with_a_reason(recipe_file, tmp_path, monkeypatch):
+    from wordorder.training import resumable
+
+    def rotate(folder, **arguments):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(resumable, "rotate", rotate)
+    with pytest.raises(
+        RunFailed, match=r"an older checkpoint could not be removed: .*Permission denied; the last good"
+    ):
+        go(recipe_file, output_dir=tmp_path / "run")
+
+
+def test_an_environment_that_cannot_be_read_is_named(recipe_file, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    interrupt(recipe_file, folder, monkeypatch, at=6)
+    (folder / "environment.json").write_text("{")
+    with pytest.raises(RunFailed, match=r"environment\.json: cannot be read: .*remove it, and --resume makes it anew"):
+        go(recipe_file, output_dir=folder, resume=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])

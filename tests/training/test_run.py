@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 import wordorder.training.trainer
 from wordorder.errors import BadInput, RunFailed, Stopped
-from wordorder.training import read_recipe, run
+from wordorder.training import fit, read_recipe, run
 from wordorder.training.trainer import WordOrderTrainer
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
@@ -163,6 +163,20 @@ def test_checkpoints_of_certain_steps_are_kept_beside_the_newest(recipe_file, tm
     kept = sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
     assert kept == ["checkpoint-12", "checkpoint-3", "checkpoint-6"]
     AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "checkpoint-3")
+
+
+def test_with_a_limit_of_one_the_last_checkpoint_is_there_until_the_result_is(recipe_file, tmp_path, monkeypatch):
+    """And those that are never removed: at the end of training transformers would leave the best alone."""
+    worst = ("training.metric_for_best_model=loss", "training.greater_is_better=true")  # so that it is the first one
+    settings = ("training.save_total_limit=1", "training.keep_steps=[3]", *worst)
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "_finish", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            go(recipe_file, *settings)
+    kept = sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
+    assert kept == ["checkpoint-12", "checkpoint-3", "checkpoint-4"]
+    monkeypatch.setattr(WordOrderTrainer, "training_step", None)  # nothing is trained again
+    assert go(recipe_file, *settings, resume=True).metrics["best_step"] == 4
 
 
 def test_saving_at_certain_steps_changes_nothing(recipe_file, tmp_path):

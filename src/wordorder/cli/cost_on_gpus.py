@@ -45,7 +45,7 @@ class Asked:
             raise BadInput(f"--gpus: must be at least 1, got {self.gpus}")
         if self.check and self.gpu not in (None, HERE):
             raise BadInput(f"--check: measures this machine, not {self.gpu}; leave --gpu out")
-        if self.gpu is None and not self.check and (self.gpus > 1 or self.global_batch is not None):
+        if self.gpu is None and not self.check and self._needs_a_device:
             raise BadInput("--gpu: is missing; name one, such as --gpu h100, or --gpu here")
         if (self.check or self.gpu == HERE) and self.gpus > 1:
             raise BadInput(f"--gpus: this machine is measured as one device, got {self.gpus}; name a --gpu")
@@ -54,6 +54,12 @@ class Asked:
 
             layout_of(self, device_named(self.gpu))
         return self.check or self.gpu is not None
+
+    @property
+    def _needs_a_device(self) -> bool:
+        """Whether anything is said that only a named device could answer."""
+        said = (self.strategy, self.per_node, self.precision, self.checkpointing, self.global_batch)
+        return self.gpus > 1 or not self.overlap or any(option is not None for option in said)
 
     def of_recipe(self, recipe: "Recipe") -> "Asked":
         """With the recipe's own strategy where none is named."""
@@ -68,7 +74,7 @@ def layout_of(asked: Asked, device: "Device") -> "Layout":
     return Layout(
         devices=asked.gpus,
         strategy=cast(Any, asked.strategy or "ddp"),
-        per_node=asked.per_node or device.per_node,
+        per_node=device.per_node if asked.per_node is None else asked.per_node,
         overlap=asked.overlap,
     )
 

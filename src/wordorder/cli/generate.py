@@ -52,6 +52,7 @@ def generate(
     Only what the model writes goes to stdout. Ctrl-C stops after the present token, with exit code 3.
     """
     from wordorder.training.continuation import Continuation
+    from wordorder.training.predict import task_of
 
     drawn = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
     faults = [f"{name} is for drawing, beam search draws nothing; leave out one of them" for name in drawn]
@@ -59,6 +60,8 @@ def generate(
         given := [fault for fault, value in zip(faults, drawn.values(), strict=True) if value is not None]
     ):
         raise BadInput(given)
+    if prompt is None:
+        task_of(model_dir)  # nobody should be waited for, or write a text, for a folder that is no model
     text = sys.stdin.read().rstrip("\n") if prompt is None else prompt
     if prompt is None and not text.strip():
         raise BadInput('no text given; write it after the model\'s folder, or send it to stdin; "" begins a new one')

@@ -211,8 +211,11 @@ def _conclude(record: Record) -> Path:
     from wordorder.comparison.figures import write_figures
     from wordorder.comparison.model_cards import write_arm_cards
 
-    write_figures(results, record.folder / "figures")
-    write_arm_cards(results, record.folder)
+    try:
+        write_figures(results, record.folder / "figures")
+        write_arm_cards(results, record.folder)
+    except OSError as error:
+        raise RunFailed(f"cannot write figures and model cards into {record.folder}: {error}") from error
     lost = [failure for failure in results["failed"] if failure["stage"] == "seeds"]
     if lost:
         lines = [f"{failure['arm']}, {place_of(failure)}: {failure['reason']}" for failure in lost]

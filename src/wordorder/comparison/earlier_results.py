@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from wordorder.comparison.results import SCHEMA
+from wordorder.comparison.results import DIGEST, SCHEMA, digest_of
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 
@@ -31,17 +31,36 @@ class Source:
         return str(self.folder)
 
 
+def is_as_written(text: str) -> bool:
+    """Whether the results that `read_source` reads are what a comparison wrote, by the digest that they hold.
+
+    Args:
+        text: see `read_source`.
+    """
+    try:
+        found: Any = read_json(_place(text)[0] / "results.json")
+        return found[DIGEST] == digest_of(found)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _place(text: str) -> tuple[Path, str]:
+    """The folder, and what the arms' names begin with."""
+    folder = Path(text)
+    if not folder.exists() and ":" in text:
+        before, _, after = text.rpartition(":")
+        if _PREFIX.fullmatch(after):
+            return Path(before), f"{after}-"
+    return folder, ""
+
+
 def read_source(text: str) -> Source:
     """Read the results of a folder, or of `folder:prefix`, which calls every arm prefix-arm.
 
     Raises:
         BadInput: there is no results.json that can be read, or the prefix is no name.
     """
-    folder, prefix = Path(text), ""
-    if not folder.exists() and ":" in text:
-        before, _, after = text.rpartition(":")
-        if _PREFIX.fullmatch(after):
-            folder, prefix = Path(before), f"{after}-"
+    folder, prefix = _place(text)
     path = folder / "results.json"
     try:
         found: Any = read_json(path)

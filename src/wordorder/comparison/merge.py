@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.budget import check_trained
-from wordorder.comparison.earlier_results import OF_ARMS, Source, read_source
+from wordorder.comparison.earlier_results import OF_ARMS, Source, is_as_written, read_source
 from wordorder.comparison.mergeable import ambiguous, differing, settings
 from wordorder.comparison.report import report_files, write_report
 from wordorder.comparison.results import conclusions, finite, write_results
@@ -71,11 +71,14 @@ def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
 
 @contextmanager
 def _named(folders: Sequence[str]) -> Generator[None]:
-    """Results come from a file that anybody may have changed; what then goes wrong, anywhere in them, is said so."""
+    """Say so when something goes wrong in results that somebody changed; in those that are as written it is our fault.
+
+    Files without a digest were written by an earlier version, or by somebody else.
+    """
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, WordOrderError):
+        if isinstance(error, WordOrderError) or all(is_as_written(text) for text in folders):
             raise
         raise BadInput(
             f"--from {' '.join(folders)}: a results.json was changed or is damaged ({type(error).__name__}:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 SCHEMA = 1
+
+DIGEST = "sha256"
+"""Name of the digest in results.json."""
 
 VALIDATION_ONLY = "validation-only"
 """In the place of data.protocol where there is no test split: validation chooses the checkpoint and is the score."""
@@ -243,8 +247,22 @@ def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:
-    """Write results.json so that a reader meets the earlier or the new file, never a part of one."""
-    write_json(path, results)
+    """Write results.json with a digest of the rest; a reader meets the earlier or the new file, never a part of one.
+
+    The digest tells `wordorder compare --from` whether somebody changed the file; it is no signature.
+    """
+    write_json(path, {**results, DIGEST: digest_of(results)})
+
+
+def digest_of(results: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of all that a results file holds beside the digest.
+
+    Args:
+        results: its content, before it is written or as it is read.
+    """
+    rest = {name: value for name, value in results.items() if name != DIGEST}
+    written = json.loads(json.dumps(rest))  # keys and tuples as JSON has them
+    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
 def finite(value: Any) -> Any:

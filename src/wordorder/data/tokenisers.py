@@ -307,7 +307,9 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
             beside = file if name == "tokenizer.json" else file.with_name(name)
             if beside.exists() and (path.is_dir() or beside is file):
-                read_json(beside)  # first: its size, and how deep it is nested
+                found = read_json(beside)  # first: its size, and how deep it is nested
+                if name == "tokenizer_config.json" and isinstance(found, dict) and "fast_tokenizer_files" in found:
+                    raise ValueError("tokenizer_config.json names fast_tokenizer_files, in the place of tokenizer.json")
         loaded = _opened(path)
         highest = max(loaded.get_vocab().values(), default=-1)
     except MissingExtra:

@@ -38,6 +38,8 @@ class Layout:
     def __post_init__(self) -> None:
         if self.devices < 1:
             raise BadInput(f"--gpus: must be at least 1, got {self.devices}")
+        if self.per_node < 1:
+            raise BadInput(f"--gpus-per-node: must be at least 1, got {self.per_node}")
         if self.strategy not in STRATEGIES:
             raise BadInput(f"--strategy: must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
         if self.devices > self.per_node and self.devices % self.per_node:

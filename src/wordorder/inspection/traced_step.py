@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -173,12 +173,28 @@ def _model(step: Step, device: str, stack: ExitStack) -> PreTrainedModel:
         model = model_class(network, step.task)(step.config)
     if device == "cpu":
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        model.to_empty(device="cpu")
-        model.tie_weights()
+        _make_fake(model)
     model.train()
     if step.checkpointing:
         model.base_model.apply(checkpointed)
     return model
+
+
+def _make_fake(model: nn.Module) -> None:
+    """Give a model on meta parameters and buffers that say CPU; those that are shared stay shared.
+
+    `nn.Module.to_empty` swaps a shared one twice, which fails while anything remembers the first one.
+    """
+    made: dict[Tensor, Tensor] = {}  # by identity
+    for module in list(model.modules()):
+        for held in (module._parameters, module._buffers):  # pyright: ignore[reportPrivateUsage]
+            for name, old in held.items():
+                if old is not None and old not in made:
+                    new = torch.empty_like(old, device="cpu")
+                    trained = isinstance(old, nn.Parameter)
+                    made[old] = nn.Parameter(new, requires_grad=old.requires_grad) if trained else new
+                if old is not None:
+                    held[name] = cast("Any", made[old])
 
 
 def checkpointed(module: nn.Module) -> None:

@@ -74,12 +74,14 @@ def backend_faults(given: Mapping[str, Any]) -> list[str]:
     Args:
         given: what a configuration was given beside its fields.
     """
-    named = {name: given.get(name) for name in ("attn_implementation", "experts_implementation")}
+    named = {f"{private}{name}_implementation" for name in ("attn", "experts") for private in ("", "_")}
     return [
         f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is not run;"
         f" got {printed(value)}"
-        for name, value in named.items()
-        if value is not None and not (isinstance(value, str) and value.replace("_", "").replace("|", "").isalnum())
+        for name, value in given.items()
+        if name in named
+        and value is not None
+        and not (isinstance(value, str) and value.replace("_", "").replace("|", "").isalnum())
     ]
 
 

@@ -5,6 +5,7 @@
 # a mixin's base class is known only where it is mixed in, so what it inherits from there is Any
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -22,6 +23,7 @@ from wordorder.encodings import (
     names_of,
 )
 from wordorder.errors import BadInput
+from wordorder.models.configuration_faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
@@ -258,14 +260,28 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
     return encoding
 
 
-def settle_graft(config: PreTrainedConfig, longest: int) -> None:
+def settle_graft(config: PreTrainedConfig, longest: int, given: Mapping[str, Any]) -> None:
     """Refuse what `encoding_of` refuses, without memory for the weights, and note the version that wrote the rest.
+
+    First what would take for ever, or run code of the Hub, before that is found out.
+
+    Args:
+        config: with its fields set.
+        longest: tokens of the longest text.
+        given: what the configuration was given beside its fields.
 
     Raises:
         BadInput: one line per fault.
     """
     from wordorder import __version__
 
+    counts = {name: getattr(config, name) for name in ("num_hidden_layers", "num_attention_heads")}
+    faults = layer_faults({name: count for name, count in counts.items() if isinstance(count, int)})
+    faults += class_faults(given.get("num_labels"), config.id2label) + backend_faults(given)
+    if len(str(config.encoding)) > MOST_LETTERS:
+        faults.append(f"encoding has {len(str(config.encoding)):,} letters, more than the {MOST_LETTERS:,} of any name")
+    if faults:
+        raise BadInput(faults)
     with torch.device("meta"):
         encoding_of(config, longest)
     if config.wordorder_version is None:

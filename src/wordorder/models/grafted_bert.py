@@ -44,7 +44,7 @@ class GraftedBertConfig(BertConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        settle_graft(self, self.max_position_embeddings)
+        settle_graft(self, self.max_position_embeddings, kwargs)
         super().__post_init__(**kwargs)
 
 

@@ -43,7 +43,7 @@ class GraftedRobertaConfig(RobertaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        settle_graft(self, longest_text(self))
+        settle_graft(self, longest_text(self), kwargs)
         super().__post_init__(**kwargs)
 
 

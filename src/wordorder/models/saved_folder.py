@@ -2,7 +2,8 @@
 
 What transformers would do with a folder if it were let: ask whether to run the folder's own code (``auto_map``), follow
 an index of shards to files elsewhere, load adapters from a pickle and their base model from anywhere, fetch a backend
-of attention from the Hub and run it, and make room for whatever sizes config.json claims. None of this happens here.
+of attention or a way of generating from the Hub and run it, take another configuration or other weights than those that
+were looked at, and make room for whatever sizes config.json claims. None of this happens here.
 """
 
 from pathlib import Path
@@ -14,10 +15,19 @@ from wordorder.limits import StoredShape, is_plain_name, one_line, read_json, sa
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 MOST_CONFIG = 16 * 2**20
 """Bytes of config.json. A million names of classes have as many."""
 
 _ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+_ELSEWHERE = {
+    "quantization_config": "quantised models are not read",
+    "configuration_files": "another configuration than config.json is not read",
+    "transformers_weights": f"other weights than {WEIGHTS} and its shards are not read",
+}
+"""What config.json may name, by which transformers would read something else -> why it is refused."""
+_OF_THE_HUB = ("constraints", "force_words_ids", "penalty_alpha", "dola_layers", "num_beam_groups")
+"""Ways of generating of which transformers keeps the code on the Hub."""
 _ROOM = 65_536
 """Numbers that a model may have beside twice those of its file: less than that does no harm, and weights that are
 missing are named when they are read."""
@@ -25,6 +35,9 @@ missing are named when they are read."""
 
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a model's weights, in order: one, or the shards that an index names.
+
+    Where there are both it is the one, as transformers has it; but an index that leads elsewhere is refused all the
+    same.
 
     Args:
         folder: where `save_pretrained` wrote.
@@ -41,6 +54,8 @@ def weight_files(folder: Path) -> list[Path]:
     elsewhere = [name for name in names if not is_plain_name(name) or not str(name).endswith(".safetensors")]
     if elsewhere:
         raise BadInput(no_weights(folder, f"{INDEX} names {elsewhere[0]!r}, which is no file of this folder"))
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
     files = [folder / str(name) for name in sorted(set(names), key=str) or [WEIGHTS]]
     missing = [path.name for path in files if not path.is_file()]
     if missing:
@@ -110,8 +125,9 @@ def load_config(kind: Any, folder: Path) -> Any:
         BadInput: a field is unknown, or has a value that it cannot have.
     """
     settings = read_config(folder)
-    if settings.get("quantization_config") is not None:
-        raise BadInput(f"{folder / CONFIG}: quantization_config: quantised models are not read")
+    faults = [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
+    if faults:
+        raise BadInput(faults)
     from transformers import AutoConfig
 
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
@@ -136,8 +152,32 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None, **options: Any
         **options: passed on to from_pretrained.
 
     Raises:
-        BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims; or
-            config.json is not one of this package's.
+        BadInput: as `check_model_of`; or a weight is damaged or has another shape.
+    """
+    config = check_model_of(kind, folder, config=config)
+    try:
+        return kind.from_pretrained(
+            str(folder), config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False, **options
+        )
+    except WordOrderError:
+        raise
+    except Exception as error:  # what transformers raises of a damaged file is of any type
+        raise BadInput(
+            no_weights(folder, str(error).strip().splitlines()[0] if str(error).strip() else error)
+        ) from error
+
+
+def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
+    """The configuration of a model whose folder may be read; all is looked at but the weights' own numbers.
+
+    Args:
+        kind: a class of models, or one of transformers' Auto classes for them.
+        folder: of the model.
+        config: in place of the folder's own.
+
+    Raises:
+        BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
+            config.json is not one of this package's; or generation_config.json cannot be read or asks for code.
     """
     adapters = [name for name in _ADAPTERS if (folder / name).exists()]
     if adapters:
@@ -151,16 +191,25 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None, **options: Any
 
         config = load_config(getattr(kind, "config_class", None) or AutoConfig, folder)
     check_claims(kind, config, shapes, folder)
+    _check_generation(folder)
+    return config
+
+
+def _check_generation(folder: Path) -> None:
+    """Refuse settings of generation that cannot be read, or that only code of the Hub could carry out."""
+    from transformers import GenerationConfig
+
+    path = folder / GENERATION
+    if not path.is_file():
+        return
     try:
-        return kind.from_pretrained(
-            str(folder), config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False, **options
-        )
-    except WordOrderError:
-        raise
-    except Exception as error:  # what transformers raises of a damaged file is of any type
-        raise BadInput(
-            no_weights(folder, str(error).strip().splitlines()[0] if str(error).strip() else error)
-        ) from error
+        settings: Any = read_json(path, MOST_CONFIG)
+        asked = [name for name in _OF_THE_HUB if settings.get(name) not in (None, 0, 1)]
+        cast("Any", GenerationConfig).from_dict(settings)
+    except Exception as error:  # what transformers raises of wrong settings is of any type
+        raise BadInput(f"{path} cannot be read: {one_line(error)}") from error
+    if asked:
+        raise BadInput(f"{path}: {asked[0]}: such generation is code of the Hub, which is not run")
 
 
 def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder: Path) -> None:

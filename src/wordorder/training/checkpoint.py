@@ -145,7 +145,8 @@ def rotate(
         best: the checkpoint of the best validation score, if there is one.
         always: checkpoints that are neither removed nor counted.
         step: of the checkpoint that was just written; later ones, which a resumed run passed over as damaged, are
-            neither removed nor counted, or they would outlive the one that the run went on from. None: the last.
+            neither removed nor counted, or they would outlive the one that the run went on from. None: the last. Those
+            between the two belong into `always`.
     """
     found = checkpoints(run_folder)
     present = [path for number, path in found if path not in always and (step is None or number <= step)]

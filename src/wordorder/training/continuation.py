@@ -141,6 +141,7 @@ class Continuation:
         settings = self.model.generation_config
         settings.eos_token_id = sorted(self.ends) if stop_at_end and self.ends else None
         settings.pad_token_id = self.tokenizer.pad_token_id
+        settings.cache_implementation = None  # these models make their own, whatever the folder names
         with quiet_libraries():  # it warns of max_position_embeddings, which bounds no encoding without a table
             found = self.model.generate(
                 ids.to(self.model.device), num_beams=beams, do_sample=False, max_new_tokens=max_new_tokens

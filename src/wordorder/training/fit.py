@@ -20,9 +20,9 @@ from wordorder.data import (
 )
 from wordorder.data.examples import LabelledExamples, TranslationExamples
 from wordorder.durable import make_folder, write_json, write_text
-from wordorder.errors import BadInput, RunFailed
+from wordorder.errors import RunFailed
 from wordorder.launch import is_main
-from wordorder.models import build_config, build_model, config_fields
+from wordorder.models import build_model
 from wordorder.training import curve
 from wordorder.training.advice import numbers_advice, scale_advice, sharding_advice
 from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
@@ -35,6 +35,7 @@ from wordorder.training.memory_trainer import MemoryTrainer, rows_of_a_step
 from wordorder.training.meter import Meter
 from wordorder.training.metrics import HEADLINE
 from wordorder.training.model_card import write_run_card
+from wordorder.training.model_configuration import make_config as make_config
 from wordorder.training.passed_over import advise_of_reading, report_reading
 from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
@@ -49,39 +50,6 @@ from wordorder.training.trainer import WordOrderTrainer
 from wordorder.training.translation_trainer import TranslationTrainer
 from wordorder.training.weights import check_body, load_body
 from wordorder.training.word_vectors import start_from_word_vectors
-
-
-def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
-    """The model's configuration: the recipe's fields, completed by what only the data knows.
-
-    Args:
-        recipe: from `read_recipe`.
-        prepared: gives the vocabulary and the classes.
-
-    Raises:
-        BadInput: the recipe names a vocabulary smaller than the tokenizer's.
-    """
-    tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
-    known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
-    if prepared.label_names:
-        known["id2label"] = dict(enumerate(prepared.label_names))
-        known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
-        known["num_labels"] = len(prepared.label_names)
-    if recipe.data.task == "regression":
-        known |= {"num_labels": 1, "problem_type": "regression"}
-    if recipe.data.task in ("causal-lm", "translation"):
-        # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
-        in_lanes = isinstance(prepared.validation, RunningText)
-        end = prepared.tokenizer.sep_token_id
-        start = end if in_lanes else prepared.tokenizer.cls_token_id
-        ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
-        if recipe.model.get("memory", "none") != "none":
-            ends["segment_length"] = recipe.segment_length
-        known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
-    fields = {**known, **recipe.model}
-    if fields["vocab_size"] < tokens:
-        raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
-    return build_config(recipe.network, **fields)
 
 
 def train_and_test(
@@ -315,6 +283,9 @@ def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed
     path = folder / ENVIRONMENT
     environment = describe_environment(device, seed=seed)
     if resumed and path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
+        try:
+            before: Any = json.loads(path.read_text(encoding="utf-8"))
+            environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
+        except (ValueError, AttributeError, TypeError) as error:
+            raise RunFailed(f"{path}: cannot be read: {error}; remove it, and --resume makes it anew") from None
     write_json(path, environment)

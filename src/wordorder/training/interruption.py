@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from wordorder.errors import Stopped
-from wordorder.launch import process_count
+from wordorder.launch import is_watched_over
 
 SIGNALS: tuple[signal.Signals, ...] = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
@@ -20,10 +20,10 @@ class Interruption:
     """Within its `with`, the first of `SIGNALS` only sets `requested`; the same one again acts as the system says.
 
     So a second Ctrl-C raises KeyboardInterrupt and a second SIGTERM ends the process, but the SIGTERM that a cluster
-    sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Where a launcher started
-    several processes, a second signal changes nothing: they stop together. A signal that is ignored stays
-    ignored, as SIGINT is in a shell's background jobs. Outside the main thread, where Python lets no handler be set,
-    signals keep their meaning.
+    sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Under a launcher, and in a
+    comparison's workers, a second signal changes nothing: it is the first one, passed on. A signal that is ignored
+    stays ignored, as SIGINT is in a shell's background jobs. Outside the main thread, where Python lets no handler be
+    set, signals keep their meaning.
     """
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Interruption:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number)
-        if process_count() > 1:
-            return  # a launcher passes on the Ctrl-C that the terminal has sent already, and kills whoever is too slow
+        if is_watched_over():
+            return  # what was sent to all processes of a terminal or a job comes once more, passed on
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 

@@ -9,11 +9,13 @@ Import this module and lm_eval knows the name ``wordorder``; or use its command 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false
 
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import AutoModelForCausalLM
 
 from wordorder.errors import BadInput, MissingExtra
 
@@ -25,6 +27,7 @@ except ImportError as error:
 
 import wordorder.models  # registers the model types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from wordorder.models import SegmentCache, longest_text
+from wordorder.models.saved_folder import check_model_of
 
 NAME = "wordorder"
 _ENDLESS = 10**9  # tokens that a model with a memory takes; lm_eval wants a number
@@ -47,14 +50,17 @@ class WordOrderLM(_HFLM):
         **arguments: those of `lm_eval.models.huggingface.HFLM`.
 
     Raises:
-        BadInput: the model is no decoder of this package, or its configuration does not say what a text begins with.
+        BadInput: the model is no decoder of this package, its folder holds what is not read (weights that are pickled
+            only, adapters, code), or its configuration does not say what a text begins with.
     """
 
     def __init__(self, pretrained: Any, **arguments: Any) -> None:
         if arguments.get("trust_remote_code"):
             raise BadInput("trust_remote_code: no code is taken from a model's folder; leave it out")
         arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
-        super().__init__(pretrained, **{**arguments, "backend": "causal"})
+        if isinstance(pretrained, str) and Path(pretrained).is_dir():
+            check_model_of(AutoModelForCausalLM, Path(pretrained))
+        super().__init__(pretrained, **{**arguments, "backend": "causal", "use_safetensors": True})
         config = self.model.config
         if config.model_type != "wordorder-decoder":
             raise BadInput(f"pretrained: must be a decoder of this package, got {config.model_type!r}; take model hf")

@@ -12,14 +12,15 @@ from torch import Tensor
 from transformers import Trainer, TrainerState
 
 from wordorder.durable import is_whole
-from wordorder.errors import BadInput, RunFailed
-from wordorder.training.checkpoint import STATE, last_good, rotate, write_checkpoint
+from wordorder.errors import RunFailed
+from wordorder.training.checkpoint import STATE, checkpoints, last_good, rotate, write_checkpoint
 from wordorder.training.fed import FedBatches, of_all_processes
 from wordorder.training.meter import Meter
+from wordorder.training.own_share import load_place, load_random_state, own_counts
 from wordorder.training.processes import Processes
 from wordorder.training.sharded import gathered, is_sharded, optimizer_state_for, whole_weights
-from wordorder.training.state_files import load_state, random_state, restore_random_state, save_state
-from wordorder.training.weights import load_weights
+from wordorder.training.state_files import load_state, random_state, save_state
+from wordorder.training.weights import check_finite, load_weights
 
 _Trainer: Any = Trainer  # most of its attributes have no types
 
@@ -59,6 +60,8 @@ class ResumableTrainer(_Trainer):
         self._folder = Path(args.output_dir)
         self._saved_step = -1
         self._resumed: dict[str, Any] | None = None
+        self._passed_over = set[Path]()
+        """Checkpoints after the one that the run went on from: damaged, and not to be counted in the place of it."""
 
     def settle(self) -> None:
         """Do what must be done before the state is worth saving; nothing here."""
@@ -81,16 +84,13 @@ class ResumableTrainer(_Trainer):
         """Train; see transformers.Trainer.train.
 
         Args:
-            resume_from_checkpoint: a checkpoint of this class, checked by `is_whole` already, or None.
+            resume_from_checkpoint: the newest whole checkpoint of the run folder, or None.
             **arguments: passed on.
         """
-        self._resumed = self._read_training(Path(resume_from_checkpoint)) if resume_from_checkpoint else None
+        after = int(resume_from_checkpoint.rpartition("-")[2]) if resume_from_checkpoint else 0
+        self._passed_over = {path for step, path in checkpoints(self._folder) if step > after}
         if resume_from_checkpoint:
-            self._load_data_state(Path(resume_from_checkpoint))
-        if self._resumed is not None:
-            self._meter.load_state(self._resumed["meter"])
-            self._fed.load_state(self._resumed.get("batches"))
-            self._restore_data(Path(resume_from_checkpoint))
+            self._resumed = self._take_up(Path(resume_from_checkpoint))
         elif self._processes.count > 1:
             from accelerate.utils import set_seed
 
@@ -100,52 +100,13 @@ class ResumableTrainer(_Trainer):
         finally:
             self._meter.close()
 
-    def _load_data_state(self, checkpoint: Path) -> None:
-        """Let training data that keeps its own place go on from it."""
-        load = getattr(self.train_dataset, "load_state_dict", None)
-        if load is None:
-            return
-        processes = len(list(checkpoint.glob("data-*.json")))
-        if processes != self._processes.count:
-            raise BadInput(
-                f"{checkpoint} has the places in the streamed text of {processes} processes, this run has "
-                f"{self._processes.count}, whose shares are others; resume with as many, or start anew"
-            )
-        load(load_state(checkpoint, f"data-{self._processes.index}"))
-
-    def _read_training(self, checkpoint: Path) -> dict[str, Any]:
-        """What this process counted and averaged; of another number of processes, what can be made of it."""
-        first = load_state(checkpoint, "training")
-        everyones: list[dict[str, Any]] = [first, *first.get("others", ())]
-        rows = first.get("rows_of_a_step", self.rows_of_a_step())
-        if rows != self.rows_of_a_step():
-            raise BadInput(
-                f"{checkpoint} was written by {len(everyones)} processes whose steps read {rows} examples; here "
-                f"{self._processes.count} would read {self.rows_of_a_step()}, other examples in other steps: resume "
-                f"with as many processes, or set training.per_device_train_batch_size so that a step reads {rows}"
-            )
-        if len(everyones) == self._processes.count:
-            return everyones[self._processes.index]
-        meters = [one["meter"] for one in everyones]
-        counted = {**first["meter"], "tokens": sum(meter["tokens"] for meter in meters)}
-        return {
-            **first,
-            "loss_sum": sum(one["loss_sum"] for one in everyones) / len(everyones),
-            "meter": counted if self._processes.is_main else {**counted, "tokens": 0},
-            "batches": None,  # the digests of other shares cannot go on
-        }
-
-    def _restore_data(self, checkpoint: Path) -> None:
-        """Let training data that says where it goes on (streams do) go on there."""
-        saved = len(list(checkpoint.glob("data-*.json")))
-        if not saved or self.data_state() is None:
-            return
-        if saved != self._processes.count:
-            raise BadInput(
-                f"{checkpoint} says where {saved} processes were in a stream that they read side by side; here are "
-                f"{self._processes.count}: resume with {saved}"
-            )
-        self.train_dataset.load_state_dict(load_state(checkpoint, f"data-{self._processes.index}"))
+    def _take_up(self, checkpoint: Path) -> dict[str, Any]:
+        """Go on counting and reading where this process was, and return what it had counted and averaged."""
+        saved = own_counts(checkpoint, self._processes, rows_of_a_step=self.rows_of_a_step())
+        load_place(self.train_dataset, checkpoint, self._processes)
+        self._meter.load_state(saved["meter"])
+        self._fed.load_state(saved.get("batches"))
+        return saved
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
         if self._resumed is not None:
@@ -161,10 +122,10 @@ class ResumableTrainer(_Trainer):
         Args:
             checkpoint: that of the last step.
         """
-        saved = self._read_training(checkpoint)
-        self._load_data_state(checkpoint)
-        self._meter.load_state(saved["meter"])
-        self._fed.load_state(saved.get("batches"))
+        self._take_up(checkpoint)
+        if not (self.place_model_on_device or is_sharded(self.model)):
+            # transformers leaves that to training, which would share the weights out (FSDP2) on the way
+            self._move_model_to_device(self.model, self.args.device)
         self.state = TrainerState.load_from_json(str(checkpoint / STATE))
         if self.args.should_save:
             self._rotate()  # the run may have been killed before it came to that
@@ -244,8 +205,10 @@ class ResumableTrainer(_Trainer):
         fault: str | None = None
         try:
             if self.args.should_save:
-                self._check_weights(step, weights)
+                named = dict(self.model.named_parameters()) if weights is None else weights
+                check_finite(named, self._folder, step=step)
                 write_checkpoint(self._folder, step, lambda folder: self._fill(folder, states, weights, optimizer))
+                self._passed_over.discard(self._folder / f"checkpoint-{step}")
                 self._rotate()
         except RunFailed as error:
             if self._processes.count == 1:
@@ -254,11 +217,23 @@ class ResumableTrainer(_Trainer):
         self._processes.raise_first(fault)  # nobody goes on before the checkpoint is there
         self._saved_step = step
 
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # Under a limit of 1 transformers would remove all checkpoints but the best: the last one, which a run that is
+        # killed before its result is written goes on from, and those that are never to be removed.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = limit
+
     def _rotate(self) -> None:
         step, best = self.state.global_step, self.state.best_global_step
-        always = [self._folder / f"checkpoint-{kept}" for kept in self._keep_steps]
+        always = {self._folder / f"checkpoint-{kept}" for kept in self._keep_steps} | self._passed_over
         best_folder = self._folder / f"checkpoint-{best}" if best else None
-        rotate(self._folder, keep=self.args.save_total_limit, best=best_folder, always=always, step=step)
+        try:
+            rotate(self._folder, keep=self.args.save_total_limit, best=best_folder, always=always, step=step)
+        except OSError as error:
+            raise RunFailed(f"an older checkpoint could not be removed: {error}; {last_good(self._folder)}") from error
 
     def _state_of_process(self) -> dict[str, Any]:
         """What of this process is not that of every other."""
@@ -273,16 +248,6 @@ class ResumableTrainer(_Trainer):
                 "batches": self._fed.state(),
             },
         }
-
-    def _check_weights(self, step: int, weights: dict[str, Tensor] | None) -> None:
-        """A finite loss can still make weights that are not; they must not replace the last good checkpoint."""
-        named = self.model.named_parameters() if weights is None else weights.items()
-        with torch.no_grad():
-            bad = [name for name, weight in named if not bool(torch.isfinite(weight).all())]
-        if bad:
-            raise RunFailed(
-                f"weights are not finite after step {step} ({', '.join(bad[:3])}); {last_good(self._folder)}"
-            )
 
     def _fill(
         self, folder: Path, states: list[dict[str, Any]], weights: dict[str, Tensor] | None, optimizer: Any
@@ -332,10 +297,4 @@ class ResumableTrainer(_Trainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            states = load_state(Path(checkpoint), "random")
-            if len(states) == self._processes.count:
-                restore_random_state(states[self._processes.index])
-            else:  # of other shares of a batch: drawn anew, and otherwise than from the beginning of the run
-                from accelerate.utils import set_seed
-
-                set_seed(self.args.seed + self.state.global_step, device_specific=True)
+            load_random_state(Path(checkpoint), self._processes, seed=self.args.seed + self.state.global_step)

@@ -120,7 +120,6 @@ def training_loader(
         persistent_workers=args.dataloader_persistent_workers,
         multiprocessing_context=args.dataloader_multiprocessing_context,
         prefetch_factor=args.dataloader_prefetch_factor,
-        in_order=args.dataloader_in_order,
     )
     # one process: the batches are shares already
     return library.prepare_data_loader(loader, device, num_processes=1, process_index=0, put_on_device=True)

@@ -1,9 +1,11 @@
 """Weights from the safetensors files that `save_pretrained` wrote: all of a model, or the body of a pre-trained one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]  # its PathLike is bare
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import one_line, safetensors_header
 from wordorder.models import saved_folder
+from wordorder.training.checkpoint import last_good
 from wordorder.training.sharded import shared_out
 
 
@@ -51,6 +54,23 @@ def load_weights(model: Any, folder: Path) -> None:
         raise RunFailed(
             f"{folder}: the weights are not this model's (missing {sorted(lost)}, unknown {sorted(unexpected)})"
         )
+
+
+def check_finite(weights: Mapping[str, Tensor], run_folder: Path, *, step: int) -> None:
+    """Refuse weights that are no numbers: a finite loss can make them, and they must not replace a good checkpoint.
+
+    Args:
+        weights: by name.
+        run_folder: holds the checkpoints.
+        step: after which the weights are looked at.
+
+    Raises:
+        RunFailed: some are not finite; the first are named, and the last good checkpoint is.
+    """
+    with torch.no_grad():
+        bad = [name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())]
+    if bad:
+        raise RunFailed(f"weights are not finite after step {step} ({', '.join(bad[:3])}); {last_good(run_folder)}")
 
 
 def check_body(config: Any, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Streamed examples: every text once an epoch, the same after a kill, shared out between processes without a gap."""
 
+import gzip
 import json
 import random
 
@@ -66,6 +67,71 @@ def test_any_example_can_be_asked_for_again(streamed, kind):
     expected = read(examples, range(600))
     for number in (599, 3, 250, 251, 0):
         assert plain(examples[number]) == expected[number]
+
+
+def texts_of(folder):
+    lines = []
+    for path in sorted((folder / "text").iterdir()):
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
+            lines += file
+    return [json.loads(line)["text"] for line in lines]
+
+
+@kinds
+def test_behind_a_state_lies_what_was_there(streamed, kind):
+    """A state was taken when the loader was far ahead; whoever asks for less gets it, also of the same data set."""
+    sharing = Sharing(**SHARING)
+    examples = streamed(**KINDS[kind]).train.examples(sharing)
+    expected = read(examples, range(600))
+    state = json.loads(json.dumps(examples.state_dict()))
+    newest = state["places"][-1][0]
+    for number in (newest - 1, newest - 6, newest - 7, newest):
+        examples.load_state_dict(state)
+        assert plain(examples[number]) == expected[number]
+        other = streamed(**KINDS[kind]).train.examples(sharing)
+        other.load_state_dict(state)
+        assert plain(other[number]) == expected[number]
+
+
+@pytest.mark.parametrize("world", [1, 2, 8])
+def test_what_is_passed_over_is_counted_once_in_all_epochs_and_processes(streamed, streamed_corpus, tmp_path, world):
+    texts = texts_of(streamed_corpus)
+    held_out = [*texts[5::10], *(text.upper() for text in texts[3::25])]
+    (tmp_path / "valid.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in held_out))
+    states = []
+    for rank in range(world):
+        stream = streamed(validation_source=str(tmp_path / "valid.jsonl")).train
+        blocks = stream.blocks.for_process(rank, world)
+        for epoch in range(3):
+            position = blocks.start(epoch)
+            while (block := blocks.read(position)) is not None:
+                position = block.after
+        states.append(stream.log.state_dict())
+    found = stream.log.merged(states)
+    assert (found.number("copies"), found.number("leaks")) == (20, 8)
+
+
+def test_rows_of_the_hub_that_cannot_be_read_are_counted_for_each_process(streamed, streamed_corpus, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    rows = [{"text": text if number % 7 else number} for number, text in enumerate(texts_of(streamed_corpus)[:98])]
+
+    def load(name, configuration, *, split, streaming):
+        def give():
+            yield from rows
+
+        return datasets.IterableDataset.from_generator(give)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    for world in (1, 2):
+        states = []
+        for rank in range(world):
+            stream = streamed(source="hub:some/corpus", skip_unreadable=True).train
+            blocks = stream.blocks.for_process(rank, world)
+            position = blocks.start(0)
+            while (block := blocks.read(position)) is not None:
+                position = block.after
+            states.append(stream.log.state_dict())
+        assert stream.log.merged(states).number("unreadable") == 14
 
 
 def names_in(tokenizer, ids):

@@ -112,6 +112,8 @@ class Blocks:
             RunFailed: a text of validation or test stands in training, and data.leakage is "error".
         """
         here = position
+        # In later epochs another process may read a text, which would then be counted by both.
+        first_time = position["epoch"] == 0
         while True:
             texts, after = self._gather(here)
             if after is None:
@@ -119,7 +121,7 @@ class Blocks:
             number, here = here["block"], after
             if not self._own.shared and number % self._world != self._rank:
                 continue
-            kept = [text.text for text in texts if text.text is not None and self._is_wanted(text)]
+            kept = [text.text for text in texts if text.text is not None and self._is_wanted(text, count=first_time)]
             if kept:
                 return Block(encode_documents(kept, self._tokenizer, cache_dir=self._cache_dir), after)
 
@@ -142,12 +144,13 @@ class Blocks:
         # the last texts of a source without borders; behind them is the end
         return texts, {**texts[-1].after(), "block": position["block"] + 1}
 
-    def _is_wanted(self, text: Text) -> bool:
-        """Leave out what validation or test has too, and say where they nearly have it."""
+    def _is_wanted(self, text: Text, *, count: bool) -> bool:
+        """Leave out what validation or test has too, and count it, and what they nearly have."""
         content = str(text.text)
         split = self._held_out.copy_of(content)
         if split is not None:
-            self.log.count(COPIES, text.file, text.line, f"{text.file} line {text.line} is in {split}")
+            if count:
+                self.log.count(COPIES, text.file, text.line, f"{text.file} line {text.line} is in {split}")
             return False
         split = None if self._leakage == IGNORE else self._held_out.leak_of(content)
         if split is not None:
@@ -157,7 +160,8 @@ class Blocks:
                     f"{where} stands in {split} too, but for case, punctuation and white space; take it out of one of "
                     'them, or set data.leakage="warn"'
                 )
-            self.log.count(LEAKS, text.file, text.line, f"{where} is in {split}: {content[:60]!r}")
+            if count:
+                self.log.count(LEAKS, text.file, text.line, f"{where} is in {split}: {content[:60]!r}")
         return True
 
 

@@ -80,6 +80,7 @@ class StreamedLanes(StreamedDataset):
     def _go_to(self, first: int, place: Mapping[str, Any]) -> None:
         self._next, self._dealt = dict(place["next"]), int(place["dealt"])
         self._step = first // (len(self._lanes) * self._sharing.parts) - 1
+        self._pieces = []  # of that step: it was read before the place was noted
         for lane, saved in zip(self._lanes, place["lanes"], strict=True):
             if saved["position"] is not None:
                 self._open(lane, dict(saved["position"]))
@@ -93,7 +94,7 @@ class StreamedLanes(StreamedDataset):
     def _example(self, number: int) -> Example:
         piece, row = divmod(number, len(self._lanes))
         step, part = divmod(piece, self._sharing.parts)
-        if step < self._step:
+        if step < self._step or (step == self._step and not self._pieces):
             self._return_to(number)
         while self._step < step:
             self._read_on()

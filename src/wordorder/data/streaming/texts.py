@@ -229,6 +229,7 @@ class HubTexts:
 
     def __init__(self, dataset: Any, data: DataConfig, log: ReadingLog, *, fingerprint: str) -> None:
         self._dataset, self._data, self._log, self.fingerprint = dataset, data, log, fingerprint
+        self._name = data.source
 
     def for_process(self, rank: int, world: int) -> "HubTexts":
         """The same data set, of which one process reads its share: whole shards, or every `world`-th row.
@@ -242,6 +243,8 @@ class HubTexts:
         split: Any = split_dataset_by_node  # the library leaves its types open
         own = copy(self)
         own._dataset = split(copy(self._dataset), rank, world)
+        if world > 1:  # whose rows have numbers of their own
+            own._name = f"{self._data.source} (share {rank + 1} of {world})"
         return own
 
     def start(self, epoch: int) -> Position:
@@ -275,9 +278,9 @@ class HubTexts:
             if fault and self._data.text_column not in row:
                 raise BadInput(f"data.source {self._data.source} {fault}")
             if fault:
-                self._log.unreadable(self._data.source, number, f"{self._data.source} row {number} {fault}")
+                self._log.unreadable(self._name, number, f"{self._name} row {number} {fault}")
             if text is not None:
-                yield Text(text, self._data.source, number, _after_row(dataset, epoch, number))
+                yield Text(text, self._name, number, _after_row(dataset, epoch, number))
 
 
 def _after_row(dataset: Any, epoch: int, number: int) -> Callable[[], Position]:
