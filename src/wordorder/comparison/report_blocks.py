@@ -80,7 +80,7 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any] | None:
             "percent": percent(entry),
             "p": _p(entry.get("p")),
             "p_adjusted": _p(entry.get("p_adjusted")),
-            "effect": significant(entry.get("effect"), 3),
+            "effect": significant(entry.get("effect"), 3).replace("-", "−"),
             "n": grouped(entry.get("n")),
         }
         for entry in entries
