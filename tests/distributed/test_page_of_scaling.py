@@ -68,6 +68,17 @@ def test_torchrun_is_stopped_by_sigterm_and_accelerate_launch_goes_on(corpus, tm
 
 
 @pytest.mark.timeout(300)
+def test_one_process_needs_no_launcher(corpus, tmp_path):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(tiny_recipes.RECIPE.format(source=f"{corpus}/*/*.txt"))
+    done = start(launch_lines()["python"], recipe, tmp_path / "run", tmp_path / "cache", "--json")
+    out, said = done.communicate(timeout=200)
+    assert done.returncode == 0, said
+    assert json.loads(out)["steps"] == 4
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["processes"] == 1
+
+
+@pytest.mark.timeout(300)
 def test_bad_input_is_said_once_and_both_processes_end_with_its_code(tmp_path):
     recipe = tmp_path / "wrong.toml"
     recipe.write_text("[data]\nsource = 'nowhere'\ntask = 'sleep'\n")
