@@ -139,3 +139,11 @@ def test_a_full_disk_while_the_weights_are_written_leaves_nothing(tmp_path, monk
     with pytest.raises(RunFailed, match=r"could not be written: .*No space left"):
         convert_tupe(path, tmp_path / "out")
     assert listing(tmp_path) == ["model.pt"]
+
+
+def test_a_name_that_is_too_long_is_bad_input(tmp_path):
+    with (
+        pytest.raises(BadInput, match=r"OUT_DIR '.*' cannot be written: .*long"),
+        staged_folder(tmp_path / ("x" * 5000)),
+    ):
+        pass

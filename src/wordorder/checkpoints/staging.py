@@ -36,8 +36,11 @@ def staged_folder(out_dir: Path, *, overwrite: bool = False) -> Generator[Path]:
         RunFailed: the files cannot be flushed or renamed (a full disk).
     """
     shown, out_dir = out_dir, out_dir.resolve()
-    _check(out_dir, shown, overwrite)
-    missing = [path for path in (out_dir.parent, *out_dir.parent.parents) if not path.exists()]
+    try:
+        _check(out_dir, shown, overwrite)
+        missing = [path for path in (out_dir.parent, *out_dir.parent.parents) if not path.exists()]
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        raise BadInput(f"OUT_DIR {str(shown)[:200]!r} cannot be written: {error.strerror}") from None
     staging = out_dir.with_name(f".{out_dir.name}.{secrets.token_hex(4)}")
     try:
         try:
