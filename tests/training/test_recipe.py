@@ -44,6 +44,14 @@ def test_overrides_are_toml_or_strings(recipe_file):
     assert recipe.training["warmup_steps"] == 3
 
 
+def test_saves_that_are_no_multiple_of_evaluations_are_named_with_both_remedies(recipe_file):
+    (fault,) = faults(recipe_file, "training.save_steps=3", "training.eval_steps=2")
+    assert "training.save_steps: must be a multiple of training.eval_steps = 2, got 3" in fault
+    assert "set eval_steps to 3, or load_best_model_at_end to false" in fault
+    both = ("training.save_steps=3", "training.eval_steps=2", "training.load_best_model_at_end=false")
+    assert read_recipe(recipe_file, both).training["save_steps"] == 3
+
+
 def test_every_fault_of_every_section_is_reported_at_once(recipe_file):
     recipe_file.write_text(recipe_file.read_text() + "[comparee]\n")
     found = faults(

@@ -58,7 +58,8 @@ def train(
     if json:
         print_json({"model": str(result.model_dir), **result.metrics})
         return
-    print_table(f"Model in {result.model_dir}", ("metric", "value"), metric_rows(result.metrics), numbers=True)
+    shown = {name: value for name, value in result.metrics.items() if name != "batches"}  # digests, for comparisons
+    print_table(f"Model in {result.model_dir}", ("metric", "value"), metric_rows(shown), numbers=True)
 
 
 def metric_rows(metrics: dict[str, object]) -> list[tuple[str, object]]:

@@ -107,8 +107,15 @@ def _keep_faults(steps: list[int], last: object) -> list[str]:
 
 def _combination_faults(table: Mapping[str, Any]) -> list[str]:
     """What only TrainingArguments can say: values that are right alone and wrong together, or on this machine."""
+    resolved = with_defaults(table)
+    save, score = resolved.get("save_steps"), resolved.get("eval_steps")
+    if resolved["load_best_model_at_end"] and isinstance(save, int) and isinstance(score, int) and save % score:
+        return [
+            f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
+            f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
+        ]
     try:
-        build_arguments(with_defaults(table), Path("run"))
+        build_arguments(resolved, Path("run"))
     except (ValueError, ImportError, TypeError, KeyError) as error:
         return [f"[training]: {' '.join(str(error).split())}"]
     return []
