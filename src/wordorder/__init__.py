@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from wordorder.networks import Seq2Seq as Seq2Seq
     from wordorder.ops import RowWiseAdam as RowWiseAdam
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 EXPORTS: dict[str, str] = {
     "BadInput": "wordorder.errors",

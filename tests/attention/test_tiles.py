@@ -205,7 +205,8 @@ def test_rows_and_columns_that_fall_into_several_tiles(backend, dtype, mask, mon
 @pytest.mark.parametrize("N", [1, 63, 200, 513])
 def test_tupe_r_down_to_its_parameters(backend, dtype, padded, N):
     """q, k, v, both factors, theta and the table, on every backend that this machine has."""
-    encoding = TUPERelative(HEADS * CHANNELS, heads=HEADS, max_positions=513, theta="free").double()
+    sizes = {"heads": HEADS, "max_positions": 513}
+    encoding = TUPERelative(HEADS * CHANNELS, **sizes, cls="position-0", theta="free").double()
     initialise(encoding, seed=0, std=0.3)
     valid = torch.ones(3, N, dtype=torch.bool)
     valid[0, (2 * N) // 3 :] = False

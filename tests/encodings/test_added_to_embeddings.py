@@ -9,7 +9,7 @@ from wordorder.ops import Contiguous
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("length", "base", "scale"), [(1, 1e4, 1.0), (63, 1e4, 1.0), (63, 100.0, 2.5)])
+@pytest.mark.parametrize(("length", "base", "scale"), [(1, 1e4, 1.0), (63, 1e4, 6**0.5), (63, 100.0, 2.5)])
 def test_sines_match_the_paper(length, base, scale, dtype):
     x = torch.randn(2, length, 6, dtype=dtype, requires_grad=True)
     positions = torch.stack([torch.arange(length), torch.arange(length) + 11])
@@ -19,7 +19,8 @@ def test_sines_match_the_paper(length, base, scale, dtype):
             for i in range(3):
                 angle = int(positions[b, t]) / base ** (2 * i / 6)
                 paper[b, t, 2 * i], paper[b, t, 2 * i + 1] = math.sin(angle), math.cos(angle)
-    ours = Sinusoidal(6, base=base, embedding_scale=scale)(x, positions)
+    given = {} if scale == 6**0.5 else {"embedding_scale": scale}  # the paper's factor is the default
+    ours = Sinusoidal(6, base=base, **given)(x, positions)
     assert_close(ours, (paper + scale * x.double()).to(dtype))
     upstream = torch.randn_like(ours)
     assert_close(torch.autograd.grad(ours, x, upstream)[0], upstream * scale)

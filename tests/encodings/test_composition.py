@@ -104,7 +104,7 @@ def test_a_memory_that_looks_ahead_shows_keys_to_the_right_in_decoders_too():
 
 @pytest.mark.parametrize("memory", ["segment-recurrence", "look-ahead"])
 def test_with_a_memory_position_0_is_no_cls(memory):
-    assert build_encoding("tupe-a", **SIZES).parts["tupe"].cls == "position-0"
+    assert build_encoding("tupe-a", **SIZES, options={"cls": "position-0"}).parts["tupe"].cls == "position-0"
     assert build_encoding("tupe-a", **SIZES, with_memory=memory).parts["tupe"].cls == "none"
     assert build_encoding("tupe-a", **SIZES, with_memory=memory, options={"cls": "none"}).parts["tupe"].cls == "none"
     with pytest.raises(BadInput, match=r"tupe-a.cls='position-0' has no meaning.*leave cls out"):

@@ -52,7 +52,42 @@ def test_ntk_keeps_the_fastest_pair_and_divides_the_slowest():
     assert_close(ntk[-1], plain[-1] / 4)
 
 
-def test_yarn_by_parts():
+@pytest.mark.parametrize(("D", "N", "s"), [(16, 256, 8.0), (16, 40, 2.0), (64, 4096, 16.0)])
+def test_yarn_ramps_by_dimension_as_the_published_checkpoints_do(D, N, s):
+    x, positions = torch.randn(1, 1, 9, D).double(), torch.arange(9)[None]
+    # the pair of r turns: base ** (-2 i / D) * N / (2 pi) = r
+    low, high = (D * math.log(N / (2 * math.pi * turns)) / (2 * math.log(1e4)) for turns in (32, 1))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), D - 1)
+
+    def frequency(i):
+        keep = min(max((high - i) / (high - low), 0), 1)
+        return 1e4 ** (-2 * i / D) * (keep + (1 - keep) / s)
+
+    paper = rotary_from_paper(x, positions, None, frequency=frequency) * (0.1 * math.log(s) + 1)
+    assert_close(YaRNRotary(D, max_positions=N, factor=s)(x, positions), paper)
+    assert_close(YaRNRotary(D, max_positions=8 * N, original_positions=N, factor=s)(x, positions), paper)
+
+
+@pytest.mark.parametrize(("D", "N", "s"), [(8, 4, 2.0), (64, 512, 4.0), (128, 4096, 16.0)])
+def test_yarn_has_the_frequencies_of_transformers(D, N, s):
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    from transformers import LlamaConfig
+
+    parameters = {"rope_type": "yarn", "rope_theta": 1e4, "factor": s, "original_max_position_embeddings": N}
+    config = LlamaConfig(
+        hidden_size=2 * D, num_attention_heads=2, max_position_embeddings=int(N * s), rope_parameters=parameters
+    )
+    theirs, magnitude = rope.ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    yarn = YaRNRotary(D, max_positions=N, factor=s)
+    assert_close(yarn.frequencies(dtype=torch.float32, device=None), theirs, rtol=1e-6, atol=0)
+    assert yarn.magnitude() == magnitude
+
+
+def test_yarn_without_slow_pairs_is_finite():
+    assert YaRNRotary(8, max_positions=64, alpha=0).frequencies(dtype=torch.float32, device=None).isfinite().all()
+
+
+def test_yarn_by_turns():
     x, positions, N, s = torch.randn(1, 1, 9, 16).double(), torch.arange(9)[None], 256, 8.0
 
     def frequency(i):
@@ -61,8 +96,7 @@ def test_yarn_by_parts():
         return (1 - gamma) * w / s + gamma * w
 
     paper = rotary_from_paper(x, positions, None, frequency=frequency) * (0.1 * math.log(s) + 1)
-    assert_close(YaRNRotary(16, max_positions=N, factor=s)(x, positions), paper)
-    assert_close(YaRNRotary(16, max_positions=8 * N, original_positions=N, factor=s)(x, positions), paper)
+    assert_close(YaRNRotary(16, max_positions=N, factor=s, ramp="turns")(x, positions), paper)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +108,7 @@ def test_yarn_by_parts():
         (lambda: NTKAwareRotary(2), "head_dim"),
         (lambda: YaRNRotary(8, max_positions=0), "original_positions"),
         (lambda: YaRNRotary(8, max_positions=8, alpha=4, beta=2), "alpha"),
+        (lambda: YaRNRotary(8, max_positions=8, ramp="linear"), "ramp"),
         (lambda: Rotary(8)(torch.zeros(1, 1, 2, 6), torch.arange(2)), "head_dim"),
     ],
 )

@@ -12,6 +12,7 @@ HEADS, WIDTH, LIMIT = 4, 24, 160
 
 
 def build(reset, **options):
+    options = {"cls": "position-0", **options}
     encoding = TUPE(WIDTH, heads=HEADS, max_positions=LIMIT, **options)
     if reset is not None:
         encoding = TUPERelative(WIDTH, heads=HEADS, max_positions=LIMIT, reset=reset, **options)
@@ -120,7 +121,7 @@ def test_scale_of_the_content_is_one_over_root_two_d():
 
 
 def test_bert_base_adds_the_paper_s_parameters():
-    parts = TUPERelative(768, heads=12, max_positions=512, reset="reference-code").cost_parts()
+    parts = TUPERelative(768, heads=12, max_positions=512, cls="position-0", reset="reference-code").cost_parts()
     assert parts == {
         "projections": 1_181_184,
         "position table": 513 * 768,
@@ -143,7 +144,9 @@ def test_only_the_reference_code_s_reset_has_the_extra_row():
         ({"cls": "first"}, "cls"),
         ({"theta": "rows"}, "theta"),
         ({"reset": "code"}, "reset"),
-        ({"reset": "reference-code", "bidirectional": False}, "bidirectional"),
+        ({"cls": "position-0", "reset": "reference-code", "bidirectional": False}, "bidirectional"),
+        ({"reset": "reference-code"}, "cls='position-0'"),
+        ({"theta": "free"}, "cls='position-0'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, word):

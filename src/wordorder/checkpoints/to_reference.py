@@ -77,7 +77,7 @@ def _form(model: "PreTrainedModel", head: str) -> Form:
 
 
 def _finer_faults(config: Any) -> list[str]:
-    from wordorder.encodings import CATALOG, options_of, split_options
+    from wordorder.encodings import CATALOG, options_of
 
     faults: list[str] = []
     if config.num_key_value_heads not in (None, config.num_attention_heads):
@@ -86,8 +86,7 @@ def _finer_faults(config: Any) -> list[str]:
         faults.append(
             f"head_act={config.head_act!r} beside hidden_act={config.hidden_act!r}, where it has one for both"
         )
-    chosen = options_of(CATALOG[config.encoding]) | {"cls": "position-0"}  # an encoder's default
-    chosen |= split_options(config.encoding, config.encoding_options)[config.encoding]
+    chosen = options_of(CATALOG[config.encoding]) | config.options_for("encoder")[config.encoding]
     wanted = _OPTIONS | (_RELATIVE_OPTIONS if config.encoding == "tupe-r" else {})
     faults += [
         f"encoding option {name}={chosen[name]!r}, where it has {value!r}"

@@ -16,6 +16,7 @@ from wordorder.comparison.probes.files import is_measured
 from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.training import curve
+from wordorder.training.older_version import older_version_fault
 from wordorder.training.pretrained import weights_content
 from wordorder.training.run import METRICS, differences
 
@@ -188,7 +189,8 @@ def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str])
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"has an {IDENTITY} that cannot be read; remove the folder"
     if not found:
-        return None
+        older = older_version_fault(run.folder, run.recipe)
+        return None if older is None else older.removeprefix(f"{run.folder} ")
     return (
         f"was made by a different recipe: {'; '.join(found)}; "
         "remove it or choose another folder with --set training.output_dir=FOLDER"

@@ -37,16 +37,15 @@ def build_encoding(
         heads: attention heads, H.
         layers: layers of the network; at least as many as the pattern.
         max_positions: longest text in tokens; limits learned tables only.
-        use: where it is used; decides the defaults of ``bidirectional`` (False in decoders) and ``cls``
-            ("position-0" in encoders, "none" elsewhere).
+        use: where it is used; decides the default of ``bidirectional`` (False in decoders).
         options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
         vocabulary: number of token ids, for encodings that replace the token embeddings.
         padding_idx: token id that those keep at 0.
         complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
             instead of mapping them to real numbers.
         with_memory: the network's memory. With "look-ahead" queries meet keys to their right in decoders too, so that
-            ``bidirectional`` defaults to True; with any memory ``cls`` defaults to "none", because position 0 of what
-            attention sees is the oldest slot and no longer [CLS].
+            ``bidirectional`` defaults to True; with any memory ``cls="position-0"`` is refused, because position 0 of
+            what attention sees is the oldest slot and no longer [CLS].
 
     Raises:
         BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
@@ -66,7 +65,6 @@ def build_encoding(
         "vocabulary": vocabulary,
         "padding_idx": padding_idx,
         "bidirectional": use != "decoder" or with_memory == "look-ahead",
-        "cls": "position-0" if use == "encoder" and with_memory == "none" else "none",
         "as_real": "pair" if complex_valued else "concat",
     }
     keys, parts = _keys(name, by_layer), dict[str, Encoding]()

@@ -1,12 +1,15 @@
 """Rotary position embedding (RoPE) and the ways to stretch it over longer texts."""
 
 import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Rotation
 from wordorder.ops import Positions, as_positions
+
+Ramp = Literal["dimension", "turns"]
 
 
 class Rotary(OnQueriesAndKeys):
@@ -141,9 +144,15 @@ class YaRNRotary(Rotary):
     Peng et al. 2023, "YaRN", https://arxiv.org/abs/2309.00071, Sec. 3.2 and 3.4. With r_i = N w_i / (2 pi) turns of
     pair i over the original length N::
 
-        gamma_i = clip((r_i - alpha) / (beta - alpha), 0, 1)
         w'_i    = (1 - gamma_i) w_i / factor + gamma_i w_i
         sqrt(1/t) = 0.1 ln(factor) + 1      on queries and keys, so that scores are multiplied by 1/t
+
+        ramp="dimension"   gamma_i = clip((high - i) / (high - low), 0, 1)
+                           low  = floor(i(beta)), high = ceil(i(alpha)), where i(r) solves r_i = r
+        ramp="turns"       gamma_i = clip((r_i - alpha) / (beta - alpha), 0, 1)
+
+    The paper writes the second. The authors' code, and so every published checkpoint, transformers, vLLM and llama.cpp
+    have the first, which is the default here. At factor 16 the second has down to 0.30 of its frequencies in between.
 
     Args:
         head_dim: channels per head, D; positive and even.
@@ -153,6 +162,7 @@ class YaRNRotary(Rotary):
         factor: how many times longer the text may grow; at least 1.
         alpha: pairs with fewer turns than this are slow; at least 0.
         beta: pairs with more turns than this are fast; greater than alpha.
+        ramp: how the share of the original frequency grows between them, "dimension" or "turns", see above.
 
     Raises:
         ValueError: an argument is out of range.
@@ -170,22 +180,39 @@ class YaRNRotary(Rotary):
         factor: float = 2.0,
         alpha: float = 1.0,
         beta: float = 32.0,
+        ramp: Ramp = "dimension",
     ) -> None:
         super().__init__(head_dim, base=base)
+        if ramp not in get_args(Ramp):
+            raise ValueError(f"ramp must be one of {', '.join(get_args(Ramp))}, got {ramp!r}")
         original = max_positions if original_positions is None else original_positions
         if original <= 0:
             raise ValueError(f"original_positions (or max_positions) must be positive, got {original}")
         if not 0 <= alpha < beta:
             raise ValueError(f"alpha and beta must fulfil 0 <= alpha < beta, got {alpha} and {beta}")
-        self.original_positions, self.alpha, self.beta = original, alpha, beta
+        self.original_positions, self.alpha, self.beta, self.ramp = original, alpha, beta, ramp
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
         """Radians per token of each pair, (K,)."""
         frequency_K = super().frequencies(dtype=dtype, device=device)
-        turns_K = self.original_positions * frequency_K / (2 * math.pi)
-        keep_K = ((turns_K - self.alpha) / (self.beta - self.alpha)).clamp(0, 1)
+        if self.ramp == "turns":
+            turns_K = self.original_positions * frequency_K / (2 * math.pi)
+            keep_K = ((turns_K - self.alpha) / (self.beta - self.alpha)).clamp(0, 1)
+        else:
+            low = max(math.floor(self._pair_of(self.beta)), 0)
+            high = min(math.ceil(self._pair_of(self.alpha)), self.head_dim - 1)
+            pair_K = torch.arange(frequency_K.shape[0], dtype=dtype, device=device)
+            # as in the authors' code: where both ends meet the ramp is a step
+            keep_K = 1 - ((pair_K - low) / (high - low or 0.001)).clamp(0, 1)
         return frequency_K * (keep_K + (1 - keep_K) / self.factor)
+
+    def _pair_of(self, turns: float) -> float:
+        """Return i of the pair that makes so many turns over the original length, as a real number."""
+        if turns == 0:
+            return float(self.head_dim)  # no pair stands still: beyond the last one
+        wavelength = self.original_positions / (2 * math.pi * turns)
+        return self.head_dim * math.log(wavelength) / (2 * math.log(self.base))
 
     def magnitude(self) -> float:
         """The square root of the inverse temperature."""

@@ -1,5 +1,7 @@
 """Fixed sines and cosines added to the embeddings."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -15,14 +17,14 @@ class Sinusoidal(OnEmbeddings):
         PE[p, 2i] = sin(p / base ** (2i / C)),   PE[p, 2i + 1] = cos(p / base ** (2i / C))
         x -> embedding_scale * x + PE
 
-    Differs from the paper: ``embedding_scale`` is 1 unless given; the paper multiplies embeddings by sqrt(C) (Sec.
-    3.4), which suits embeddings drawn at std 1/sqrt(C). Angles are in at least float32. No parameters or buffers.
+    Angles are in at least float32. No parameters or buffers.
 
     Args:
         width: model channels, C; positive and even.
         base: sets the longest wavelength, about 2 pi * base tokens; greater than 1.
-        embedding_scale: factor on the embeddings, so that a small initial range is not drowned by the sines, whose
-            mean square is 1/2; positive.
+        embedding_scale: factor on the embeddings; positive. Default: sqrt(C), as in the paper (Sec. 3.4). It brings
+            embeddings drawn at std 1/sqrt(C) to the size of the sines, which would drown them. 1.0 suits embeddings
+            that are of size 1 already.
 
     Shape:
         x (B, T, C), positions (B or 1, T) -> like x, same dtype.
@@ -33,15 +35,16 @@ class Sinusoidal(OnEmbeddings):
 
     paper = "Vaswani et al. 2017, https://arxiv.org/abs/1706.03762"
 
-    def __init__(self, width: int, *, base: float = 10_000.0, embedding_scale: float = 1.0) -> None:
+    def __init__(self, width: int, *, base: float = 10_000.0, embedding_scale: float | None = None) -> None:
         super().__init__()
         if width <= 0 or width % 2:
             raise ValueError(f"width must be positive and even, got {width}")
         if base <= 1:
             raise ValueError(f"base must be greater than 1, got {base}")
-        if embedding_scale <= 0:
-            raise ValueError(f"embedding_scale must be positive, got {embedding_scale}")
-        self.width, self.base, self.embedding_scale = width, base, embedding_scale
+        if embedding_scale is not None and not 0 < embedding_scale < math.inf:
+            raise ValueError(f"embedding_scale must be positive and finite, got {embedding_scale}")
+        self.width, self.base = width, base
+        self.embedding_scale: float = math.sqrt(width) if embedding_scale is None else embedding_scale
 
     def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
         """Embeddings with the sines added."""

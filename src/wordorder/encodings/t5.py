@@ -1,5 +1,7 @@
 """T5's bucketed relative bias."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,13 +15,19 @@ class T5(OnDistance):
 
     Raffel et al. 2020, https://arxiv.org/abs/1910.10683, Sec. 2.1::
 
-        bias[h, i, j] = table[bucket(j - i), h]
+        bias[h, i, j] = scale * table[bucket(j - i), h]
 
-    Differs from the paper: q.k keeps its scale 1/sqrt(D), as everywhere in this package (T5 folds it into the
-    initial weights). Buckets are exact up to a quarter of their number, then logarithmic; see `t5_bucket`.
+    Differs from the paper: q.k is divided by sqrt(D), as everywhere in this package. T5 leaves q.k undivided and folds
+    the factor into its initial weights, which makes its table sqrt(D) times as strong beside q.k as an unscaled table
+    here would be. ``scale`` restores that, as GPT-NeoX and x-transformers do. Without it Adam, which moves a number by
+    at most the learning rate in a step, takes thousands of steps to grow a table that can make attention local.
+
+    Buckets are exact up to a quarter of their number, then logarithmic; see `t5_bucket`.
 
     Args:
         heads: H; positive.
+        head_dim: channels per head, D; needed where ``scale`` is not given. Networks pass it.
+        scale: factor on the table; positive. Default: sqrt(head_dim).
         buckets: rows of the table; even, at least 4.
         max_distance: from here on all distances share a bucket, in tokens.
         bidirectional: separate buckets for left and right; False in decoders.
@@ -28,26 +36,42 @@ class T5(OnDistance):
         positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S).
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or neither head_dim nor scale is given.
     """
 
     paper = "Raffel et al. 2020, https://arxiv.org/abs/1910.10683"
 
-    def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
+    def __init__(
+        self,
+        heads: int,
+        *,
+        head_dim: int | None = None,
+        scale: float | None = None,
+        buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+    ) -> None:
         super().__init__()
         if heads <= 0:
             raise ValueError(f"heads must be positive, got {heads}")
+        if scale is None and head_dim is None:
+            raise ValueError("scale is sqrt(head_dim) unless given: pass head_dim, or scale=1.0 for a table as it is")
+        if head_dim is not None and head_dim <= 0:
+            raise ValueError(f"head_dim must be positive, got {head_dim}")
+        if scale is not None and not 0 < scale < math.inf:
+            raise ValueError(f"scale must be positive and finite, got {scale}")
+        self.scale: float = math.sqrt(head_dim or 1) if scale is None else scale
         self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
         self.table = nn.Embedding(buckets, heads)
         self.at_distance(self.table.weight.new_zeros(1).long())  # raises where the numbers do not fit together
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The bucket's number, (H, *shape), in the dtype of the table."""
+        """Return the bucket's number times the scale, (H, *shape), in the dtype of the table."""
         del dtype
         bucket = t5_bucket(
             distance, buckets=self.buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
         )
-        return F.embedding(bucket, self.table.weight).movedim(-1, 0)
+        return self.scale * F.embedding(bucket, self.table.weight).movedim(-1, 0)
 
     def silent_parameters(self) -> tuple[Tensor, ...]:
         """The table; each of its numbers has a gradient from the first step on."""

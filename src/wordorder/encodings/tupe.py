@@ -43,9 +43,11 @@ class TUPE(ProjectedPositions, OnScores):
         width: model channels, C; a multiple of heads.
         heads: H; positive.
         max_positions: longest text in tokens; positive. The table has one row more with ``theta="table-rows"``.
-        cls: "position-0" unties the token at position 0, wherever it stands in the row; "none" unties nothing, which
-            is the ablation "tie-cls" of the paper and what networks without a [CLS] use.
-        theta: where theta1 and theta2 come from, "table-rows" or "free"; read only with ``cls="position-0"``.
+        cls: "position-0" for texts whose first token is [CLS]: unties the token at position 0, wherever it stands in
+            the row. "none", the default, unties nothing: with any other first token "position-0" would keep it from
+            attending, and being attended to, by place. (On texts with a [CLS], "none" is the paper's ablation
+            "tie-cls".)
+        theta: where theta1 and theta2 come from, "table-rows" or "free"; "free" needs ``cls="position-0"``.
         projection_bias: whether U_Q and U_K have biases.
         norm_eps: of the layer norm; 1e-5 as in the reference code.
 
@@ -68,7 +70,7 @@ class TUPE(ProjectedPositions, OnScores):
         *,
         heads: int,
         max_positions: int,
-        cls: CLS = "position-0",
+        cls: CLS = "none",
         theta: Theta = "table-rows",
         projection_bias: bool = True,
         norm_eps: float = 1e-5,
@@ -76,6 +78,8 @@ class TUPE(ProjectedPositions, OnScores):
         for name, value, known in (("cls", cls, get_args(CLS)), ("theta", theta, get_args(Theta))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if cls == "none" and theta == "free":
+            raise ValueError("theta='free' gives [CLS] its scores: set cls='position-0' too, or leave theta out")
         super().__init__(
             width,
             heads=heads,
@@ -172,9 +176,9 @@ class TUPERelative(TUPE):
         width: model channels, C; a multiple of heads.
         heads: H; positive.
         max_positions: longest text in tokens; positive.
-        cls: as in `TUPE`; with "none" the reset is not applied.
+        cls: as in `TUPE`; with "none" there is nothing to reset.
         theta: as in `TUPE`.
-        reset: as above; the paper's by default, the other for the released checkpoint.
+        reset: as above; the paper's by default, the other for the released checkpoint, with ``cls="position-0"``.
         buckets: rows of the relative table; even, at least 4.
         max_distance: from here on all distances share a bucket, in tokens.
         projection_bias: as in `TUPE`.
@@ -194,7 +198,7 @@ class TUPERelative(TUPE):
         *,
         heads: int,
         max_positions: int,
-        cls: CLS = "position-0",
+        cls: CLS = "none",
         theta: Theta = "table-rows",
         reset: Reset = "paper",
         buckets: int = 32,
@@ -214,12 +218,14 @@ class TUPERelative(TUPE):
         )
         if reset not in get_args(Reset):
             raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
+        if cls == "none" and reset != "paper":
+            raise ValueError(f"reset={reset!r} gives [CLS] its scores: set cls='position-0' too, or leave reset out")
         if reset == "reference-code" and not bidirectional:
             raise ValueError(
                 "reset='reference-code' needs bidirectional=True: it gives [CLS] the table row that no distance reaches"
             )
         self.reset = reset
-        self.relative = T5(heads, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+        self.relative = T5(heads, scale=1.0, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
         if cls == "position-0" and reset == "reference-code":
             self.others_to_cls = nn.Parameter(torch.zeros(1, heads))  # a row of the table, drawn like one
 

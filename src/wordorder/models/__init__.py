@@ -25,6 +25,7 @@ from wordorder.models.decoder import WordOrderDecoderModel, WordOrderDecoderPreT
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
+from wordorder.models.encoding_defaults import changed_defaults
 from wordorder.models.factory import (
     FOLLOWED,
     NETWORK_TASKS,
@@ -73,6 +74,7 @@ __all__ = [
     "WordOrderSeq2SeqPreTrainedModel",
     "build_config",
     "build_model",
+    "changed_defaults",
     "check_length",
     "check_positions",
     "check_room",

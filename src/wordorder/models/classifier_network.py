@@ -49,7 +49,7 @@ def build_text_network(config: "Config") -> Network:
         config.vocab_size,
         width=config.hidden_size,
         encoding=config.encoding,
-        encoding_options=config.encoding_options,
+        encoding_options=config.options_for("encoder"),
         max_positions=config.max_position_embeddings,
         dropout=config.hidden_dropout_prob,
         padding_idx=config.pad_token_id,
@@ -125,7 +125,7 @@ def _reference(config: "Config") -> ReferenceTextNetwork:
     if config.pooling is not None:
         raise BadInput(f"variant 'reference-code' has no pooling, it takes the last slot, got {config.pooling!r}")
     complex_options(config, ReferenceTextNetwork)
-    chosen = complex_encoding_options(config.encoding, config.encoding_options)
+    chosen = complex_encoding_options(config.encoding, config.options_for("encoder"))
     part = next(name for name in names_of(config.encoding) if name in COMPLEX_EMBEDDINGS)
     words = ComplexTextEmbedding(
         config.vocab_size,

@@ -26,6 +26,7 @@ from wordorder.models.configuration_faults import (
     unknown_field,
     warn_of_changes,
 )
+from wordorder.models.encoding_defaults import complete_options
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
 
 # What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
@@ -63,9 +64,10 @@ class WordOrderConfig(PreTrainedConfig):
         initializer_range: standard deviation of initial weights.
         tie_word_embeddings: the output layer shares the token embeddings.
         pad_token_id: its embedding starts at 0; None where the tokeniser has no padding.
-        bos_token_id: kept for the tokeniser's sake, as are eos, cls, sep and mask ids.
+        bos_token_id: kept for the tokeniser's sake, as are eos, sep and mask ids.
         eos_token_id: see bos_token_id.
-        cls_token_id: see bos_token_id.
+        cls_token_id: that of [CLS] where texts begin with it, None where they do not. TUPE in an encoder then unties
+            [CLS] (``cls="position-0"``) unless encoding_options say otherwise.
         sep_token_id: see bos_token_id.
         mask_token_id: see bos_token_id.
         encoding: a name of the catalogue, several joined by "+", or a pattern over the layers: such names separated by
@@ -266,10 +268,28 @@ class WordOrderConfig(PreTrainedConfig):
         del use
         return self.num_hidden_layers
 
+    def options_for(self, use: Use) -> dict[str, dict[str, Any]]:
+        """Return the options of each part of the encoding that are not its defaults, where it is used so.
+
+        Those of ``encoding_options``; "position-0" for ``cls`` in encoders whose texts begin with [CLS]; and what
+        options were by default in the version that wrote the configuration.
+
+        Args:
+            use: where the network uses the encoding.
+
+        Raises:
+            BadInput: ``encoding_options`` has faults.
+        """
+        has_cls = self.cls_token_id is not None
+        return complete_options(
+            self.encoding, self.encoding_options, version=self.wordorder_version, has_cls=has_cls,
+            use=use, with_memory=self.memory,
+        )  # fmt: skip
+
     def _try_encoding(self, use: Use) -> Composition:
         import torch
 
-        options, channels = self.encoding_options, self.hidden_size
+        options, channels = self.options_for(use), self.hidden_size
         if self.complex_valued:
             options, channels = complex_encoding_options(self.encoding, options), 2 * channels
         with torch.device("meta"):

@@ -24,6 +24,7 @@ from wordorder.encodings import (
 )
 from wordorder.errors import BadInput
 from wordorder.models.configuration_faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
+from wordorder.models.encoding_defaults import complete_options
 from wordorder.models.layout import one_input
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
@@ -237,7 +238,11 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
         for name in names_of(config.encoding):
             if issubclass(CATALOG[name], ReplacesEmbedding):
                 raise BadInput(unreached.format(name=name, place=CATALOG[name].place, known=known))
-        encoding = build_encoding(config.encoding, **sizes, max_positions=longest, options=config.encoding_options)
+        # texts of BERT and RoBERTa begin with [CLS], or <s>
+        options = complete_options(
+            config.encoding, config.encoding_options, version=config.wordorder_version, has_cls=True
+        )
+        encoding = build_encoding(config.encoding, **sizes, max_positions=longest, options=options)
     except BadInput as error:
         raise BadInput([*faults, *error.faults]) from None
     except ValueError as error:

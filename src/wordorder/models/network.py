@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from wordorder.encodings import Use
 from wordorder.memory import Memory
 from wordorder.models.configuration import MEMORIES, WordOrderConfig
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
@@ -14,7 +15,7 @@ from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder
 def build_encoder(config: WordOrderConfig) -> Encoder:
     """The encoder that a configuration describes, with real or complex layers."""
     kind = ComplexEncoder if config.complex_valued else Encoder
-    return kind(config.vocab_size, layers=config.num_hidden_layers, **_sizes_and_style(config))
+    return kind(config.vocab_size, layers=config.num_hidden_layers, **_sizes_and_style(config, "encoder"))
 
 
 def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool = False, **parts: Any) -> Decoder:
@@ -27,7 +28,8 @@ def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool
         **parts: further arguments of `wordorder.Decoder`, such as `input_parts`.
     """
     kind = ComplexDecoder if config.complex_valued else Decoder
-    return kind(config.vocab_size, layers=layers, cross_attention=cross_attention, **_sizes_and_style(config), **parts)
+    style = _sizes_and_style(config, "decoder")
+    return kind(config.vocab_size, layers=layers, cross_attention=cross_attention, **style, **parts)
 
 
 def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def memory_of(config: WordOrderConfig) -> Memory | None:
     return MEMORIES[config.memory](config.memory_length, **(config.memory_options or {}))
 
 
-def _sizes_and_style(config: WordOrderConfig) -> dict[str, Any]:
+def _sizes_and_style(config: WordOrderConfig, use: Use) -> dict[str, Any]:
     return {
         "width": config.hidden_size,
         "heads": config.num_attention_heads,
@@ -83,7 +85,7 @@ def _sizes_and_style(config: WordOrderConfig) -> dict[str, Any]:
         "feedforward": config.intermediate_size,
         "max_positions": config.max_position_embeddings,
         "encoding": config.encoding,
-        "encoding_options": config.encoding_options,
+        "encoding_options": config.options_for(use),
         "norm": config.norm,
         "norm_placement": config.norm_placement,
         "norm_eps": config.layer_norm_eps,

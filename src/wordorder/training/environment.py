@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from wordorder import __version__
 from wordorder.launch import process_count
 
-_PACKAGES = ("wordorder", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
 
 
 def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
@@ -29,7 +30,8 @@ def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
         "command": shlex.join(sys.argv),
         "seed": seed,
         "python": platform.python_version(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "packages": {"wordorder": __version__}
+        | {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "platform": platform.platform(),
         "device": _device_name(device),
         "processes": process_count(),

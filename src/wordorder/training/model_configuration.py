@@ -3,6 +3,7 @@
 from typing import Any
 
 from wordorder.data import PreparedData, RunningText
+from wordorder.data.tokenisers import adds_special_tokens
 from wordorder.errors import BadInput
 from wordorder.models import build_config, config_fields
 from wordorder.training.recipe import Recipe
@@ -20,6 +21,8 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
     """
     tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
     known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
+    if adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
+        known["cls_token_id"] = prepared.tokenizer.cls_token_id
     if prepared.label_names:
         known["id2label"] = dict(enumerate(prepared.label_names))
         known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}

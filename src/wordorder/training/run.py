@@ -16,6 +16,7 @@ from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
 from wordorder.training.interruption import stopping_at_once
+from wordorder.training.older_version import older_version_fault
 from wordorder.training.pretrained import ARM
 from wordorder.training.recipe import Recipe
 
@@ -189,6 +190,9 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
                 "or name another folder by --set training.output_dir=..."
             )
         return
+    older = older_version_fault(folder, recipe)
+    if older is not None and not (folder / METRICS).exists():  # a finished run is only read
+        raise BadInput(f"--resume: {older}")
     path = folder / RECIPE
     if not path.exists():
         return

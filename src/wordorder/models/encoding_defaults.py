@@ -1,0 +1,57 @@
+"""Options of encodings that the configuration of a model decides: [CLS], and the defaults of earlier versions."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from wordorder.encodings import CATALOG, Use, WithMemory, options_of, split_options
+
+_BEFORE_0_2: dict[str, dict[str, Any]] = {
+    "t5": {"scale": 1.0},
+    "sinusoidal": {"embedding_scale": 1.0},
+    "rope-yarn": {"ramp": "turns"},
+}
+"""Encoding -> the options whose defaults were others before version 0.2. So was ``cls``, see `complete_options`."""
+
+
+def complete_options(
+    encoding: str,
+    options: Mapping[str, Any] | None,
+    *,
+    version: str | None,
+    has_cls: bool,
+    use: Use = "encoder",
+    with_memory: WithMemory = "none",
+) -> dict[str, dict[str, Any]]:
+    """Return the options of each part of an encoding, completed where they are not given.
+
+    ``cls`` becomes "position-0" in encoders whose texts begin with [CLS]; before version 0.2 it did in all encoders.
+
+    Args:
+        encoding: as in `build_encoding`.
+        options: flat for one part, ``{"name": {...}}`` for several.
+        version: of the package that wrote the configuration; None = this one.
+        has_cls: whether texts begin with [CLS].
+        use: where the network uses the encoding.
+        with_memory: with a memory position 0 is its oldest slot, and never [CLS].
+
+    Raises:
+        BadInput: an option is unknown, or has a value of another type.
+    """
+    given, old = split_options(encoding, options), changed_defaults(version)
+    untie = use == "encoder" and with_memory == "none" and (has_cls or bool(old))
+    found: dict[str, dict[str, Any]] = {}
+    for part, own in given.items():
+        cls = {"cls": "position-0"} if untie and "cls" in options_of(CATALOG[part]) else {}
+        found[part] = {**cls, **old.get(part, {}), **own}
+    return found
+
+
+def changed_defaults(version: str | None) -> dict[str, dict[str, Any]]:
+    """Return the options by encoding whose defaults were others in a version of this package.
+
+    Args:
+        version: such as "0.1.0"; None, or what is no version, is taken for this one.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    return _BEFORE_0_2 if numbers and (int(numbers[1]), int(numbers[2])) < (0, 2) else {}
