@@ -294,14 +294,14 @@ def test_round_trip_of_a_classifier(convert, dense):
         ({"tie_word_embeddings": False}, "masked-lm", "tie_word_embeddings"),
         ({"num_key_value_heads": 2}, "masked-lm", "num_key_value_heads=2"),
         ({"encoding_options": {"reset": "paper"}}, "masked-lm", "reset='paper'"),
-        ({"encoding_options": {"reset": "reference-code", "cls": "none"}}, "masked-lm", "cls='none'"),
+        ({"encoding_options": {}, "cls_token_id": None}, "masked-lm", "cls='none'"),
         ({"encoding_options": {"reset": "reference-code", "buckets": 16}}, "masked-lm", "buckets=16"),
         ({"head_act": "relu"}, "masked-lm", "head_act='relu'"),
         ({}, "token-classification", "ForTokenClassification"),
     ],
 )
 def test_what_the_reference_code_cannot_build_has_no_names_there(fields, task, said):
-    given = {"encoding": "tupe-r", "encoding_options": {"reset": "reference-code"}, **fields}
+    given = {"encoding": "tupe-r", "encoding_options": {"reset": "reference-code"}, "cls_token_id": 1, **fields}
     if given["encoding"] != "tupe-r":
         given.pop("encoding_options")
     config = build_config(

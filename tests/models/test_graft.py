@@ -156,6 +156,7 @@ def test_t5_reads_distances_and_options():
     grafted = stirred(graft(host(), "t5", encoding_options={"max_distance": 128})).double()
     bias = grafted.bert.position_bias((1, 9))
     table = body(grafted).encoding.parts["t5"].table.weight
+    table = table * (body(grafted).config.hidden_size // HEADS) ** 0.5
     expected = torch.stack([torch.stack([table[bucket(i, j)] for j in range(9)]) for i in range(9)]).permute(2, 0, 1)
     assert_close(bias[0], expected)
 

@@ -29,8 +29,9 @@ def decoder(encoding, *, dtype=torch.float64, std=0.2, **options):
 
 
 def seq2seq(encoding, *, dtype=torch.float64, std=0.2, share_embeddings=True, decoder_layers=2, **options):
+    untied = {"encoding_options": {"cls": "position-0"}} if encoding in ("tupe-a", "tupe-r") else {}
     halves = (
-        Encoder(40, encoding=encoding, **{**SIZES, **options}),
+        Encoder(40, encoding=encoding, **{**SIZES, **untied, **options}),
         Decoder(40, encoding=encoding, cross_attention=True, **{**SIZES, **options, "layers": decoder_layers}),
     )
     return shaken(Seq2Seq(*halves, share_embeddings=share_embeddings), std=std).to(dtype)

@@ -42,7 +42,7 @@ def score_term(w, prefix, encoding, heads, N, causal):
     bucket = (lambda i, j: causal_bucket(i, min(i, j))) if causal else two_sided_bucket
     which = torch.tensor([[bucket(i, j) for j in range(N)] for i in range(N)])
     if encoding == "t5":
-        return w[f"{prefix}encoding.parts.t5.table.weight"][which].permute(2, 0, 1), d**-0.5
+        return d**0.5 * w[f"{prefix}encoding.parts.t5.table.weight"][which].permute(2, 0, 1), d**-0.5
     if encoding == "tupe-r" and not causal:
         return position_term(w, heads, range(N), reset="paper", prefix=f"{prefix}encoding.parts.tupe."), (2 * d) ** -0.5
     if encoding == "tupe-r":  # no [CLS] to untie in a decoder
@@ -103,7 +103,7 @@ def transform(w, tokens, *, prefix="", heads, layers, encoding, placement, causa
 
     x = w[f"{prefix}embedding.weight"][tokens]
     if encoding == "sinusoidal":
-        x = x + torch.stack([sines(p, x.shape[1]) for p in range(len(tokens))])
+        x = x.shape[1] ** 0.5 * x + torch.stack([sines(p, x.shape[1]) for p in range(len(tokens))])
     if placement == "post":
         x = normalise(x, "embedding_norm")
     term, scale = score_term(w, prefix, encoding, heads, len(tokens), causal)

@@ -47,8 +47,8 @@ def padded(texts, side, pad=0):
 @pytest.mark.parametrize(("norm", "placement"), [("layer", "post"), ("layer", "pre"), ("rms", "pre"), ("rms", "post")])
 @pytest.mark.parametrize(("encoding", "reset"), [("tupe-a", None), ("tupe-r", "paper"), ("tupe-r", "reference-code")])
 def test_tupe_encoder_and_every_gradient_match_the_equations(encoding, reset, norm, placement, side, length):
-    options = {"encoding_options": {"reset": reset}} if reset else {}
-    encoder = build(encoding, norm=norm, norm_placement=placement, **options)
+    options = {"cls": "position-0", **({"reset": reset} if reset else {})}
+    encoder = build(encoding, norm=norm, norm_placement=placement, encoding_options=options)
     texts = [torch.randint(1, 40, (length,)), torch.randint(1, 40, (max(1, length - 5),))]
     ids, valid, positions = padded(texts, side)
     ours = encoder(ids, positions, valid_BT=valid).hidden[valid]
