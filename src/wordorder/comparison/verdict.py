@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wordorder.comparison.looks import looks_in_words
 from wordorder.comparison.newer_keys import mapping_of
 from wordorder.comparison.numbers import significant, with_spread
 from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_of, split_of
@@ -132,6 +133,7 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
         sentence=_sentence(lead, best, others, judged, measure, tested["significance"], repeats(results)[0]),
         evidence=_join(
             str(tested["significance"]["sentence"]),
+            looks_in_words(results),
             _against_the_baseline(tested, name),
             _description(best, others, judged, measure, repeats(results)[0]),
             unfinished,
