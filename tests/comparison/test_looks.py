@@ -60,7 +60,7 @@ def test_an_older_file_without_looks_was_looked_at_once(looked, tmp_path):
     found = looked(seeds=[0, 1])
     assert in_short(found) == [(1, None, 0.95), (2, None, 0.95)]
     assert found["looks"][0]["date"] is None
-    for damaged in ("[]", "{", '{"rows": [1]}', '{"looks": [1]}', '{"looks": 1}'):
+    for damaged in ("[]", "{", '{"rows": [1]}', '{"looks": [1]}', '{"looks": 1}', '{"looks": [{}]}'):
         path.write_text(damaged, "utf-8")
         assert in_short(looked(seeds=[0, 1])) == [(2, None, 0.95)]
 

@@ -47,13 +47,16 @@ def looks_of(results: Mapping[str, Any]) -> list[Look]:
 
 
 def earlier_looks(path: Path) -> list[Look]:
-    """Return the looks of a results file that is about to be written anew; none where there is none that can be read.
+    """Return the looks of a results file that is about to be written anew; none where they cannot be read.
 
     Args:
         path: of results.json.
     """
     try:
-        return looks_of(read_json(path))
+        looks = looks_of(read_json(path))
+        for look in looks:  # in a file that somebody changed one may lack something
+            _in_words(look)
+        return looks
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
 
