@@ -11,13 +11,13 @@ from wordorder.comparison.newer_keys import entries_of, mapping_of
 from wordorder.comparison.probe_points import probe_panels
 from wordorder.comparison.quality import quality_of, split_of
 from wordorder.comparison.significance import between, compare_arms
-from wordorder.comparison.statistics import baseline_of, repeats, spread, statistic_of
+from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, baseline_of, repeats, spread, statistic_of
 from wordorder.comparison.verdict import ranked
 
 Results = Mapping[str, Any]
 
-HOLDS, LOSES = 1.2, 1.5
-"""Perplexity on the longest texts over that at the length of training: at most the first, or more than the second."""
+MARGIN = 0.02
+"""Times of a step that differ by no more than this share are called equal."""
 
 
 def tested(results: Results) -> dict[str, Any]:
@@ -33,7 +33,10 @@ def advice(results: Results) -> list[str]:
 
 
 def quality_sentences(results: Results) -> list[str]:
-    """Rules 1 to 4 of the page."""
+    """Rules 1 to 4, and 7, of the page."""
+    no_control = without_control(results)
+    if no_control:
+        return no_control
     order = [str(entry["arm"]) for entry in ranked(results)]
     best, others, baseline = order[0], order[1:], str(baseline_of(results))
     quality = quality_of(results)
@@ -42,6 +45,10 @@ def quality_sentences(results: Results) -> list[str]:
     needed, (of, count) = found["significance"].get("seeds_needed"), repeats(results)
     if needed is None or count < needed:
         near, apart = overlapping(results, best, others)
+        if count < SEEDS_FOR_A_SPREAD:
+            return [f"No advice: {count} {of}{'s' * (count > 1)} per arm, so that no difference can be told from luck."]
+        if not apart:
+            return [f"No advice: {count} {of}s (claims take {needed}), and the ranges of all arms overlap."]
         claim = f" (claims take {needed})" if needed is not None else ""
         return [
             f"A survey, no claim: {count} {of}{'s' * (count > 1)}{claim}. **{best}** has the {place}.",
@@ -62,11 +69,31 @@ def quality_sentences(results: Results) -> list[str]:
 
 
 def nothing_claimed(results: Results, baseline: str, arms: Sequence[str]) -> list[str]:
-    """What to do where not even the best arm is claimed to be better than the baseline."""
+    """What is known where not even the best arm is claimed to be better than the baseline."""
     named = "no positions at all" if baseline == "none" else baseline
+    return [f"Nothing is claimed to be better than {named}.", cheapest(results, [baseline, *arms])]
+
+
+def without_control(results: Results) -> list[str]:
+    """Rule 7: what is said of memories where none of them is claimed to be better than reading without one."""
+    usual, baseline = results["recipe"]["model"].get("memory", "none"), str(baseline_of(results))
+    memory = {str(arm["name"]): arm.get("overrides", {}).get("model.memory", usual) for arm in results["arms"]}
+    with_memory = [name for name, kind in memory.items() if kind != "none"]
+    if not with_memory or memory[baseline] != "none":
+        return []
+    found = tested(results)["comparisons"]
+    if any((between(found, name, baseline) or {}).get("outcome") == "better" for name in with_memory):
+        return []
+    worse = [name for name in with_memory if (between(found, name, baseline) or {}).get("outcome") == "worse"]
+    total = {str(arm["name"]): int(arm["parameters"]["total"]) for arm in results["arms"]}
+    least, most = (end(total[name] for name in with_memory) for end in (min, max))
     return [
-        f"Nothing is claimed to be better than {named}: choose by cost.",
-        cheapest(results, [baseline, *arms]),
+        "No advice which memory to take: no arm with a memory is claimed to be better than the one without "
+        f"({baseline}), so that the experiment has no positive control.",
+        f"Claimed to be worse than it: {listed(worse)}." if worse else "",
+        f"It has {total[baseline]:,} parameters, those with a memory {least:,} to {most:,}: the set-up decides."
+        if total[baseline] > 1.01 * most
+        else "",
     ]
 
 
@@ -82,8 +109,13 @@ def overlapping(results: Results, best: str, others: Sequence[str]) -> tuple[lis
 
 
 def cheapest(results: Results, arms: Sequence[str]) -> str:
-    """Of arms that cannot be told apart, the one with the fewest FLOPs a token, where those were not made equal."""
-    if mapping_of(results, "budget").get("match") == "flops":
+    """Of arms that cannot be told apart, the one with the fewest FLOPs a token, where no width was changed.
+
+    An arm whose layers were made narrower so that all have as many parameters takes fewer FLOPs for that reason alone.
+    """
+    budget = mapping_of(results, "budget")
+    changed = any(own.get("changed") for own in mapping_of(budget, "arms").values())
+    if budget.get("match") == "flops" or changed:
         return ""
     flops = {arm["name"]: arm["flops_per_token"] for arm in results["arms"] if arm["name"] in arms}
     least = min(flops.values())
@@ -115,29 +147,37 @@ def refusing(results: Results) -> list[str]:
     return list(dict.fromkeys(str(entry["arm"]) for entry in entries_of(probe, "skipped")))
 
 
+def growth(results: Results) -> dict[str, tuple[float, float, float]]:
+    """By arm the perplexity on the longest texts over that at the length of training: of means, and range of seeds."""
+    xs, found = lengths(results)
+    rows = [row for row in results["probes"]["extrapolation"]["rows"] if row["group"] == "all tokens"]
+    value = {(row["arm"], row["seed"], row["x"]): row["value"] for row in rows}
+    ratios: dict[str, tuple[float, float, float]] = {}
+    for arm, means in found.items():
+        seeds = [seed for name, seed, x in value if name == arm and x == xs[-1]]
+        own = [value[arm, seed, xs[-1]] / value[arm, seed, xs[0]] for seed in seeds]
+        if means[-1] is not None and means[0]:
+            ratios[arm] = (means[-1] / means[0], min(own), max(own))
+    return ratios
+
+
 def length_sentences(results: Results) -> list[str]:
     """Rule 5 of the page."""
-    xs, found = lengths(results)
+    xs, _ = lengths(results)
     if not xs:
         return []
-    grown = {arm: means[-1] / means[0] for arm, means in found.items() if means[-1] is not None and means[0]}
-    hold = [arm for arm, ratio in grown.items() if ratio <= HOLDS]
-    lose = [f"{arm} ({ratio:.1f} times)" for arm, ratio in grown.items() if ratio > LOSES]
-    between_both = [arm for arm, ratio in grown.items() if HOLDS < ratio <= LOSES]
-    times = f"{xs[-1] / xs[0]:.0f} times the length"
-    parts = [
-        f"On texts of {times} {listed(hold)} {'keeps' if len(hold) == 1 else 'keep'} their perplexity" if hold else ""
+    grown = sorted(growth(results).items(), key=lambda pair: pair[1][0])
+    each = [f"{arm} {ratio:.2f} ({low:.2f} to {high:.2f})" for arm, (ratio, low, high) in grown]
+    no = f"; {listed(refusing(results))} cannot read them" if refusing(results) else ""
+    return [
+        f"Perplexity on texts of {xs[-1] / xs[0]:.0f} times the length over that at the length of training "
+        f"(lowest to highest seed): {', '.join(each)}{no}."
     ]
-    parts.append(f"{listed(between_both)} {'loses' if len(between_both) == 1 else 'lose'} some" if between_both else "")
-    parts.append(f"{listed(lose)} {'loses' if len(lose) == 1 else 'lose'} it" if lose else "")
-    parts.append(f"{listed(refusing(results))} cannot read them" if refusing(results) else "")
-    said = "; ".join(part for part in parts if part)
-    return [f"{said[0].upper()}{said[1:]}."]
 
 
-def dearer(rows: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Rule 6: encodings whose time is told apart from no positions at all, and those whose time is not."""
-    slower = [name for name, row in rows.items() if row["ratio_quartiles"][0] > 1]
+def dearer(rows: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, float], list[str]]:
+    """Rule 6: encodings whose step is longer than without positions by more than the margin, by how much; the rest."""
+    slower = {name: row["ratio"] - 1 for name, row in rows.items() if row["ratio"] > 1 + MARGIN}
     return slower, [name for name in rows if name not in slower and name != "none"]
 
 

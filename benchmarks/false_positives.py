@@ -8,7 +8,8 @@ does that). One thread, some five minutes:
 
 Sections: ``level``: the share of sets in which any arm is called different from one that it is equal to, by kind of
 noise. ``power``: the share in which the best arm is claimed to be ahead of the others. ``coverage``: how often an
-interval holds the true difference, by method.
+interval holds the true difference, by method. ``lost``: false claims where runs diverge. ``looks``: false claims where
+seeds are added one at a time until one appears.
 
 Kinds of noise: in ``normal``, ``skewed`` (exponential to the power 1.5), ``heavy-tailed`` (Student's t, 2 degrees),
 ``rounded`` (normal, rounded to halves: ties) and ``shared`` (half of the variance is the seed's) all arms vary alike.
@@ -91,9 +92,9 @@ def sign_flip_p(differences: np.ndarray) -> np.ndarray:
 
 
 def results_of(scores: np.ndarray) -> dict[str, Any]:
-    """A results file with these scores, seeds by arms, as accuracies."""
+    """A results file with these scores, seeds by arms, as accuracies; NaN is a run that diverged."""
     rows = [
-        {"arm": str(arm), "seed": seed, "accuracy": float(value), "curve": []}
+        {"arm": str(arm), "seed": seed, "accuracy": None if np.isnan(value) else float(value), "curve": []}
         for seed, own in enumerate(scores)
         for arm, value in enumerate(own)
     ]
@@ -221,12 +222,55 @@ def intervals(differences: np.ndarray) -> dict[str, tuple[float, float]]:
     return {**found, "BCa": (float(drawn.low), float(drawn.high))}
 
 
+def lost_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
+    """False claims where runs are lost, by the rule of `compare_arms` and without it.
+
+    In ``any`` a run of equal arms is lost with probability 1/4, whatever its score. In ``bad runs of one arm`` those
+    of the first arm are lost whose score is in the lowest third; a false claim is that this arm is better.
+    """
+    rows: list[dict[str, Any]] = []
+    for number, kind in enumerate(("any", "bad runs of one arm")):
+        for arms, seeds in [(arms, seeds) for arms in (2, 4) for seeds in seeds_tried]:
+            chance, found = np.random.default_rng([number, arms, seeds]), {"used": 0, "without": 0}
+            for _ in range(sets):
+                scores = chance.normal(size=(seeds, arms))
+                gone = chance.random((seeds, arms)) < 0.25 if kind == "any" else scores < stats.norm.ppf(1 / 3)
+                gone[:, 1:] &= kind == "any"
+                scores[gone] = np.nan
+                results = results_of(scores)
+                kept = {**results, "rows": [row for row in results["rows"] if row["accuracy"] is not None]}
+                for method, own in (("used", results), ("without", kept)):
+                    found[method] += any(
+                        kind == "any" or "0" == (e["arm"] if e["outcome"] == "better" else e["against"])
+                        for e in compare_arms(own)["comparisons"]
+                        if e["outcome"] in ("better", "worse")
+                    )
+            shares = {method: count / sets for method, count in found.items()}
+            rows.append({"lost": kind, "arms": arms, "seeds": seeds, "sets": sets, **shares})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def look_rows(sets: int) -> list[dict[str, Any]]:
+    """False claims of two equal arms where seeds are added one at a time from the first number until p <= 0.05."""
+    rows: list[dict[str, Any]] = []
+    chance, first, last = np.random.default_rng(0), 6, 12
+    claimed = np.zeros(sets, dtype=bool)
+    for part in np.array_split(np.arange(sets), -(-sets // 500)):  # all sign flips of all sets would not fit in memory
+        differences = chance.normal(size=(last, len(part)))
+        for n in range(first, last + 1):
+            claimed[part] |= sign_flip_p(differences[:n]) <= LEVEL
+    rows.append({"first": first, "last": last, "sets": sets, "claimed": float(claimed.mean())})
+    print(rows[-1], flush=True)
+    return rows
+
+
 def main() -> None:
     """Simulate and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[3, 6, 8, 10])
-    parser.add_argument("--sections", nargs="+", default=["level", "power", "coverage"])
+    parser.add_argument("--sections", nargs="+", default=["level", "power", "coverage", "lost", "looks"])
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     record: dict[str, Any] = {}
@@ -246,6 +290,10 @@ def main() -> None:
         record["power"] = power_rows(max(1, asked.sets // 5), [seeds for seeds in asked.seeds if seeds > 3])
     if "coverage" in asked.sections:
         record["coverage"] = coverage_rows(asked.sets)
+    if "lost" in asked.sections:
+        record["lost"] = lost_rows(max(1, 2 * asked.sets // 5), [8, 10, 12])
+    if "looks" in asked.sections:
+        record["looks"] = look_rows(10 * asked.sets)
     if asked.json:
         asked.json.write_text(json.dumps(record, indent=1) + "\n")
 

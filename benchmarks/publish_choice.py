@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from choice_rules import advice, dearer, lengths, listed, refusing, tested
+from choice_rules import MARGIN, advice, dearer, lengths, listed, refusing, tested
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.cli.list import catalogue
@@ -123,9 +123,10 @@ def in_short_list() -> str:
     ]
     for network, rows in results_of("encodings")["networks"].items():
         slower, level = dearer(rows)
+        longer = [f"{name} ({100 * share:.2g}%)" for name, share in sorted(slower.items(), key=lambda pair: -pair[1])]
         lines.append(
-            f"- **Time, {network}s.** A step of training is longer than without positions with {listed(slower)};"
-            f" it is not told apart with {listed(level)}."
+            f"- **Time, {network}s.** A step of training is longer than without positions by more than {MARGIN:.0%} "
+            f"with {listed(longer)}; by less, or not, with {listed(level)}."
         )
     return "\n".join(lines)
 

@@ -30,6 +30,8 @@ def tables() -> dict[str, str]:
         "power": power_table(simulated),
         "coverage": coverage_table(simulated),
         "trained-pairs": trained_table(trained),
+        "lost-runs": lost_table(simulated),
+        "looks": looks_table(simulated),
     }
 
 
@@ -100,6 +102,26 @@ def coverage_table(record: dict[str, Any]) -> str:
         for row in record["coverage"]
     ]
     return f"{table(head, rows)}\n\n{record['coverage'][0]['sets']:,} sets each."
+
+
+def lost_table(record: dict[str, Any]) -> str:
+    """By which runs are lost, arms and seeds, with the rule and without."""
+    kinds = {"any": "any run, one in four", "bad runs of one arm": "one arm's, where in the lowest third"}
+    head = ["lost", "arms, seeds", "used", "without the rule"]
+    rows = [
+        [kinds[row["lost"]], f"{row['arms']}, {row['seeds']}", f"{row['used']:.1%}", f"{row['without']:.1%}"]
+        for row in record["lost"]
+    ]
+    return f"{table(head, rows)}\n\n{record['lost'][0]['sets']:,} sets each."
+
+
+def looks_table(record: dict[str, Any]) -> str:
+    """One sentence."""
+    (row,) = record["looks"]
+    return (
+        f"Of two equal arms, {row['claimed']:.1%} are called different at the 5% level if seeds are added one at a "
+        f"time from {row['first']} to {row['last']} until a claim appears ({row['sets']:,} simulated sets)."
+    )
 
 
 def trained_table(record: dict[str, Any]) -> str:

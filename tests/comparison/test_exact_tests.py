@@ -179,6 +179,16 @@ def test_equal_differences_have_no_width_and_no_standardised_size():
     assert paired_median([0.0] * 8, 0.95).effect is None
 
 
+def test_differences_that_agree_but_for_rounding_have_no_standardised_size():
+    one = [0.1 * (n + 1) for n in range(6)]
+    other = [value + 0.05 for value in one]
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    assert 0 < max(differences) - min(differences) < 1e-15
+    assert paired_mean(differences, 0.95).effect is None
+    assert unpaired_mean([0.1 + 0.2, 0.3, 0.3], [0.6, 0.6, 0.6], 0.95).effect is None
+    assert abs(paired_mean([-0.05, -0.05 - 1e-6, -0.05], 0.95).effect) > 1e4
+
+
 def test_many_pairs_have_the_interval_of_random_subsets():
     differences = np.random.default_rng(4).normal(size=40).tolist()
     size = paired_mean(differences, 0.95)

@@ -8,7 +8,7 @@ from comparison_example import example_results
 from scipy import stats
 
 from wordorder.comparison.identical import are_identical
-from wordorder.comparison.significance import between, compare_arms
+from wordorder.comparison.significance import between, compare_arms, lost_runs
 
 
 def results_of(scores, *, metric="accuracy", seeds=None, baseline="", **more):
@@ -99,6 +99,47 @@ def test_a_seed_without_a_number_is_no_pair():
     (entry,) = compare_arms(results_of(scores))["comparisons"]
     assert entry["n"] == 5
     assert compare_arms(results_of({"a": [None], "b": [0.5]}))["comparisons"] == []
+
+
+def failed(arm, seeds):
+    return [{"arm": arm, "seed": seed, "stage": "seeds", "reason": "the loss became nan"} for seed in seeds]
+
+
+@pytest.mark.parametrize("way", ["failed", "not a number"])
+@pytest.mark.parametrize("statistic", ["mean", "median"])
+def test_an_arm_that_lost_more_runs_is_not_called_better_by_those_that_are_left(way, statistic):
+    chance = np.random.default_rng(0)
+    ahead, behind = (place + 0.01 * chance.normal(size=12) for place in (0.8, 0.6))
+    results = results_of({"a": ahead.tolist(), "b": behind.tolist()}, statistic=statistic)
+    assert outcomes(results) == ["worse"]
+
+    def lose(arm, seeds):
+        for row in list(results["rows"]):
+            if (row["arm"], row["seed"]) in {(arm, seed) for seed in seeds}:
+                row["accuracy"] = None
+                if way == "failed":
+                    results["rows"].remove(row)
+        results["failed"] = [*results.get("failed", []), *(failed(arm, seeds) if way == "failed" else [])]
+
+    lose("a", range(6))
+    found = compare_arms(results)
+    (entry,) = found["comparisons"]
+    assert (entry["n"], entry["p"], entry["p_adjusted"], entry["outcome"]) == (6, 2 / 64, 1.0, "not distinguishable")
+    assert (
+        "No arm is called better than one that lost a smaller share of its runs." in found["significance"]["sentence"]
+    )
+    assert lost_runs(results) == {"a": (6, 12)}
+    lose("b", range(6))  # as many: the runs that are left decide again
+    assert outcomes(results) == ["worse"]
+
+
+def test_an_arm_may_be_called_better_than_one_that_lost_runs():
+    scores = spaced(2, 8)
+    scores["arm0"][:2] = [None, math.nan]
+    assert outcomes(results_of(scores)) == ["better"]
+    # trials of learning rates that diverged are an answer, and no runs of the comparison
+    results = results_of(spaced(2, 8), failed=[{"arm": "arm1", "seed": 0, "stage": "tuning", "reason": "nan"}])
+    assert (lost_runs(results), outcomes(results)) == ({}, ["better"])
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 6), (3, 6), (4, 7), (7, 7), (8, 8)])

@@ -282,8 +282,22 @@ def test_trainings_that_no_mean_holds_are_named():
     said = compare_arms(results)["significance"]["sentence"]
     assert said.endswith(
         "Trainings whose masked-token perplexity is not a number, as of a loss that diverged, are in no mean and in no "
-        "test: rope (1 of 7)."
+        "test: rope (1 of 7). No arm is called better than one that lost a smaller share of its runs."
     )
+
+
+def test_the_first_sentence_says_that_runs_were_lost():
+    results = example_results({"rope": 40.0, "t5": 30.0}, seeds=12)
+    results["failed"] = [{"arm": "t5", "seed": seed, "stage": "seeds", "reason": "nan"} for seed in range(6)]
+    results["rows"] = [row for row in results["rows"] if row["arm"] != "t5" or row["seed"] > 5]
+    results |= {"summary": summarise(results["rows"]), "complete": False}
+    judged = verdict(results)
+    assert judged.sentence.startswith(
+        "Of the runs that did not fail or diverge (t5 lost 6 of 12), t5 has the lowest test masked-token perplexity, 30"
+    )
+    assert "not distinguishable from rope" in judged.sentence
+    assert judged.ties == ("rope",)
+    assert "called better than one that lost a smaller share" in judged.evidence
 
 
 def test_failed_runs_are_named():

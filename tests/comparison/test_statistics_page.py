@@ -31,3 +31,12 @@ def test_the_simulation_keeps_the_level():
         worst = max(row["closed"], row["baseline"])
         assert worst <= record["band"][1], row
         assert row["seeds"] > 3 or worst == 0
+
+
+def test_lost_runs_keep_the_level_and_repeated_looks_do_not():
+    import json
+
+    record = json.loads((ROOT / "benchmarks" / "results" / "false_positives.json").read_text(encoding="utf-8"))
+    assert max(row["used"] for row in record["lost"]) <= record["level"]
+    assert max(row["without"] for row in record["lost"]) > 2 * record["level"]
+    assert record["looks"][0]["claimed"] > 2 * record["level"]

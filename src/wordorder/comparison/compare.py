@@ -17,6 +17,7 @@ from wordorder.comparison.arms import Arm, resolve_arms
 from wordorder.comparison.budget import check_trained, fit_budget
 from wordorder.comparison.devices import devices_of
 from wordorder.comparison.grid import grid_runs
+from wordorder.comparison.looks import earlier_looks, with_look
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.options import check_probes
 from wordorder.comparison.progress import Display, print_changes, print_plan
@@ -106,6 +107,7 @@ def compare(
             (folder / PLAN).unlink(missing_ok=True)
         record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=[])
         record.budget, record.plan = matched, plan.as_dict() if plan else None
+        record.looks = earlier_looks(folder / "results.json")
         _train_all(record, progress=progress)
         return _conclude(record)
 
@@ -207,7 +209,7 @@ def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
 
 
 def _conclude(record: Record) -> Path:
-    results = _save(record)
+    results = _save(record, is_a_look=True)
     from wordorder.comparison.figures import write_figures
     from wordorder.comparison.model_cards import write_arm_cards
 
@@ -225,8 +227,10 @@ def _conclude(record: Record) -> Path:
     return record.folder / "results.json"
 
 
-def _save(record: Record) -> dict[str, Any]:
+def _save(record: Record, *, is_a_look: bool = False) -> dict[str, Any]:
     results = record.as_results()
+    if is_a_look:  # the files that are written after each run only say how far it is
+        results["looks"] = with_look(results)
     check_trained(results)  # first: no table may show arms that were not given the same
     try:
         write_results(results, record.folder / "results.json")

@@ -122,4 +122,11 @@ def _renamed(results: dict[str, Any], prefix: str) -> dict[str, Any]:
     changed["recipe"] = {**results["recipe"], "compare": {**compare, **baseline, "arms": arms}}
     if results.get("baseline"):
         changed["baseline"] = f"{prefix}{results['baseline']}"
+    if "looks" in results:
+        changed["looks"] = [_look_renamed(look, prefix) for look in results["looks"]]
     return changed
+
+
+def _look_renamed(look: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    baseline = f"{prefix}{look['baseline']}" if look["baseline"] else None
+    return {**look, "runs": {f"{prefix}{arm}": n for arm, n in look["runs"].items()}, "baseline": baseline}

@@ -21,6 +21,8 @@ from wordorder.comparison.exact_tests import EXACT_PAIRS
 
 _SUBSETS = 19_999
 _SEED = 0
+_ROUNDING = 1e-12
+"""Of the mean: differences of scores that vary by no more agree but for the rounding of floating point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def paired_mean(differences: Sequence[float], confidence: float) -> Size:
     of random ones, cut the line into parts of equal probability (Hartigan 1969, "Using subsample values as typical
     values"). Where they are too few for the confidence it is Student's t. The effect is the mean in standard deviations
     of the differences, corrected for few pairs (Hedges 1981): Hedges' g of the pairs; None below three, or where all
-    differences are equal.
+    differences are equal but for rounding.
 
     Args:
         differences: at least one.
@@ -51,7 +53,7 @@ def paired_mean(differences: Sequence[float], confidence: float) -> Size:
     mean, n = fmean(differences), len(differences)
     spread = stdev(differences) if n > 1 else 0.0
     low, high = _mean_interval(differences, confidence)
-    effect = _hedges(n - 1) * mean / spread if n > 2 and spread > 0 else None
+    effect = _hedges(n - 1) * mean / spread if n > 2 and spread > _ROUNDING * abs(mean) else None
     return Size(difference=mean, low=low, high=high, effect=effect)
 
 
@@ -94,7 +96,7 @@ def unpaired_mean(one: Sequence[float], other: Sequence[float], confidence: floa
     if min(len(one), len(other)) < 2:
         return Size(difference=difference, low=None, high=None, effect=None)
     pooled = math.sqrt(((len(one) - 1) * stdev(one) ** 2 + (len(other) - 1) * stdev(other) ** 2) / degrees)
-    if pooled == 0:
+    if pooled <= _ROUNDING * abs(difference):
         return Size(difference=difference, low=difference, high=difference, effect=None)
     found = library.ttest_ind(one, other, equal_var=False).confidence_interval(confidence)
     effect = _hedges(degrees) * difference / pooled

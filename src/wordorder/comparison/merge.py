@@ -11,6 +11,7 @@ from typing import Any
 
 from wordorder.comparison.budget import check_trained
 from wordorder.comparison.earlier_results import OF_ARMS, Source, is_as_written, read_source
+from wordorder.comparison.looks import earlier_looks, looks_of, together, with_look
 from wordorder.comparison.mergeable import ambiguous, differing, settings
 from wordorder.comparison.report import report_files, write_report
 from wordorder.comparison.results import conclusions, finite, write_results
@@ -55,6 +56,8 @@ def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
         raise BadInput(fault)
     with _named(folders):
         results = merged(sources, folder)
+        results["looks"] = together([*earlier_looks(folder / "results.json"), *results["looks"]])
+        results["looks"] = with_look(results)
         report_files(results)  # before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,6 +136,7 @@ def merged(sources: Sequence[Source], folder: Path) -> dict[str, Any]:
         "summary": summarise(rows),
         "correlations": _first_of(source.results.get("correlations", {}) for source in sources),
         "probes": _probes(sources),
+        "looks": together([look for source in sources for look in looks_of(source.results)]),
         "merged_from": _origins(sources, folder),
         "notes": notes,
     }

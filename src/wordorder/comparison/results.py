@@ -62,6 +62,8 @@ class Record:
     """What the arms were given the same of, and what was changed for it; see `wordorder.comparison.budget`."""
     plan: Mapping[str, Any] | None = None
     """What was left out because of a limit of time; None where there was none."""
+    looks: Sequence[Mapping[str, Any]] = ()
+    """When, and with which runs, the results were looked at before; see `wordorder.comparison.looks`."""
 
     def as_results(self) -> dict[str, Any]:
         """Return the content of results.json."""
@@ -109,6 +111,7 @@ class Record:
                 "summary": summarise(rows),
                 "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
                 "probes": collect(finished),
+                "looks": list(self.looks),
                 **({"baseline": compare.reference} if compare else {}),
                 **({"budget": self.budget} if self.budget else {}),
                 **({"plan": self.plan} if self.plan else {}),

@@ -25,6 +25,7 @@ from wordorder.comparison.exact_tests import (
 )
 from wordorder.comparison.identical import are_identical
 from wordorder.comparison.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
+from wordorder.comparison.newer_keys import entries_of
 from wordorder.comparison.quality import Quality, quality_of
 from wordorder.comparison.statistics import (
     Unit,
@@ -44,6 +45,7 @@ BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW = (
     "too few",
 )
 _REVERSED = {BETTER: WORSE, WORSE: BETTER}
+LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
 SEEDS_TO_RANK = 3
 """Three arms that are ranked alike on so many seeds are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
@@ -105,16 +107,19 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
     by Holm's method for very many arms and for arms without common seeds.
 
+    Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
+    its runs: `p_adjusted` is then 1. That takes claims away and adds none, so the level holds.
+
     Args:
-        results: of a results file; "rows", "arms" and the recipe are read.
+        results: of a results file; "rows", "failed", "arms" and the recipe are read.
     """
-    median = statistic_of(results) == "median"
-    scale = _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
+    scale = _scale(results)
     runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
     family = _family(results, list(runs))
     found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
     level = round(1 - scale.confidence, 12)
+    lost = {arm: gone / of for arm, (gone, of) in lost_runs(results).items()}
     comparisons = [
         _judged(
             entry,
@@ -122,12 +127,37 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
             level,
             correction.share,
             identical=are_identical(runs[entry["arm"]], runs[entry["against"]]),
+            lost=(lost.get(entry["arm"], 0.0), lost.get(entry["against"], 0.0)),
         )
         for entry, corrected in zip(found, correction.p_values, strict=True)
     ]
     said = _significance(results, comparisons, family, correction, level, scale)
-    said["sentence"] = " ".join(part for part in (said["sentence"], _without_number(results, runs, scale)) if part)
+    rule = LOST_RULE if lost and comparisons else ""
+    said["sentence"] = " ".join(
+        part for part in (said["sentence"], _without_number(results, runs, scale), rule) if part
+    )
     return {"comparisons": comparisons, "significance": said}
+
+
+def lost_runs(results: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return by arm how many runs were lost, and out of how many that ended; only arms that lost any.
+
+    A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
+
+    Args:
+        results: of a results file; "rows" and "failed" are read.
+    """
+    scale = _scale(results)
+    rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
+    for run in entries_of(results, "failed"):
+        if run.get("stage", "seeds") == "seeds":
+            rows.setdefault(str(run["arm"]), {}).setdefault((run.get("fold"), int(run["seed"])), True)
+    return {arm: (sum(own.values()), len(own)) for arm, own in rows.items() if any(own.values())}
+
+
+def _scale(results: Mapping[str, Any]) -> _Scale:
+    median = statistic_of(results) == "median"
+    return _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
 
 
 def between(comparisons: Sequence[Mapping[str, Any]], arm: str, against: str) -> dict[str, Any] | None:
@@ -227,8 +257,17 @@ def _of(size: Size) -> dict[str, float | None]:
 
 
 def _judged(
-    entry: Mapping[str, Any], corrected: float, level: float, share: float, *, identical: bool
+    entry: Mapping[str, Any],
+    corrected: float,
+    level: float,
+    share: float,
+    *,
+    identical: bool,
+    lost: tuple[float, float],
 ) -> dict[str, Any]:
+    mine, theirs = lost
+    if corrected <= level + _EPSILON and (mine > theirs if entry["difference"] > 0 else theirs > mine):
+        corrected = 1.0  # the arm ahead is judged by the runs that went well only
     if identical:
         outcome = IDENTICAL
     elif corrected <= level + _EPSILON:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wordorder.comparison.looks import looks_in_words
 from wordorder.comparison.newer_keys import mapping_of
 from wordorder.comparison.numbers import significant, with_spread
 from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_of, split_of
-from wordorder.comparison.significance import BETTER, IDENTICAL, TOO_FEW, WORSE, between, compare_arms
+from wordorder.comparison.significance import BETTER, IDENTICAL, TOO_FEW, WORSE, between, compare_arms, lost_runs
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, confidence_of, repeats, spread, statistic_of
 
 DESCRIPTION = (
@@ -122,16 +123,17 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
     best, others = entries[0], entries[1:]
     name, unfinished = str(best["arm"]), _unfinished(results)
     if not others:
-        sentence = f"{name} reached a {measure.name} of {measure.text(best)}."
+        sentence = f"{_lost(results)}{name} reached a {measure.name} of {measure.text(best)}."
         return Verdict(sentence=sentence, evidence=unfinished, best=name)
     tested = results if _holds_tests(results) else compare_arms(results)
     judged = _judge(name, others, tested["comparisons"])
     claimed = {str(entry["arm"]) for entry, _ in judged.ahead_of}
-    lead = f"{name} has the {measure.extreme} {measure.name}, {measure.text(best)}"
+    lead = f"{_lost(results)}{name} has the {measure.extreme} {measure.name}, {measure.text(best)}"
     return Verdict(
         sentence=_sentence(lead, best, others, judged, measure, tested["significance"], repeats(results)[0]),
         evidence=_join(
             str(tested["significance"]["sentence"]),
+            looks_in_words(results),
             _against_the_baseline(tested, name),
             _description(best, others, judged, measure, repeats(results)[0]),
             unfinished,
@@ -245,6 +247,12 @@ def _description(best: Entry, others: Sequence[Entry], judged: _Judged, measure:
 
 def _p(found: Mapping[str, Any]) -> str:
     return significant(float(found["p_adjusted"]), 2)
+
+
+def _lost(results: Mapping[str, Any]) -> str:
+    """Return what the sentence begins with where runs failed or diverged: numbers are of the others."""
+    lost = [f"{arm} lost {gone} of {of}" for arm, (gone, of) in lost_runs(results).items()]
+    return f"Of the runs that did not fail or diverge ({', '.join(lost)}), " if lost else ""
 
 
 def _unfinished(results: Mapping[str, Any]) -> str:

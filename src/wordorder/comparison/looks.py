@@ -1,0 +1,106 @@
+"""The looks at a comparison: with which runs, against what and at which level its differences were tested, and when.
+
+To add seeds, or to ask for another family of comparisons, after a look at the results makes false claims more frequent
+than the level says (docs/statistics.md has by how much), so every look is kept in results.json.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wordorder.comparison.newer_keys import entries_of
+from wordorder.comparison.statistics import compare_section, confidence_of
+from wordorder.limits import read_json
+
+Look = dict[str, Any]
+_ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
+
+
+def with_look(results: Mapping[str, Any]) -> list[Look]:
+    """Return the looks of a results file with that at its present content, where that differs from the last one.
+
+    A look is ``{"date", "runs", "baseline", "confidence"}``: when; the finished runs of each arm; the arm that all
+    others were compared with, None for all pairs of arms; and 1 less the level of the claims.
+
+    Args:
+        results: with "looks", the earlier ones, or without.
+    """
+    looks = [dict(look) for look in entries_of(results, "looks")]
+    if not results["rows"] or len(_before(results)) < len(looks):
+        return looks
+    return [*looks, {"date": datetime.now(UTC).isoformat(timespec="seconds"), **_now(results)}]
+
+
+def looks_of(results: Mapping[str, Any]) -> list[Look]:
+    """Return the looks that a results file holds; of an older file without any, the one that it was written for.
+
+    Args:
+        results: the content of a results file; anything else has no looks.
+    """
+    if "looks" in results or not results.get("rows"):
+        return [dict(look) for look in entries_of(results, "looks")]
+    return [{"date": None, **_now(results)}]
+
+
+def earlier_looks(path: Path) -> list[Look]:
+    """Return the looks of a results file that is about to be written anew; none where they cannot be read.
+
+    Args:
+        path: of results.json.
+    """
+    try:
+        looks = looks_of(read_json(path))
+        for look in looks:  # in a file that somebody changed one may lack something
+            _in_words(look)
+        return looks
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return []
+
+
+def together(looks: Sequence[Look]) -> list[Look]:
+    """Return the looks of several results files, each once, in order of their dates.
+
+    Args:
+        looks: of all files.
+    """
+    each = [look for number, look in enumerate(looks) if look not in looks[:number]]
+    return sorted(each, key=lambda look: look["date"] or "")
+
+
+def looks_in_words(results: Mapping[str, Any]) -> str:
+    """Say what was looked at before the present results; empty at the first look."""
+    before = _before(results)
+    if not before:
+        return ""
+    number = len(before)
+    which = f"{_ORDINALS[number]} look" if number < len(_ORDINALS) else f"Look {number + 1}"
+    return (
+        f"{which} at these results; earlier looks: {'; '.join(map(_in_words, before))}. Adding runs, or changing "
+        "what is compared, after a look makes false claims more frequent than the level says."
+    )
+
+
+def _before(results: Mapping[str, Any]) -> list[Look]:
+    looks = [dict(look) for look in entries_of(results, "looks")]
+    last = {name: value for name, value in looks[-1].items() if name != "date"} if looks else None
+    return looks[:-1] if last == _now(results) else looks
+
+
+def _now(results: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "runs": dict(Counter(str(row["arm"]) for row in results["rows"])),
+        "baseline": compare_section(results).get("baseline") or None,
+        "confidence": confidence_of(results),
+    }
+
+
+def _in_words(look: Look) -> str:
+    numbers = sorted(set(look["runs"].values()))
+    n = f"n = {numbers[0]}" if len(numbers) == 1 else f"n = {numbers[0]} to {numbers[-1]}"
+    family = f"against {look['baseline']}" if look["baseline"] else "all pairs of arms"
+    day = f", {look['date'][:10]}" if look["date"] else ""
+    return f"{n} ({family}, confidence {100 * look['confidence']:.3g}%{day})"

@@ -1,0 +1,93 @@
+"""Every look at the results of a comparison is kept, and told at the next one."""
+
+import json
+from importlib import import_module
+
+import pytest
+from comparison_example import example_results
+from comparison_stand_in import STAND_IN
+
+from wordorder.comparison import compare
+from wordorder.comparison.looks import looks_of, with_look
+from wordorder.comparison.merge import merge
+from wordorder.comparison.verdict import verdict
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
+    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "write_report", lambda results, folder: None)
+
+
+@pytest.fixture
+def looked(make_recipe, log, tmp_path):
+    def run(*overrides, name="out", **options):
+        recipe = make_recipe(*overrides, **options)
+        return json.loads(
+            compare(recipe, output_dir=tmp_path / name, progress=False, pipeline=STAND_IN).read_text("utf-8")
+        )
+
+    return run
+
+
+def in_short(results):
+    return [(look["runs"].get("rope"), look["baseline"], look["confidence"]) for look in results["looks"]]
+
+
+def test_a_look_is_kept_when_seeds_family_or_level_are_others(looked):
+    first = looked(seeds=[0])
+    assert in_short(first) == [(1, None, 0.95)]
+    assert first["looks"][0]["runs"] == {"none": 1, "rope": 1, "tupe-r": 1}
+    assert looked(seeds=[0])["looks"] == first["looks"]  # the same results again are no other look
+    assert in_short(looked(seeds=[0, 1])) == [(1, None, 0.95), (2, None, 0.95)]
+    looked(seeds=[0, 1], baseline="rope")
+    last = looked(seeds=[0, 1], baseline="rope", confidence=0.9)
+    assert in_short(last)[2:] == [(2, "rope", 0.95), (2, "rope", 0.9)]
+    assert last["looks"][0] == first["looks"][0]
+    assert [look["date"] for look in last["looks"]] == sorted(look["date"] for look in last["looks"])
+    assert (
+        "Fourth look at these results; earlier looks: n = 1 (all pairs of arms, confidence 95%"
+        in verdict(last).evidence
+    )
+
+
+def test_an_older_file_without_looks_was_looked_at_once(looked, tmp_path):
+    looked(seeds=[0])
+    path = tmp_path / "out" / "results.json"
+    old = {name: value for name, value in json.loads(path.read_text("utf-8")).items() if name != "looks"}
+    path.write_text(json.dumps(old), "utf-8")
+    found = looked(seeds=[0, 1])
+    assert in_short(found) == [(1, None, 0.95), (2, None, 0.95)]
+    assert found["looks"][0]["date"] is None
+    for damaged in ("[]", "{", '{"rows": [1]}', '{"looks": [1]}', '{"looks": 1}', '{"looks": [{}]}'):
+        path.write_text(damaged, "utf-8")
+        assert in_short(looked(seeds=[0, 1])) == [(2, None, 0.95)]
+
+
+def test_merging_keeps_the_looks(looked, tmp_path):
+    one = looked(name="one", seeds=[0])
+    looked(name="two", seeds=[1])
+    two = looked(name="two", seeds=[1, 2], baseline="rope")
+    folders = [str(tmp_path / "one"), f"{tmp_path / 'two'}:two"]
+    both = json.loads(merge(folders, output_dir=tmp_path / "both").read_text("utf-8"))
+    assert both["looks"][0] == one["looks"][0]
+    assert both["looks"][2] == {
+        **two["looks"][1],
+        "runs": {"two-none": 2, "two-rope": 2, "two-tupe-r": 2},
+        "baseline": "two-rope",
+    }
+    assert both["looks"][3]["runs"] == {"none": 1, "rope": 1, "tupe-r": 1, **both["looks"][2]["runs"]}
+    assert "Fourth look" in verdict(both).evidence
+    again = json.loads(merge(folders, output_dir=tmp_path / "both").read_text("utf-8"))
+    assert again["looks"] == both["looks"]
+
+
+def test_the_first_look_says_nothing():
+    results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
+    assert "look" not in verdict(results).evidence
+    results["looks"] = with_look(results)
+    assert "look" not in verdict(results).evidence
+    assert looks_of(results) == results["looks"]
+    more = {**example_results({"rope": 40.0, "t5": 50.0}, seeds=8), "looks": results["looks"]}
+    assert "Second look at these results; earlier looks: n = 6 (all pairs of arms" in verdict(more).evidence
