@@ -1,0 +1,123 @@
+"""What a configuration decides about an encoding: [CLS] where it is declared, and the defaults of earlier versions."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, BertConfig, BertForMaskedLM
+
+import wordorder
+from wordorder.models import build_config, build_model, graft
+from wordorder.models.encoding_defaults import changed_defaults, complete_options
+
+SIZES = {
+    "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+}  # fmt: skip
+
+
+def parts(config):
+    """The encoding of the model that a configuration describes, of its encoder where there are two halves."""
+    model = AutoModel.from_config(config)
+    network = getattr(model, "encoder", None) or getattr(model, "decoder", None) or model.seq2seq.encoder
+    return network.encoding.parts
+
+
+def saved(folder, version, network="encoder", **fields):
+    """A configuration's file as another version of the package wrote it."""
+    config = build_config(network, **SIZES, **fields)
+    config.save_pretrained(folder)
+    path = folder / "config.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written["wordorder_version"] == wordorder.__version__
+    path.write_text(json.dumps({**written, "wordorder_version": version}), encoding="utf-8")
+    return AutoConfig.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "part", "option", "before", "now"),
+    [
+        ("t5", "t5", "scale", 1.0, 8**0.5),
+        ("learned+t5", "t5", "scale", 1.0, 8**0.5),
+        ("sinusoidal", "sinusoidal", "embedding_scale", 1.0, 4.0),
+        ("rope-yarn", "rotary", "ramp", "turns", "dimension"),
+        ("tupe-a", "tupe", "cls", "position-0", "none"),
+        ("rope+tupe-r", "tupe", "cls", "position-0", "none"),
+    ],
+)
+def test_a_configuration_means_what_it_did_when_it_was_written(tmp_path, encoding, part, option, before, now):
+    assert getattr(parts(build_config("encoder", **SIZES, encoding=encoding))[part], option) == now
+    old = saved(tmp_path / "old", "0.1.0", encoding=encoding)
+    assert getattr(parts(old)[part], option) == before
+    old.save_pretrained(tmp_path / "again")  # by this version
+    assert getattr(parts(AutoConfig.from_pretrained(tmp_path / "again"))[part], option) == before
+    assert getattr(parts(saved(tmp_path / "new", wordorder.__version__, encoding=encoding))[part], option) == now
+
+
+def test_what_an_old_configuration_says_itself_counts(tmp_path):
+    old = saved(tmp_path, "0.1.0", encoding="t5", encoding_options={"scale": 3.0, "buckets": 8})
+    assert (parts(old)["t5"].scale, parts(old)["t5"].buckets) == (3.0, 8)
+
+
+def test_an_old_decoder_never_untied_its_first_token(tmp_path):
+    assert parts(saved(tmp_path, "0.1.0", network="decoder", encoding="tupe-r"))["tupe"].cls == "none"
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.10.1", "1.0", None, "unknown"])
+def test_versions_without_other_defaults(version):
+    assert changed_defaults(version) == {}
+
+
+def test_tupe_unties_cls_in_encoders_that_declare_one():
+    assert parts(build_config("encoder", **SIZES, encoding="tupe-r", cls_token_id=2))["tupe"].cls == "position-0"
+    assert parts(build_config("encoder", **SIZES, encoding="tupe-r"))["tupe"].cls == "none"
+    assert parts(build_config("decoder", **SIZES, encoding="tupe-r", cls_token_id=2))["tupe"].cls == "none"
+    chosen = {"encoding": "tupe-r", "encoding_options": {"cls": "none"}, "cls_token_id": 2}
+    assert parts(build_config("encoder", **SIZES, **chosen))["tupe"].cls == "none"
+    memory = {"memory": "look-ahead", "memory_length": 8, "segment_length": 8}
+    assert parts(build_config("encoder", **SIZES, **memory, encoding="tupe-r", cls_token_id=2))["tupe"].cls == "none"
+
+
+def test_only_the_encoder_half_unties_cls():
+    model = build_model(build_config("seq2seq", **SIZES, encoding="tupe-a", cls_token_id=2), "translation", seed=0)
+    names = dict(model.named_parameters())
+    rows = [len(weight) for name, weight in names.items() if name.endswith("tupe.table.weight")]
+    assert sorted(rows) == [32, 33]  # the untied table has one row more
+
+
+def test_a_grafted_bert_unties_its_cls():
+    host = BertForMaskedLM(
+        BertConfig(
+            vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+            max_position_embeddings=32,
+        )
+    )  # fmt: skip
+    assert graft(host, "tupe-a").bert.encoding.parts["tupe"].cls == "position-0"
+
+
+def test_an_encoder_in_plain_torch_unties_nothing_unless_told():
+    sizes = {"width": 16, "layers": 1, "heads": 2, "max_positions": 8}
+    assert wordorder.Encoder(9, **sizes, encoding="tupe-r").encoding.parts["tupe"].cls == "none"
+    told = wordorder.Encoder(9, **sizes, encoding="tupe-r", encoding_options={"cls": "position-0"})
+    assert told.encoding.parts["tupe"].cls == "position-0"
+    assert wordorder.TUPE(16, heads=2, max_positions=8).cls == "none"
+
+
+def test_a_token_at_position_0_is_read_by_place_without_cls():
+    """What the untied default cost: no query could find the first token by its place."""
+    torch.manual_seed(0)
+    encoder = wordorder.Encoder(9, width=16, layers=1, heads=2, max_positions=8, encoding="tupe-a")
+    bias = encoding_bias(encoder)
+    assert not torch.allclose(bias[..., 1:, 0], bias[..., 1:2, 0].expand_as(bias[..., 1:, 0]))
+
+
+def encoding_bias(encoder):
+    from wordorder.ops import Contiguous
+
+    for parameter in encoder.encoding.parameters():
+        torch.nn.init.normal_(parameter)
+    return encoder.encoding.prepare(Contiguous(8)).bias.dense()
+
+
+def test_options_of_parts_that_have_no_cls_are_left_alone():
+    assert complete_options("rope+learned", None, version=None, has_cls=True) == {"rope": {}, "learned": {}}

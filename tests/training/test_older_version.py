@@ -1,0 +1,56 @@
+"""Runs that an earlier version began are not gone on with where the default of an option is another now."""
+
+import json
+
+import pytest
+
+from wordorder.errors import BadInput
+from wordorder.training import read_recipe, run
+from wordorder.training.older_version import older_version_fault
+
+
+def begun(folder, version):
+    folder.mkdir(exist_ok=True)
+    (folder / "environment.json").write_text(json.dumps({"packages": {"wordorder": version}}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "said"),
+    [
+        ("0.1.0", ("model.encoding=t5",), "wordorder 0.1.0, in which the default was t5.scale = 1.0"),
+        ("0.1.0", ("model.encoding=rope-yarn+t5",), "rope-yarn.ramp = 'turns' and t5.scale = 1.0"),
+        ("0.1.0", ("model.encoding=t5", "model.encoding_options={scale = 1.0}"), None),
+        ("0.1.0", ("model.encoding=rope",), None),
+        ("0.2.0", ("model.encoding=t5",), None),
+    ],
+)
+def test_a_changed_default_is_named(recipe_file, tmp_path, version, settings, said):
+    fault = older_version_fault(begun(tmp_path / "old", version), read_recipe(recipe_file, settings))
+    assert (fault is None) if said is None else (said in fault and "start anew in another folder" in fault)
+
+
+def test_a_folder_without_a_run_has_no_fault(recipe_file, tmp_path):
+    recipe = read_recipe(recipe_file, ("model.encoding=t5",))
+    assert older_version_fault(tmp_path / "none", recipe) is None
+    (tmp_path / "environment.json").write_text("[]")
+    assert older_version_fault(tmp_path, recipe) is None
+
+
+def test_a_run_of_an_earlier_version_is_not_resumed(recipe_file, tmp_path):
+    recipe = read_recipe(recipe_file, ("model.encoding=t5", "training.max_steps=2"))
+    run(recipe, output_dir=tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "environment.json"
+    environment = json.loads(path.read_text())
+    assert environment["packages"]["wordorder"] == __import__("wordorder").__version__
+    path.write_text(json.dumps({**environment, "packages": {"wordorder": "0.1.0"}}))
+    finished = run(recipe, output_dir=tmp_path / "run", resume=True, progress=False)  # only read
+    assert finished.metrics["steps"] == 2
+    (tmp_path / "run" / "metrics.json").unlink()
+    with pytest.raises(BadInput, match=r"--resume: .*the default was t5.scale = 1.0"):
+        run(recipe, output_dir=tmp_path / "run", resume=True, progress=False)
+
+
+def test_a_trained_encoder_declares_the_cls_that_its_tokenizer_adds(recipe_file, tmp_path):
+    result = run(read_recipe(recipe_file, ("training.max_steps=1",)), output_dir=tmp_path / "run", progress=False)
+    assert json.loads((result.model_dir / "config.json").read_text())["cls_token_id"] == 2
