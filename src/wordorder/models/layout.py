@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordorder.errors import BadInput
 from wordorder.ops import Contiguous, Packed, Positions
 
 
@@ -81,6 +82,7 @@ def layout_of(
         ("position_ids", position_ids),
         ("sequence_ids", sequence_ids),
     ):
+        _check_tensor(name, ids)
         rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
         if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
             raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")
@@ -123,6 +125,8 @@ def cached_layout(
             token (looked at on the CPU only).
     """
     batch, total = shape[0], held + shape[1]
+    _check_tensor("attention_mask", attention_mask)
+    _check_tensor("position_ids", position_ids)
     if attention_mask is not None and attention_mask.shape != (batch, total):
         raise ValueError(
             f"attention_mask must be (batch, tokens) = {(batch, total)}, the {held} tokens of the cache included, got"
@@ -139,6 +143,13 @@ def cached_layout(
     elif attention_mask is not None:
         offset = held - attention_mask.int().argmax(dim=1)
     return Layout(Contiguous(shape[1], offset), None if attention_mask is None else attention_mask.bool())
+
+
+def _check_tensor(name: str, given: object) -> None:
+    if given is not None and not isinstance(given, Tensor):
+        raise BadInput(
+            f"{name} must be a tensor (batch, tokens), got {type(given).__name__}; make it one, as with torch.tensor"
+        )
 
 
 def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:
