@@ -8,6 +8,7 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous, Packed, Positions
+from wordorder.ops.tracing import transformed
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,27 @@ def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     if given is None or (input_ids is not None and inputs_embeds is not None):
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
     return given
+
+
+def check_token_types(token_type_ids: Tensor | None) -> None:
+    """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, which is where they say nothing.
+
+    Raises:
+        BadInput: they are not a tensor of integers, or one of them is not 0 (looked at on the CPU only).
+    """
+    _check_tensor("token_type_ids", token_type_ids)
+    if token_type_ids is None:
+        return
+    if token_type_ids.is_floating_point() or token_type_ids.is_complex():
+        raise BadInput(f"token_type_ids must be integers, all of them 0, got {token_type_ids.dtype}")
+    # reading ids on a GPU would stop the stream, and cannot be done where they are traced
+    if torch.compiler.is_compiling() or transformed() or token_type_ids.device.type != "cpu":
+        return
+    if token_type_ids.any():
+        raise BadInput(
+            f"token_type_ids must be 0, got {int(token_type_ids.max())}: these models have no segment embeddings, so"
+            " that [SEP] alone separates two texts; call the tokenizer with return_token_type_ids=False"
+        )
 
 
 def layout_of(
