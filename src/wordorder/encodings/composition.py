@@ -21,6 +21,7 @@ from wordorder.encodings.places import (
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 from wordorder.ops import Positions, as_positions, check_positions_fit
+from wordorder.ops.positions import device_of
 from wordorder.ops.precision import no_autocast
 
 # What a network tells an encoding about itself; every other argument of an encoding's constructor is an option.
@@ -98,7 +99,8 @@ class Composition(nn.Module):
             positions: of the queries.
             key_positions: of the keys; the queries' where not given (self-attention).
             dtype: of the activations; angles are in at least float32.
-            device: of the activations; default: the CPU.
+            device: of the activations, such as q.device; default: that of the positions where they are tensors, else
+                that of the encodings' parameters, else the CPU.
 
         Raises:
             BadInput: positions are not integers, have neither one nor two axes, or no token.
@@ -120,7 +122,8 @@ class Composition(nn.Module):
         Arguments as in `prepare`.
         """
         query, key = queries_and_keys(positions, key_positions)
-        device = device or torch.device("cpu")
+        own = (parameter.device for parameter in self.parameters())
+        device = device or device_of(query, key) or next(own, torch.device("cpu"))
         found: dict[str, Term] = {}
         for name, part in self.parts.items():
             if isinstance(part, OnQueriesAndKeys):

@@ -33,10 +33,10 @@ class Contiguous:
 
     def index_BT(self, device: torch.device | None = None) -> Tensor:
         """Positions as long (1 or B, T)."""
-        steps_T = torch.arange(self.length, device=device)
         if isinstance(self.offset, Tensor):
-            return self.offset.to(steps_T.device)[:, None] + steps_T
-        return (steps_T + self.offset)[None]
+            offset_B = self.offset.to(device)
+            return offset_B[:, None] + torch.arange(self.length, device=offset_B.device)
+        return (torch.arange(self.length, device=device) + self.offset)[None]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,15 @@ def as_positions(positions: Positions | Tensor) -> Positions:
         return positions
     _check_integers("positions", positions, "(T,) or (batch, T)", axes=(1, 2))
     return Arbitrary(positions if positions.dim() == 2 else positions[None])
+
+
+def device_of(*positions: Positions) -> torch.device | None:
+    """The device of the first tensor among them; None where all are plain numbers."""
+    for given in positions:
+        tensor = given.offset if isinstance(given, Contiguous) else given.position_BT
+        if isinstance(tensor, Tensor):
+            return tensor.device
+    return None
 
 
 def check_positions_fit(name: str, positions: Positions, batch: int, length: int) -> None:
