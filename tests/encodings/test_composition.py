@@ -63,6 +63,10 @@ def test_options_are_flat_for_one_and_nested_for_several():
     ("name", "options", "words"),
     [
         ("rpoe", None, ["unknown encoding 'rpoe'", "did you mean 'rope'", "tupe-a"]),
+        ("RoPE", None, ["unknown encoding 'RoPE'; did you mean 'rope'?"]),
+        ("TUPE-R", None, ["did you mean 'tupe-r'?"]),
+        ("learned+ALiBi", None, ["unknown encoding 'ALiBi'; did you mean 'alibi'?"]),
+        ("tupe_a", None, ["did you mean 'tupe-a'?"]),
         ("", None, ["unknown encoding ''; known: none, "]),
         ("t5+t5", None, ["twice"]),
         ("tupe-a+tupe-r", None, ["two variants of tupe"]),

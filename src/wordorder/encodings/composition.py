@@ -207,7 +207,8 @@ def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split("+"))
     for part in names:
         if part not in CATALOG:
-            close = difflib.get_close_matches(part, CATALOG, n=1)
+            written = part.lower().replace("_", "-")  # papers write RoPE and TUPE-R
+            close = difflib.get_close_matches(written, CATALOG, n=1) or difflib.get_close_matches(part, CATALOG, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise BadInput(
                 f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+', or with ',' to"
