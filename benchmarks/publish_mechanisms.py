@@ -107,21 +107,29 @@ def longer_texts(names: list[str], prefix: str) -> list[str]:
     """Lines of a table of perplexities on texts longer than in training, mean over the seeds; none where none did."""
     rows: list[str] = []
     lengths: list[int] = []
+    with_table = False
     for file in ("compare-mlm", "compare-clm"):
         results = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
-        arms = [arm["name"] for arm in results["arms"] if set(names_of(arm["encoding"])) & set(names)]
+        encodings = {arm["name"]: arm["encoding"] for arm in results["arms"]}
+        arms = [arm for arm, encoding in encodings.items() if set(names_of(encoding)) & set(names)]
         found = [row for row in results["probes"]["extrapolation"]["rows"] if row["group"] == "all tokens"]
         lengths = lengths or sorted({row["x"] for row in found})
         title, address = COMPARISONS[file]
         for arm in arms:
             values = [[r["value"] for r in found if r["arm"] == arm and r["x"] == x and r["value"]] for x in lengths]
-            cells = [f"{sum(of) / len(of):.2f}" if of else "refused" for of in values]
+            cells = [f"{sum(of) / len(of):.2f}" if of else "not measured" for of in values]
+            if not any(values) and any(CATALOG[name].bounded for name in names_of(encodings[arm])):
+                # the probe leaves out arms that cannot read longer texts, the training length included
+                summary = next(entry[results["metric"]] for entry in results["summary"] if entry["arm"] == arm)
+                cells = [f"{summary['mean']:.2f}", *["longer than its table"] * (len(lengths) - 1)]
+                with_table = True
             rows.append(f"| [{title.split(',')[0]}]({prefix}{address}) | {arm} | {' | '.join(cells)} |")
     if not rows:
         return []
     head = f"| perplexity by length of the text | arm | {lengths[0]} (training) | "
     head += " | ".join(f"{length:,}" for length in lengths[1:]) + " |"
-    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows]
+    note = ["", "Of an arm with a table the first number is its score above, of all test texts."] if with_table else []
+    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows, *note]
 
 
 def filled(text: str, *, prefix: str = "") -> str:

@@ -74,6 +74,19 @@ def test_the_performance_page_and_its_figures_are_those_of_the_committed_results
         assert f'--8<-- "docs/figures/{name}"' in page("performance.md")
 
 
+def test_the_overview_compares_eager_with_eager_and_names_what_is_compiled(script):
+    publish = script("publish_performance")
+    for question, _, _, ours, others in publish.OVERVIEW:
+        if "compiled" in ours:
+            assert "torch.compile" in question
+            assert not others
+    rows = [row for row in publish.overview().splitlines() if row.startswith("| complex-order embedding<br>")]
+    eager = publish.results_of("complex-embedding")["sections"]
+    of_passes = eager["embedding, forward and backward, 8,192 tokens drawn evenly"]["complex-order"]
+    assert len(rows) == 1
+    assert f"| {of_passes['ratio']:.2f} (" in rows[0]
+
+
 def test_every_benchmark_that_is_measured_is_on_the_performance_page(script):
     shown = set(script("publish_performance").names_of(page("performance.md")))
     files = {

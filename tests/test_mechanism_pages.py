@@ -67,6 +67,17 @@ def test_facts_say_what_is_refused(monkeypatch: pytest.MonkeyPatch):
     assert facts.count("- `cope`, ") == len(CATALOG["cope"].refused_in)
 
 
+def test_no_arm_is_refused_at_the_length_of_its_training(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    publish = importlib.import_module("publish_mechanisms")
+    lines = publish.longer_texts(sorted(CATALOG), "")
+    table = {line.split(" | ")[1]: line.strip("| ").split(" | ")[2:] for line in lines if line.startswith("| [masked")}
+    assert float(table["rope"][0]) < float(table["rope"][-1])
+    assert table["tupe-r"] == ["4.64", *["longer than its table"] * (len(table["rope"]) - 1)]
+    assert lines[-1].startswith("Of an arm with a table")
+    assert publish.longer_texts(["rope"], "")[-1].startswith("| [causal")
+
+
 def test_the_figures_are_drawn_alike_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed; it comes with the extra train")
     monkeypatch.syspath_prepend(str(DOCS / "figures"))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wordorder.networks import ComplexEncoder as ComplexEncoder
     from wordorder.networks import Decoder as Decoder
     from wordorder.networks import Encoder as Encoder
+    from wordorder.networks import Positional as Positional
     from wordorder.networks import Seq2Seq as Seq2Seq
     from wordorder.ops import RowWiseAdam as RowWiseAdam
 
@@ -40,6 +41,7 @@ EXPORTS: dict[str, str] = {
     "Encoder": "wordorder.networks",
     "LookAheadMemory": "wordorder.memory",
     "MissingExtra": "wordorder.errors",
+    "Positional": "wordorder.networks",
     "RowWiseAdam": "wordorder.ops",
     "RunFailed": "wordorder.errors",
     "SegmentRecurrence": "wordorder.memory",

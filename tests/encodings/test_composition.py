@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from wordorder import attention
 from wordorder.encodings import CATALOG, Encoding, build_encoding, options_of, split_options
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous
@@ -62,6 +63,10 @@ def test_options_are_flat_for_one_and_nested_for_several():
     ("name", "options", "words"),
     [
         ("rpoe", None, ["unknown encoding 'rpoe'", "did you mean 'rope'", "tupe-a"]),
+        ("RoPE", None, ["unknown encoding 'RoPE'; did you mean 'rope'?"]),
+        ("TUPE-R", None, ["did you mean 'tupe-r'?"]),
+        ("learned+ALiBi", None, ["unknown encoding 'ALiBi'; did you mean 'alibi'?"]),
+        ("tupe_a", None, ["did you mean 'tupe-a'?"]),
         ("", None, ["unknown encoding ''; known: none, "]),
         ("t5+t5", None, ["twice"]),
         ("tupe-a+tupe-r", None, ["two variants of tupe"]),
@@ -118,3 +123,19 @@ def test_tables_on_embeddings_are_read_in_the_window_and_sines_in_the_text():
     assert_close(both.embed(x, text, window), both.parts["sinusoidal"](expected, text))
     with pytest.raises(ValueError, match="max_positions=64"):
         both.embed(x, text)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_the_order_is_where_positions_are_or_else_the_parameters(name):
+    """On torch's meta device, which stands in for a GPU: nothing of another device can meet what is there."""
+    use = "decoder" if "encoder" in CATALOG[name].refused_in else "encoder"
+    encoding = build_encoding(name, **SIZES, use=use).to("meta")
+    q = torch.empty(2, 4, 7, 6, device="meta")
+    given = [torch.arange(7, device="meta"), Contiguous(7, torch.zeros(2, dtype=torch.long, device="meta"))]
+    if name == "transformer-xl":  # reads which distances occur among positions given token by token
+        del given[0]
+    if list(encoding.parameters()):
+        given.append(Contiguous(7))
+    for positions in given:
+        assert attention(q, q, q, encoding.prepare(positions).layer(0), backend="reference").device.type == "meta"
+    assert attention(q, q, q, encoding.prepare(Contiguous(7), device=q.device).layer(0)).device.type == "meta"

@@ -152,6 +152,20 @@ def test_gates_at_rest_count_every_second_token():
     assert_close(term[0, 0, 5], torch.tensor([4.0, 4.0, 4.0, 2.5, 1.0, 0.5], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("compute", [contextual_counts.interpolated_by_count, contextual_counts.written_out])
+def test_nan_stays_in_its_row_and_ends_no_training_step(compute):
+    q, k, _ = tokens(7, 7)
+    table, mask = torch.randn(4, D, dtype=q.dtype), Visibility(Contiguous(7), Contiguous(7), causal=True)
+    spoiled = q.detach().index_fill(2, torch.tensor([3]), torch.nan).requires_grad_()
+    whole, found = compute(q, k, table, 0.5, mask), compute(spoiled, k, table, 0.5, mask)
+    seen = torch.ones(7, 7).tril().bool()
+    assert found[:, :, 3, seen[3]].isnan().all()
+    others = [0, 1, 2, 4, 5, 6]
+    assert_close(found[:, :, others][..., seen[others]], whole[:, :, others][..., seen[others]], rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(found.masked_fill(~seen, 0).sum(), spoiled)
+    assert gradient[:, :, 3].isnan().all()
+
+
 def test_compiled_and_transformed_calls_take_the_way_without_a_backward_of_its_own():
     encoding, where, (q, k, v) = made(), Contiguous(7), tokens(7, 7)
     order, mask = order_of(encoding, where).layer(0), Visibility(where, where, causal=True)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from wordorder.errors import BadInput
@@ -81,6 +83,23 @@ def test_unknown_keys_raise_outside_recipes_too():
         WordOrderEncoderConfig(hidden_sise=3)
     with pytest.raises(BadInput, match="temperature"):
         WordOrderEncoderConfig(temperature=3.0)  # transformers itself would drop it in silence
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("positional_encoding", "did you mean 'encoding'?"),
+        (
+            "position_embedding_type",
+            "did you mean 'encoding'? ('absolute' is 'learned' here, 'relative_key' is 'shaw')",
+        ),
+        ("rope_theta", "did you mean encoding_options={'base': ...}, with encoding='rope'?"),
+        ("hidden_sise", "did you mean 'hidden_size'?"),
+    ],
+)
+def test_names_of_other_models_configurations_lead_to_ours(field, hint):
+    with pytest.raises(BadInput, match=re.escape(f"unknown model field {field!r}; {hint} known: ")):
+        build_config("encoder", **{field: 1})
 
 
 def test_length_beyond_a_table_names_the_limit_and_the_remedy():

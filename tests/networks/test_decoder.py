@@ -227,7 +227,7 @@ IDS = torch.zeros(1, 2).long()
         (lambda: Decoder(9, cross_attention=True)(IDS, source_BSC=torch.zeros(1, 3, 8)), r"\(1, tokens, 256\)"),
         (lambda: Decoder(9)(IDS, torch.arange(2), cache=fill(Decoder(9))), "Contiguous"),
         (lambda: Decoder(9)(IDS, torch.arange(2), cache=KeyValueCache()), "Contiguous, got Arbitrary"),
-        (lambda: Decoder(9)(IDS, valid_BS=torch.ones(1, 2), cache=fill(Decoder(9))), "5 keys"),
+        (lambda: Decoder(9)(IDS, valid_BS=torch.ones(1, 2, dtype=torch.bool), cache=fill(Decoder(9))), "5 keys"),
         (lambda: checkpointed()(IDS, cache=KeyValueCache()), "checkpointing"),
     ],
 )

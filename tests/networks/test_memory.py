@@ -289,7 +289,7 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match="one token at least"):
         decoder(ids[:, :0], memory=state)
     with pytest.raises(ValueError, match=r"padding mask must be \(batch, tokens\) = \(2, 6\), got \(2, 5\)"):
-        decoder(ids, memory=state, valid_BS=torch.ones(2, 5))
+        decoder(ids, memory=state, valid_BS=torch.ones(2, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match="memory and cross_attention cannot be combined"):
         Decoder(VOCABULARY, width=16, heads=2, layers=1, cross_attention=True, memory=LookAheadMemory(3))
     with pytest.raises(ValueError, match="exactly one of token_ids and embeddings"):

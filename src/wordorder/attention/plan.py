@@ -10,7 +10,8 @@ from wordorder.attention import sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import Hidden
 from wordorder.encodings import HybridOrder, Order
-from wordorder.ops import Bias, DenseBias, Packed, Visibility
+from wordorder.errors import BadInput
+from wordorder.ops import Bias, DenseBias, Packed, Visibility, check_positions_fit
 from wordorder.ops.tracing import transformed
 
 
@@ -159,14 +160,16 @@ def make_plan(
         layers: how many calls will share the plan; a bias that several read is written out once for all of them.
 
     Raises:
-        ValueError: a mask tensor is not boolean, the mask is of other sizes, or the forced backend cannot do the call.
+        ValueError: a mask tensor is not boolean, the mask or the order is of other sizes, or the forced backend cannot
+            do the call.
     """
-    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")
-    if isinstance(mask, Tensor):
-        mask = mask[(None,) * (4 - mask.dim())]
-    elif mask is not None:
+    if order.positions is not None:
+        check_positions_fit("the order's query positions", order.positions[0], call.batch, call.queries)
+        check_positions_fit("the order's key positions", order.positions[1], call.batch, call.keys)
+    if isinstance(mask, Visibility):
         _check_mask(mask, call)
+    elif mask is not None:
+        mask = _checked_tensor(mask, call)
     chosen, device = choose_backend(call, backend), torch.device(call.device)
     if isinstance(mask, Visibility) and mask.hides_nothing:
         mask = None
@@ -199,15 +202,40 @@ def _differs(mask: Visibility | Tensor | None) -> bool:
     """Whether the mask differs between examples, as far as its type says."""
     if isinstance(mask, Tensor):
         return mask.dim() == 4 and mask.shape[0] > 1
-    return mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
+    return isinstance(mask, Visibility) and (mask.valid_BS is not None or isinstance(mask.key, Packed))
+
+
+def _checked_tensor(mask: object, call: Call) -> Tensor:
+    """A mask given as a tensor, with four axes.
+
+    Raises:
+        BadInput: it is something else, or does not broadcast to (B, H, T, S).
+    """
+    if not isinstance(mask, Tensor):
+        kind = type(mask).__name__
+        raise BadInput(
+            f"mask must be a Visibility or a bool tensor (True = visible), got {kind}; for a causal mask "
+            "pass Visibility(positions, positions, causal=True)"
+        )
+    if mask.dtype != torch.bool:
+        raise BadInput(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")
+    wanted = (call.batch, call.heads, call.queries, call.keys)
+    shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
+    if len(shape) > 4 or any(size not in (1, fits) for size, fits in zip(shape, wanted, strict=True)):
+        raise BadInput(
+            f"mask must broadcast to (batch, heads, queries, keys) = {wanted}, got shape {tuple(mask.shape)}"
+        )
+    return mask[(None,) * (4 - mask.dim())]
 
 
 def _check_mask(mask: Visibility, call: Call) -> None:
     """A mask of other sizes would be broadcast, or read in part."""
+    for positions in (mask.query, mask.key):
+        check_positions_fit("the mask's positions", positions, call.batch, positions.length)  # the rows, lengths below
     lengths, asked = (mask.query.length, mask.key.length), (call.queries, call.keys)
     valid = None if mask.valid_BS is None else tuple(mask.valid_BS.shape)
     if lengths != asked or (valid is not None and valid not in ((1, call.keys), (call.batch, call.keys))):
-        raise ValueError(
+        raise BadInput(
             f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has {call.batch} "
             f"examples, {call.queries} queries and {call.keys} keys"
         )

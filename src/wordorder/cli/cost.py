@@ -1,5 +1,6 @@
 """`wordorder cost RECIPE`: parameters, arithmetic and memory of every arm, before anything is trained."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,7 +68,8 @@ def cost(
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
 
-    No data is read: a vocabulary that the data decides counts with its largest size, tokenizer.vocab_size.
+    The vocabulary is that of training where it is cheap to know: byte, an existing tokeniser, and characters of a small
+    source on this machine. Otherwise no data is read, and it is assumed to have its largest size, tokenizer.vocab_size.
     """
     from wordorder.training import read_recipe
 
@@ -85,13 +87,17 @@ def cost(
     on_gpus = asked.about_devices
     resolved = read_recipe(recipe, overrides or ())
     asked = asked.of_recipe(resolved)
-    recipes, budget = {resolved.name: resolved}, dict[str, Any]()
+    budget = dict[str, Any]()
     if resolved.compare is not None:
         arms, budget = matched_arms(resolved)
         recipes = {arm.name: arm.recipe for arm in arms}
+    else:
+        recipes = {resolved.name: WithVocabulary()(resolved)}
     costs = {name: cost_of(own) for name, own in recipes.items()}
     if on_gpus:
         cost_on_gpus.tell(recipes, costs, asked, json=json, recipe=str(recipe))
+        if not json:
+            print_assumed(costs)
         return
     if json:
         matched = {"budget": budget} if budget.get("sentence") else {}
@@ -100,10 +106,7 @@ def cost(
         return
     print_costs(costs)
     print_matched(budget)
-    sizes = {parts["vocab_size"] for parts in costs.values() if parts["vocab_size_is_upper_bound"]}
-    for size in sorted(sizes):
-        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
-        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
+    print_assumed(costs)
 
 
 def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
@@ -113,12 +116,36 @@ def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
     from wordorder.comparison.budget import fit_budget
     from wordorder.comparison.pipeline import Pipeline
 
-    arms = resolve_arms(recipe)
+    known = WithVocabulary()
+    arms = tuple(replace(arm, recipe=known(arm.recipe)) for arm in resolve_arms(recipe))
     if recipe.compare is None or recipe.compare.match == "time":
         return arms, {}
     return fit_budget(
         arms, recipe, pipeline=Pipeline(), folder=recipe.output_dir, config_of=lambda own: counted_config(own)[0]
     )
+
+
+class WithVocabulary:
+    """Gives recipes the size of their vocabulary as model.vocab_size, where `exact_vocab_size` knows it.
+
+    Arms that share their data are counted once.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Any, int | None]] = []
+
+    def __call__(self, recipe: "Recipe") -> "Recipe":
+        """The recipe with its vocabulary, or as it is where that is given or not cheap to know."""
+        from wordorder.data import exact_vocab_size
+
+        if recipe.model.get("vocab_size") is not None:
+            return recipe
+        asked = (recipe.data, recipe.tokenizer)
+        found = next((entry for entry in self._found if entry[0] == asked), None)
+        if found is None:
+            found = asked, exact_vocab_size(*asked)
+            self._found.append(found)
+        return recipe if found[1] is None else replace(recipe, model={**recipe.model, "vocab_size": found[1]})
 
 
 def print_matched(budget: "Mapping[str, Any]") -> None:
@@ -155,11 +182,26 @@ def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
     return build_config(recipe.network, **{**recipe.model, "vocab_size": size}), known is not None
 
 
+def assumed_sizes(costs: dict[str, dict[str, Any]]) -> list[int]:
+    """The sizes of vocabularies that are assumed, since only the data says how large they are."""
+    return sorted({parts["vocab_size"] for parts in costs.values() if parts["vocab_size_is_upper_bound"]})
+
+
+def print_assumed(costs: dict[str, dict[str, Any]]) -> None:
+    """Print with which vocabularies was counted, where they are assumed."""
+    for size in assumed_sizes(costs):
+        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
+        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
+
+
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:
     """Print one row an arm: first the parameters by part, then arithmetic and memory."""
+    title, assumed = "Parameters", assumed_sizes(costs)
+    if assumed:
+        title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"
     parts = ("total", "embedding", "encoding", "body", "head")
     parameters = [(name, *(cost["parameters"][part] for part in parts)) for name, cost in costs.items()]
-    print_table("Parameters", ("arm", *parts), parameters, numbers=True)
+    print_table(title, ("arm", *parts), parameters, numbers=True)
 
     encoding = [(name, part, n) for name, cost in costs.items() for part, n in cost["encoding_parameters"].items()]
     print_table("Parameters of the encodings, by part", ("arm", "part", "parameters"), encoding)

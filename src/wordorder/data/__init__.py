@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wordorder.data.corpora import Document, read_documents
     from wordorder.data.lanes import Lanes, RunningText
     from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
-    from wordorder.data.preparation import prepare
+    from wordorder.data.preparation import exact_vocab_size, prepare
     from wordorder.data.prepared import PreparedData
     from wordorder.data.reading_log import ReadingLog
     from wordorder.data.streaming import Sharing, TextStream
@@ -27,6 +27,7 @@ _HOMES = {
     "Document": "corpora",
     "read_documents": "corpora",
     "PreparedData": "prepared",
+    "exact_vocab_size": "preparation",
     "prepare": "preparation",
     "CollateLanes": "collate",
     "Lanes": "lanes",
@@ -58,6 +59,7 @@ __all__ = [
     "StreamOrder",
     "TextStream",
     "TokenizerConfig",
+    "exact_vocab_size",
     "fixed_vocab_size",
     "load_tokenizer",
     "prepare",

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wordorder.data.cache import content_hash, default_cache_dir
-from wordorder.data.config import LANES, DataConfig, TokenizerConfig, token_faults
-from wordorder.data.corpora.read import read_and_count
+from wordorder.data.config import LANES, NONE, DataConfig, TokenizerConfig, token_faults
+from wordorder.data.corpora.read import find_files, kind_of, read_and_count
 from wordorder.data.encode import encode_documents
 from wordorder.data.leakage import check_leakage
 from wordorder.data.masking import Masking
 from wordorder.data.prepared import PreparedData
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.same_text import HeldOut
-from wordorder.data.split import split_documents, split_held_out
+from wordorder.data.split import Split, split_documents, split_held_out
 from wordorder.data.streaming.stream import TextStream, first_texts, open_stream
 from wordorder.data.tasks import TASKS, Work
-from wordorder.data.tokenisers import load_tokenizer
-from wordorder.errors import BadInput
+from wordorder.data.tokenisers import character_vocab_size, fixed_vocab_size, load_tokenizer
+from wordorder.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+MOST_COUNTED = 32 * 2**20
+"""Bytes of the source's files up to which `exact_vocab_size` reads them."""
 
 
 def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_dir: Path | None = None) -> PreparedData:
@@ -56,7 +59,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     if data.streaming:
         texts = list(first_texts(data, held_out, data.tokenizer_documents)) if data.tokenizer_documents else []
     else:
-        texts = [text for d in split.train for text in (d.text, d.pair) if text]
+        texts = _training_texts(split)
         check_leakage(split.train, held_out, data, log)
     trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
     if data.packing != LANES:  # a text in lanes may be of any length
@@ -88,6 +91,51 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         prepared = replace(prepared, statistics=_with_stream(prepared.statistics, prepared.train))
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
+
+
+def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
+    """Return the size of the vocabulary where it is cheap to know, or else None.
+
+    Cheap are byte and existing, which no text decides, and characters of a source on this machine that is small, not
+    packed and not streamed. A source that cannot be read gives None: `prepare` says what is wrong with it.
+
+    Raises:
+        BadInput: as in `fixed_vocab_size`.
+        MissingExtra: as in `fixed_vocab_size`.
+    """
+    fixed = fixed_vocab_size(tokenizer)
+    if fixed is not None or tokenizer.kind != "character" or data.streaming:
+        return fixed
+    try:
+        if not _is_small(data):
+            return None
+        documents, _ = read_and_count(data)
+        return character_vocab_size(_training_texts(split_documents(documents, data)), tokenizer)
+    except (BadInput, MissingExtra, OSError):
+        return None
+
+
+def _is_small(data: DataConfig) -> bool:
+    """Whether all that the source names is on this machine and read in a moment."""
+    size = 0
+    for name in ("", "validation_", "test_"):
+        for option in (f"{name}source", f"{name}target_source"):
+            source: str | None = getattr(data, option)
+            if source in (None, NONE, "sotu"):
+                continue
+            path = Path(source).expanduser()
+            if source.startswith("hub:"):
+                return False
+            files = [path] if path.is_file() else find_files(f"data.{option}", source)[1]
+            if any(kind_of(file).endswith((".gz", ".parquet")) for file in files):  # what they unpack to is not known
+                return False
+            size += sum(file.stat().st_size for file in files)
+    return size <= MOST_COUNTED
+
+
+def _training_texts(split: Split) -> list[str]:
+    """What a tokeniser is trained on: the training split, and nothing else."""
+    return [text for d in split.train for text in (d.text, d.pair) if text]
 
 
 def _stream(

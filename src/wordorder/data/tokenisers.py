@@ -85,6 +85,16 @@ def fixed_vocab_size(config: TokenizerConfig) -> int | None:
     return None
 
 
+def character_vocab_size(texts: Sequence[str], config: TokenizerConfig) -> int:
+    """Return the size of the vocabulary that a character tokeniser has after training on these texts.
+
+    Args:
+        texts: the training split.
+        config: of kind character.
+    """
+    return len(_characters(texts, config))
+
+
 def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
     """BERT's tokeniser: Wu et al. 2016, https://arxiv.org/abs/1609.08144, merges chosen by frequency as in BPE.
 
@@ -148,15 +158,20 @@ def _train_character(texts: Sequence[str], config: TokenizerConfig) -> "Tokenize
     """Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
+    trained = Tokenizer(models.WordLevel(_characters(texts, config), unk_token="[UNK]"))
+    trained.normalizer = _normalizer(config, "NFC")
+    trained.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    trained.decoder = decoders.Fuse()
+    return trained
+
+
+def _characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
+    """Number the special tokens and the most frequent characters."""
     counts: Counter[str] = Counter()
     normalizer = _normalizer(config, "NFC")
     for text in texts:
         counts.update(normalizer.normalize_str(text))
-    trained = Tokenizer(models.WordLevel(_most_frequent(counts, config.vocab_size), unk_token="[UNK]"))
-    trained.normalizer = normalizer
-    trained.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    trained.decoder = decoders.Fuse()
-    return trained
+    return _most_frequent(counts, config.vocab_size)
 
 
 def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":

@@ -20,7 +20,8 @@ from wordorder.encodings.places import (
 )
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
-from wordorder.ops import Positions
+from wordorder.ops import Positions, as_positions, check_positions_fit
+from wordorder.ops.positions import device_of
 from wordorder.ops.precision import no_autocast
 
 # What a network tells an encoding about itself; every other argument of an encoding's constructor is an option.
@@ -65,7 +66,7 @@ class Composition(nn.Module):
         """Let go of `replacement`, for a network that reads the token embeddings of another."""
         self._replacing = {}
 
-    def embed(self, x_BTC: Tensor, positions: Positions, window: Positions | None = None) -> Tensor:
+    def embed(self, x_BTC: Tensor, positions: Positions | Tensor, window: Positions | None = None) -> Tensor:
         """Embeddings with the parts that act on embeddings applied, in the order of the name.
 
         Args:
@@ -73,7 +74,12 @@ class Composition(nn.Module):
             positions: where the tokens stand in their text.
             window: where they stand in what attention sees, the oldest slot of a memory being 0; a table, which the
                 text would outgrow, is read at these. None = the text is all there is.
+
+        Raises:
+            BadInput: positions are not integers, or not one for each token.
         """
+        positions = as_positions(positions)
+        check_positions_fit("positions", positions, x_BTC.shape[0], x_BTC.shape[-2])
         for part in self.parts.values():
             if isinstance(part, OnEmbeddings):
                 x_BTC = part(x_BTC, window if part.bounded and window is not None else positions)
@@ -81,8 +87,8 @@ class Composition(nn.Module):
 
     def prepare(
         self,
-        positions: Positions,
-        key_positions: Positions | None = None,
+        positions: Positions | Tensor,
+        key_positions: Positions | Tensor | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -93,14 +99,20 @@ class Composition(nn.Module):
             positions: of the queries.
             key_positions: of the keys; the queries' where not given (self-attention).
             dtype: of the activations; angles are in at least float32.
-            device: of the activations; default: the CPU.
+            device: of the activations, such as q.device; default: that of the positions where they are tensors, else
+                that of the encodings' parameters, else the CPU.
+
+        Raises:
+            BadInput: positions are not integers, have neither one nor two axes, or no token.
         """
-        return order_of(self.scale, self.terms(positions, key_positions, dtype=dtype, device=device).values())
+        query, key = queries_and_keys(positions, key_positions)
+        terms = self.terms(query, key, dtype=dtype, device=device)
+        return order_of(self.scale, terms.values(), positions=(query, key))
 
     def terms(
         self,
-        positions: Positions,
-        key_positions: Positions | None = None,
+        positions: Positions | Tensor,
+        key_positions: Positions | Tensor | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -109,17 +121,18 @@ class Composition(nn.Module):
 
         Arguments as in `prepare`.
         """
-        key = positions if key_positions is None else key_positions
-        device = device or torch.device("cpu")
+        query, key = queries_and_keys(positions, key_positions)
+        own = (parameter.device for parameter in self.parameters())
+        device = device or device_of(query, key) or next(own, torch.device("cpu"))
         found: dict[str, Term] = {}
         for name, part in self.parts.items():
             if isinstance(part, OnQueriesAndKeys):
-                found[name] = part.prepare(positions, key, dtype=dtype, device=device)
+                found[name] = part.prepare(query, key, dtype=dtype, device=device)
             elif isinstance(part, OnScores):
                 with no_autocast(device):  # a few rows of a table: 16 bits would cost exactness and save nothing
-                    found[name] = part(positions, key, device, dtype)
+                    found[name] = part(query, key, device, dtype)
             elif isinstance(part, OnScoresByContent):
-                found[name] = part.prepare(positions, key, device=device)
+                found[name] = part.prepare(query, key, device=device)
         return found
 
     def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
@@ -135,6 +148,18 @@ class Composition(nn.Module):
             if isinstance(encoding, Encoding)
             for part, count in encoding.cost_parts().items()
         }
+
+
+def queries_and_keys(
+    positions: Positions | Tensor, key_positions: Positions | Tensor | None
+) -> tuple[Positions, Positions]:
+    """Typed positions of queries and of keys, which are the queries' where none are given.
+
+    Raises:
+        BadInput: as in `as_positions`.
+    """
+    query = as_positions(positions)
+    return query, query if key_positions is None else as_positions(key_positions)
 
 
 def content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
@@ -182,7 +207,8 @@ def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split("+"))
     for part in names:
         if part not in CATALOG:
-            close = difflib.get_close_matches(part, CATALOG, n=1)
+            written = part.lower().replace("_", "-")  # papers write RoPE and TUPE-R
+            close = difflib.get_close_matches(written, CATALOG, n=1) or difflib.get_close_matches(part, CATALOG, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise BadInput(
                 f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+', or with ',' to"

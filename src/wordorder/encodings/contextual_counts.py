@@ -59,15 +59,20 @@ def written_out(
             gate_BHTS = gate_BHTS.masked_fill(~seen, 0)
         count_BHTS = gate_BHTS.flip(-1).cumsum(-1).flip(-1).clamp(max=len(table) - 1)
         below_BHTS = count_BHTS.detach().floor()
-        by_row_BHTP = q @ table.T
-        low_BHTS = by_row_BHTP.gather(-1, below_BHTS.long())
-        step_BHTS = _steps(by_row_BHTP).gather(-1, below_BHTS.long())
+        by_row_BHTP, row_BHTS = q @ table.T, _row(below_BHTS)
+        low_BHTS = by_row_BHTP.gather(-1, row_BHTS)
+        step_BHTS = _steps(by_row_BHTP).gather(-1, row_BHTS)
         return low_BHTS + (count_BHTS - below_BHTS) * step_BHTS
 
 
 def _steps(by_row_BHTP: Tensor) -> Tensor:
     """What the next row has more than each; 0 after the last."""
     return torch.cat((by_row_BHTP.diff(dim=-1), torch.zeros_like(by_row_BHTP[..., :1])), dim=-1)
+
+
+def _row(count: Tensor) -> Tensor:
+    """The row of the table below each count; row 0 where the count is NaN, whose fraction makes the term NaN."""
+    return count.nan_to_num(0.0).long()
 
 
 class _Block(NamedTuple):
@@ -131,7 +136,7 @@ class _ByCount(torch.autograd.Function):
                 if seen is not None:
                     gate_BHRE.mul_(seen.flip(-1))
                 count_BHRE = torch.cumsum(gate_BHRE, -1, out=gate_BHRE).clamp_(max=last_row).flip(-1)
-                row_BHRE = count_BHRE.long()
+                row_BHRE = _row(count_BHRE)
                 low_BHRE, step_BHRE = (x[some, :, rows].gather(-1, row_BHRE) for x in (by_row, steps))
                 if counts is not None:
                     counts[some, :, rows, part] = count_BHRE
@@ -154,7 +159,7 @@ class _ByCount(torch.autograd.Function):
             for block in _blocks(q, k.shape[2], ctx.visible):
                 some, rows, part = block
                 up_BHRE, count_BHRE = upstream[0][some, :, rows, part], counts[some, :, rows, part]
-                row_BHRE = count_BHRE.long()
+                row_BHRE = _row(count_BHRE)
                 by_row[some, :, rows].scatter_add_(-1, row_BHRE, up_BHRE)
                 shares[some, :, rows].scatter_add_(-1, row_BHRE, count_BHRE.frac().mul_(up_BHRE))
                 by_score_BHRE = steps[some, :, rows].gather(-1, row_BHRE).mul_(up_BHRE)

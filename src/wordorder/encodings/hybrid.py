@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.composition import Composition, content_scale
+from wordorder.encodings.composition import Composition, content_scale, queries_and_keys
 from wordorder.encodings.order import HybridOrder, order_of
 from wordorder.encodings.places import ContentScores, Encoding
 from wordorder.ops import Bias, Positions, Visibility
@@ -56,19 +56,20 @@ class Hybrid(Composition):
 
     def prepare(
         self,
-        positions: Positions,
-        key_positions: Positions | None = None,
+        positions: Positions | Tensor,
+        key_positions: Positions | Tensor | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> HybridOrder:
         """What positions alone decide, each part asked once; arguments as in `Composition.prepare`."""
-        terms = self.terms(positions, key_positions, dtype=dtype, device=device)
+        query, key = queries_and_keys(positions, key_positions)
+        terms = self.terms(query, key, dtype=dtype, device=device)
         for name, term in terms.items():
             if isinstance(term, ContentScores):
                 terms[name] = TermOfSomeLayers(term, self.layers_with(name))
         orders = [
-            order_of(scale, [terms[name] for name in kind if name in terms])
+            order_of(scale, [terms[name] for name in kind if name in terms], positions=(query, key))
             for scale, kind in zip(self.scales, self.kinds, strict=True)
         ]
         return HybridOrder(tuple(orders), self.kind_of_layer)

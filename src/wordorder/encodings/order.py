@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from wordorder.encodings.places import ContentScores, Move
-from wordorder.ops import Bias
+from wordorder.ops import Bias, Positions
 
 Term = tuple[Move, Move] | Bias | ContentScores
 """What one encoding makes of positions: moves of queries and of keys, a bias, or a term by content."""
@@ -22,6 +22,7 @@ class Order:
         query_rotations: turns and shifts of the queries, in order.
         key_rotations: turns and shifts of the keys, in order.
         content: terms that depend on queries or keys.
+        positions: of the queries and of the keys that it was prepared for; None = not known, and not checked.
     """
 
     scale: float
@@ -29,6 +30,7 @@ class Order:
     query_rotations: tuple[Move, ...] = ()
     key_rotations: tuple[Move, ...] = ()
     content: tuple[ContentScores, ...] = ()
+    positions: tuple[Positions, Positions] | None = None
 
     def layer(self, index: int) -> "Order":
         """The order as layer ``index`` (from 0) sees it; only terms by content differ between layers."""
@@ -60,12 +62,13 @@ class Order:
         return k_BHSD
 
 
-def order_of(scale: float, terms: Iterable[Term]) -> Order:
+def order_of(scale: float, terms: Iterable[Term], *, positions: tuple[Positions, Positions] | None = None) -> Order:
     """The order of encodings that act together: moves one after the other, biases and terms by content added up.
 
     Args:
         scale: the content scale.
         terms: of the encodings, in the order of their names.
+        positions: of the queries and of the keys.
     """
     moves: list[tuple[Move, Move]] = []
     content: list[ContentScores] = []
@@ -77,7 +80,7 @@ def order_of(scale: float, terms: Iterable[Term]) -> Order:
             content.append(term)
         else:
             moves.append(term)
-    return Order(scale, bias, tuple(q for q, _ in moves), tuple(k for _, k in moves), tuple(content))
+    return Order(scale, bias, tuple(q for q, _ in moves), tuple(k for _, k in moves), tuple(content), positions)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.wave_frequencies import FrequencyInit, initial_frequencies
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
-from wordorder.ops import Contiguous, Positions, as_positions
+from wordorder.ops import Contiguous, Positions, as_positions, check_positions_fit
 from wordorder.ops.token_ids import check_token_ids
 from wordorder.ops.wave_tables import WaveTables, wrap_phase
 from wordorder.ops.waves import row_wise_waves, waves
@@ -109,13 +109,8 @@ class WaveEmbedding(nn.Module):
         """
         check_token_ids(token_ids, self.vocabulary)
         where = Contiguous(token_ids.shape[1]) if positions is None else as_positions(positions)
+        check_positions_fit("positions", where, *token_ids.shape)
         position_BT = where.index_BT(token_ids.device)
-        batch, length = token_ids.shape
-        if where.length != length or position_BT.shape[0] not in (1, batch):
-            raise ValueError(
-                f"positions must be ({length},), (1, {length}) or ({batch}, {length}) for token ids of shape"
-                f" {tuple(token_ids.shape)}, got {tuple(position_BT.shape)}"
-            )
         if self.sparse and torch.is_grad_enabled():
             return row_wise_waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx)
         return waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx)

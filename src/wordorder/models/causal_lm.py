@@ -12,6 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.decoder import DecoderInputs, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
+from wordorder.models.layout import check_token_types
 from wordorder.models.network import build_head
 from wordorder.models.next_token import adaptive_token_loss, next_token_loss
 from wordorder.models.outputs import WordOrderCausalLMOutput
@@ -92,9 +93,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained
                 with labels, for then most of them need not be computed. A Trainer needs them to evaluate by anything
                 but the loss, and not to train.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states; and shift_labels, long (B, T),
-                instead of labels: label t is what token t should give, -100 where there is none. No shift is done, so
-                that a segment of a running text can name the first token of the next one.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids; and shift_labels,
+                long (B, T), instead of labels: label t is what token t should give, -100 where there is none. No shift
+                is done, so that a segment of a running text can name the first token of the next one.
 
         Raises:
             ValueError: as in `WordOrderDecoderModel.forward`; or labels and shift_labels, or not one for each token.
@@ -149,9 +150,10 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
         Raises:
             ValueError: position_ids are given; or a memory to a model without one, or beside a cache; or use_cache is
-                False in a model with a memory.
+                False in a model with a memory; or token_type_ids other than 0.
         """
         refuse_mems(kwargs)
+        check_token_types(kwargs.pop("token_type_ids", None))
         if kwargs.get("position_ids") is not None:
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)

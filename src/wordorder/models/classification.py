@@ -53,7 +53,7 @@ class WordOrderEncoderForSequenceClassification(WordOrderEncoderPreTrainedModel)
             inputs_embeds: instead of input_ids, (B, T, C).
             labels: (B,) class numbers (or numbers, for regression with one label).
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids.
         """
         output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         hidden_BTC = cast(Tensor, output.last_hidden_state)
@@ -105,7 +105,7 @@ class WordOrderEncoderForTokenClassification(WordOrderEncoderPreTrainedModel):
             inputs_embeds: instead of input_ids, (B, T, C).
             labels: long (B, T) class numbers, -100 where none is.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids.
         """
         output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         logits = self.classifier(self.dropout(output.last_hidden_state))

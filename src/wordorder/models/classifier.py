@@ -16,7 +16,7 @@ from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.classifier_configuration import WordOrderClassifierConfig
 from wordorder.models.classifier_network import build_text_network
 from wordorder.models.encoder import wants
-from wordorder.models.layout import Layout, all_back, layout_of, one_input
+from wordorder.models.layout import Layout, all_back, check_token_types, layout_of, one_input
 from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
@@ -28,6 +28,7 @@ class ClassifierInputs(TypedDict, total=False):
 
     output_attentions: bool | None
     output_hidden_states: bool | None
+    token_type_ids: Tensor | None
 
 
 class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
@@ -96,6 +97,7 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> WordOrderPooledOutput:
         """Summarise texts, one in each row.
 
@@ -108,11 +110,13 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             inputs_embeds: instead of input_ids, (B, T, C); encodings that add to embeddings are still applied.
             output_attentions: also return attention weights (slow); the Transformer only.
             output_hidden_states: also return the embeddings and every layer's output; the Transformer only.
+            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
 
         Raises:
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table, or attentions of a network without attention.
+                table, attentions of a network without attention, or token_type_ids other than 0.
         """
+        check_token_types(token_type_ids)
         given = one_input(input_ids, inputs_embeds)
         if given.dim() < 2:
             raise ValueError(f"token ids must be integers (batch, tokens), got {given.dtype} {tuple(given.shape)}")
@@ -178,7 +182,7 @@ class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrained
             inputs_embeds: instead of input_ids, (B, T, C).
             labels: (B,) class numbers (or numbers, for regression with one label).
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: output_attentions, output_hidden_states.
+            **inputs: output_attentions, output_hidden_states, token_type_ids.
         """
         output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         logits = self.classifier(self.dropout(output.pooler_output))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.models.layout import check_token_types
 from wordorder.models.next_token import next_token_loss, shifted_right
 from wordorder.models.outputs import WordOrderSeq2SeqLMOutput
 from wordorder.models.seq2seq import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
@@ -30,6 +31,7 @@ class Seq2SeqInputs(TypedDict, total=False):
     decoder_sequence_ids: Tensor | None
     output_attentions: bool | None
     output_hidden_states: bool | None
+    token_type_ids: Tensor | None
 
 
 class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, GenerationMixin):
@@ -101,6 +103,15 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
             encoder_hidden_states=output.encoder_hidden_states,
             encoder_attentions=output.encoder_attentions,
         )
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """As transformers does; ``token_type_ids`` of a tokenizer are taken where they are all 0.
+
+        Raises:
+            ValueError: token_type_ids other than 0.
+        """
+        check_token_types(kwargs.pop("token_type_ids", None))
+        return cast("Any", super()).generate(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """What the decoder reads in order to give the labels; transformers' collator and Trainer call it by this name.

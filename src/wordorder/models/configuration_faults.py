@@ -183,10 +183,19 @@ def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | Non
     return found
 
 
+_CALLED_HERE = {
+    "positional_encoding": "did you mean 'encoding'?",
+    "position_encoding": "did you mean 'encoding'?",
+    "position_embedding_type": "did you mean 'encoding'? ('absolute' is 'learned' here, 'relative_key' is 'shaw')",
+    "rope_theta": "did you mean encoding_options={'base': ...}, with encoding='rope'?",
+}
+"""What other models' configurations call something that there is here too."""
+
+
 def unknown_field(key: str, known: set[str]) -> str:
     """One line that names the unknown field, the nearest known one, and all of them."""
     close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
     return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
 

@@ -14,7 +14,7 @@ from wordorder.models.cache import BoundCache, new_cache
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import backend_of, wants
-from wordorder.models.layout import all_back, cached_layout, layout_of, one_input
+from wordorder.models.layout import all_back, cached_layout, check_token_types, layout_of, one_input
 from wordorder.models.network import build_decoder, input_parts
 from wordorder.models.outputs import WordOrderDecoderOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
@@ -31,6 +31,7 @@ class DecoderInputs(TypedDict, total=False):
     sequence_ids: Tensor | None
     output_attentions: bool | None
     output_hidden_states: bool | None
+    token_type_ids: Tensor | None
 
 
 class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):
@@ -74,6 +75,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> WordOrderDecoderOutput:
         """Read a batch.
 
@@ -92,12 +94,15 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
             sequence_ids: long (B, T), which packed sequence a token belongs to; not with a cache.
             output_attentions: also return attention weights (slow); default: the configuration's.
             output_hidden_states: also return every layer's output; default: the configuration's.
+            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
 
         Raises:
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
                 table, packed sequences or positions with gaps with a cache; a memory given to a model without one, or
-                positions, packed sequences or a cache of keys to one with a memory, or a cache beside a memory.
+                positions, packed sequences or a cache of keys to one with a memory, or a cache beside a memory;
+                token_type_ids other than 0.
         """
+        check_token_types(token_type_ids)
         if self.config.memory != "none":
             return self._read_segment(
                 self._cache_of(past_key_values, memory) if past_key_values is not None or use_cache else None,

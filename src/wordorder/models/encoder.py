@@ -10,7 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
-from wordorder.models.layout import all_back, layout_of, one_input
+from wordorder.models.layout import all_back, check_token_types, layout_of, one_input
 from wordorder.models.network import build_encoder
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
@@ -25,6 +25,7 @@ class EncoderInputs(TypedDict, total=False):
     sequence_ids: Tensor | None
     output_attentions: bool | None
     output_hidden_states: bool | None
+    token_type_ids: Tensor | None
 
 
 class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):
@@ -66,6 +67,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> WordOrderModelOutput:
         """Encode a batch.
 
@@ -79,11 +81,14 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
             sequence_ids: long (B, T), which packed sequence a token belongs to.
             output_attentions: also return attention weights (slow); default: the configuration's.
             output_hidden_states: also return every layer's output; default: the configuration's.
+            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
 
         Raises:
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table; a memory given to a model without one, or positions or packed sequences to one with a memory.
+                table; a memory given to a model without one, or positions or packed sequences to one with a memory;
+                token_type_ids other than 0.
         """
+        check_token_types(token_type_ids)
         if self.config.memory != "none":
             read = read_segment(
                 self.encoder,

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordorder.errors import BadInput
 from wordorder.ops import Contiguous, Packed, Positions
+from wordorder.ops.tracing import transformed
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,27 @@ def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     return given
 
 
+def check_token_types(token_type_ids: Tensor | None) -> None:
+    """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, which is where they say nothing.
+
+    Raises:
+        BadInput: they are not a tensor of integers, or one of them is not 0 (looked at on the CPU only).
+    """
+    _check_tensor("token_type_ids", token_type_ids)
+    if token_type_ids is None:
+        return
+    if token_type_ids.is_floating_point() or token_type_ids.is_complex():
+        raise BadInput(f"token_type_ids must be integers, all of them 0, got {token_type_ids.dtype}")
+    # reading ids on a GPU would stop the stream, and cannot be done where they are traced
+    if torch.compiler.is_compiling() or transformed() or token_type_ids.device.type != "cpu":
+        return
+    if token_type_ids.any():
+        raise BadInput(
+            f"token_type_ids must be 0, got {int(token_type_ids.max())}: these models have no segment embeddings, so"
+            " that [SEP] alone separates two texts; call the tokenizer with return_token_type_ids=False"
+        )
+
+
 def layout_of(
     shape: tuple[int, int],
     attention_mask: Tensor | None,
@@ -81,6 +104,7 @@ def layout_of(
         ("position_ids", position_ids),
         ("sequence_ids", sequence_ids),
     ):
+        _check_tensor(name, ids)
         rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
         if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
             raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")
@@ -123,6 +147,8 @@ def cached_layout(
             token (looked at on the CPU only).
     """
     batch, total = shape[0], held + shape[1]
+    _check_tensor("attention_mask", attention_mask)
+    _check_tensor("position_ids", position_ids)
     if attention_mask is not None and attention_mask.shape != (batch, total):
         raise ValueError(
             f"attention_mask must be (batch, tokens) = {(batch, total)}, the {held} tokens of the cache included, got"
@@ -139,6 +165,13 @@ def cached_layout(
     elif attention_mask is not None:
         offset = held - attention_mask.int().argmax(dim=1)
     return Layout(Contiguous(shape[1], offset), None if attention_mask is None else attention_mask.bool())
+
+
+def _check_tensor(name: str, given: object) -> None:
+    if given is not None and not isinstance(given, Tensor):
+        raise BadInput(
+            f"{name} must be a tensor (batch, tokens), got {type(given).__name__}; make it one, as with torch.tensor"
+        )
 
 
 def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:

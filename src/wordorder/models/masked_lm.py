@@ -74,7 +74,7 @@ class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
             labels: long (B, T), the token to predict, -100 where none is; the loss is the mean of the negative
                 log-likelihood (nats) over labelled tokens.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids.
         """
         output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         hidden = cast(Tensor, output.last_hidden_state)

@@ -47,7 +47,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
             start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
             end_positions: long (B,), column of its last token.
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids.
         """
         output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)

@@ -13,7 +13,7 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.models.cache import new_cache
 from wordorder.models.decoder import read_batch
 from wordorder.models.encoder import encode_batch, wants
-from wordorder.models.layout import layout_of
+from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.network import build_decoder, build_encoder
 from wordorder.models.outputs import WordOrderModelOutput, WordOrderSeq2SeqModelOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
@@ -147,6 +147,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         decoder_sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> WordOrderSeq2SeqModelOutput:
         """Read a source and a target.
 
@@ -168,11 +169,13 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             decoder_sequence_ids: long (B, T), which one a token of the target belongs to, and therefore asks.
             output_attentions: also return attention weights (slow); default: the configuration's.
             output_hidden_states: also return every layer's output; default: the configuration's.
+            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
 
         Raises:
             ValueError: no source or no target, a wrong shape, a position beyond a learned table, or packed sequences
-                with a cache or on one side only.
+                with a cache or on one side only; token_type_ids other than 0.
         """
+        check_token_types(token_type_ids)
         extras = {
             "output_attentions": wants(self.config.output_attentions, output_attentions),
             "output_hidden_states": wants(self.config.output_hidden_states, output_hidden_states),

@@ -11,6 +11,7 @@ from wordorder.networks.encoder import Encoder, EncoderLayer, EncoderOutput
 from wordorder.networks.encoding_suite import Finding, check_encoding
 from wordorder.networks.initialisation import initialise, initialise_module
 from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
+from wordorder.networks.positional import Positional, PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
 from wordorder.networks.stack import Stack
 from wordorder.networks.text_bag import BagOfWords
@@ -49,6 +50,8 @@ __all__ = [
     "FeedForward",
     "Finding",
     "KeyValueCache",
+    "Positional",
+    "PreparedPositions",
     "ReferenceTextNetwork",
     "SelfAttention",
     "Seq2Seq",

@@ -15,7 +15,7 @@ from wordorder.networks.cache import Cache, layer_cache
 from wordorder.networks.decoder_layer import DecoderLayer, Source
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.stack import Stack, StackSizes
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions
+from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class Decoder(Stack):
             return_attentions: attention weights are wanted.
         """
         key = Contiguous(held or cast(Tensor, source_BSC).shape[1]) if key_positions is None else key_positions
-        mask = Visibility(positions, key, valid_BS=None if valid_BS is None else valid_BS.bool())
+        mask = Visibility(positions, key, valid_BS=as_padding_mask("source_valid_BS", valid_BS))
         order = Order(self.head_dim**-0.5)
         plan = self.plan_attention(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
         return Source(None if held else source_BSC, plan)

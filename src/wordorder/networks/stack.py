@@ -11,7 +11,7 @@ from wordorder.encodings import HybridOrder, Order, ReplacesEmbedding, Use, buil
 from wordorder.memory import Memory, MemoryState, Segment
 from wordorder.networks.blocks import Blocks
 from wordorder.networks.segment_reading import SegmentRead, Step, check_step, open_segment, plans_of, run_step
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions
+from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions, check_positions_fit
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
@@ -143,6 +143,7 @@ class Stack(nn.Module):
         given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         assert given is not None
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
+        check_positions_fit("positions", where, given.shape[0], given.shape[1])
         if embeddings_BTC is not None:
             x_BTC = embeddings_BTC
         elif isinstance(self.embedding, ReplacesEmbedding):
@@ -177,7 +178,8 @@ class Stack(nn.Module):
         """
         keys = positions if key_positions is None else key_positions
         order = self.encoding.prepare(positions, key_positions, dtype=working_dtype(like_BTC), device=like_BTC.device)
-        mask = Visibility(positions, keys, causal, None if valid_BS is None else valid_BS.bool())
+        valid_BS = as_padding_mask("valid_BS" if self.causal else "valid_BT", valid_BS)
+        mask = Visibility(positions, keys, causal, valid_BS)
         return self.plan_layers(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
 
     def plan_layers(
@@ -280,7 +282,7 @@ class Stack(nn.Module):
             self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
             raise AssertionError
         by_place = any(part.bounded or part.by_place for part in self.encoding.parts.values())
-        step = Step(segment, given.shape[1], None if valid_BT is None else valid_BT.bool(), self.causal, by_place)
+        step = Step(segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, by_place)
         check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
         if segment.keep and self.gradient_checkpointing and self.training:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")

@@ -16,7 +16,7 @@ from wordorder.encodings import (
 )
 from wordorder.errors import BadInput
 from wordorder.networks.text_pooling import without_padding
-from wordorder.ops import Contiguous, Positions, as_positions
+from wordorder.ops import Contiguous, Positions, as_padding_mask, as_positions
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
 
@@ -84,6 +84,7 @@ class TextEmbedding(nn.Module):
             check_embeddings(embeddings_BTC, self.embedding.embedding_dim)
         given = cast(Tensor, token_ids_BT if embeddings_BTC is None else embeddings_BTC)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
+        valid_BT = as_padding_mask("valid_BT", valid_BT, (given.shape[0], given.shape[1]))
         x_BTC = self._read(given, where) if embeddings_BTC is None else embeddings_BTC
         return without_padding(self.dropout(self.encoding.embed(x_BTC, where)), valid_BT)
 

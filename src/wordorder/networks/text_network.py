@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.networks.text_embedding import TextEmbedding
-from wordorder.ops import Positions
+from wordorder.ops import Positions, as_padding_mask
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -88,6 +88,7 @@ class TextNetwork(nn.Module):
         Raises:
             ValueError: neither or both of ids and embeddings are given, or they are of a wrong kind or shape.
         """
+        valid_BT = as_padding_mask("valid_BT", valid_BT)
         x_BTC = self.words(token_ids_BT, positions, embeddings_BTC=embeddings_BTC, valid_BT=valid_BT)
         return self.body(x_BTC, valid_BT)
 

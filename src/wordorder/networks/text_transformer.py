@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.text_network import TextOutput
 from wordorder.networks.text_pooling import Pooling, pool
-from wordorder.ops import Positions
+from wordorder.ops import Positions, as_padding_mask
 
 
 class TextTransformer(nn.Module):
@@ -34,6 +34,7 @@ class TextTransformer(nn.Module):
         return_attentions: bool = False,
     ) -> TextOutput:
         """Summarise texts; arguments and errors as in `Encoder.forward`."""
+        valid_BT = as_padding_mask("valid_BT", valid_BT)
         encoded = self.encoder(
             token_ids_BT,
             positions,

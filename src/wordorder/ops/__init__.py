@@ -4,10 +4,18 @@ from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBi
 from wordorder.ops.buckets import t5_bucket
 from wordorder.ops.diagonals import diagonal_distances, diagonals_not_to_the_right, seen_diagonals
 from wordorder.ops.merge import merge_read_outs
-from wordorder.ops.positions import Arbitrary, Contiguous, Packed, Positions, as_positions, shift_between
+from wordorder.ops.positions import (
+    Arbitrary,
+    Contiguous,
+    Packed,
+    Positions,
+    as_positions,
+    check_positions_fit,
+    shift_between,
+)
 from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
 from wordorder.ops.row_wise_adam import RowWiseAdam
-from wordorder.ops.visibility import Visibility
+from wordorder.ops.visibility import Visibility, as_padding_mask
 
 __all__ = [
     "Arbitrary",
@@ -23,7 +31,9 @@ __all__ = [
     "SumBias",
     "ToeplitzBias",
     "Visibility",
+    "as_padding_mask",
     "as_positions",
+    "check_positions_fit",
     "diagonal_distances",
     "diagonals_not_to_the_right",
     "merge_read_outs",

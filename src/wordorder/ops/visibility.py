@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wordorder.errors import BadInput
 from wordorder.ops.positions import Packed, Positions, shift_between
 
 
@@ -24,6 +25,7 @@ class Visibility:
     Raises:
         ValueError: one of query and key is packed and the other is not, so that nobody can say who sees whom; causal
             and ahead come together, which would leave nothing to see; within is below 1 or comes without causal.
+        BadInput: valid_BS is not a bool tensor (B, S).
     """
 
     query: Positions
@@ -34,6 +36,7 @@ class Visibility:
     within: int | None = None
 
     def __post_init__(self) -> None:
+        check_padding_mask("valid_BS", self.valid_BS)
         if isinstance(self.query, Packed) != isinstance(self.key, Packed):
             kinds = type(self.query).__name__, type(self.key).__name__
             raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
@@ -95,3 +98,42 @@ class Visibility:
         for condition in conditions[1:]:
             visible_BRE = visible_BRE & condition
         return visible_BRE[:, None]
+
+
+def check_padding_mask(name: str, valid: object, *, integers: bool = False) -> None:
+    """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is.
+
+    Args:
+        name: of the argument, for the message.
+        valid: True where a token is, None = no padding.
+        integers: let integers pass, 1 = token.
+
+    Raises:
+        BadInput: it is something else, or not (batch, tokens).
+    """
+    if valid is None:
+        return
+    wanted = f"{name} must be a bool tensor (batch, tokens), True = token"
+    if not isinstance(valid, Tensor):
+        raise BadInput(f"{wanted}, got {type(valid).__name__}; make it one with torch.tensor(..., dtype=torch.bool)")
+    if valid.dtype != torch.bool and not (integers and not (valid.is_floating_point() or valid.is_complex())):
+        raise BadInput(f"{wanted}, got {valid.dtype}; convert it, as with mask == 1 where 1 is a token")
+    if valid.dim() != 2:
+        raise BadInput(f"{wanted}, got shape {tuple(valid.shape)}")
+
+
+def as_padding_mask(name: str, valid: Tensor | None, shape: tuple[int, int] | None = None) -> Tensor | None:
+    """The mask of a network's caller as bool; integers, 1 = token, are taken too.
+
+    Args:
+        name: of the argument, for the message.
+        valid: True where a token is, None = no padding.
+        shape: that it must have, (batch, tokens); None = any.
+
+    Raises:
+        BadInput: as in `check_padding_mask`, or another shape.
+    """
+    check_padding_mask(name, valid, integers=True)
+    if valid is not None and shape is not None and valid.shape != shape:
+        raise BadInput(f"{name} must be (batch, tokens) = {shape}, got {tuple(valid.shape)}; give one value per token")
+    return None if valid is None else valid.bool()
