@@ -40,7 +40,7 @@ def quality_sentences(results: Results) -> list[str]:
     order = [str(entry["arm"]) for entry in ranked(results)]
     best, others, baseline = order[0], order[1:], str(baseline_of(results))
     quality = quality_of(results)
-    place = f"{'highest' if quality.higher_is_better else 'lowest'} {split_of(results)} {quality.name}"
+    place = f"{'highest' if quality.higher_is_better else 'lowest'} {split_of(results)} {quality.name}{after(results)}"
     found = tested(results)
     needed, (of, count) = found["significance"].get("seeds_needed"), repeats(results)
     if needed is None or count < needed:
@@ -66,6 +66,14 @@ def quality_sentences(results: Results) -> list[str]:
     said.append(f"Not distinguishable from it: {listed(level)}." if level else "")
     said.append(f"Not tested against it: {listed(unknown)}." if unknown else "")
     return [*said, cheapest(results, [best, *level])]
+
+
+def after(results: Results) -> str:
+    """How long the arms were trained, in words: what is best early need not be best later."""
+    steps = sorted({int(row["steps"]) for row in results["rows"] if row.get("steps")})
+    if not steps:
+        return ""
+    return f" after {steps[0]:,} steps" if len(steps) == 1 else f" after {steps[0]:,} to {steps[-1]:,} steps"
 
 
 def nothing_claimed(results: Results, baseline: str, arms: Sequence[str]) -> list[str]:

@@ -29,6 +29,7 @@ PAGE = ROOT / "docs" / "choose.md"
 TASKS: dict[str, tuple[str, str, str]] = {
     "masked-letters": ("Masked letters", "compare-mlm", "comparisons.md"),
     "masked-letters-survey": ("Masked letters, positions on embeddings too", "demo", "results.md"),
+    "masked-letters-late": ("Masked letters, trained for longer", "demo-long", "results.md"),
     "masked-words": ("Masked words", "pretraining", "results.md"),
     "causal-letters": ("Causal letters", "compare-clm", "comparisons.md"),
     "questions": ("Questions by kind", "compare-classification", "comparisons.md"),

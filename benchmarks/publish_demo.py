@@ -7,6 +7,7 @@ writes `benchmarks/results/demo.json` (results.json without the maps, which make
 docs/results.md between their markers, and the figures that docs/results.md shows. A test holds README.md and the docs
 to the committed JSON. The same for other comparisons by name:
 
+    python benchmarks/publish_demo.py runs/demo_long --name demo-long
     python benchmarks/publish_demo.py runs/century --name century
     python benchmarks/publish_demo.py runs/demo_rates --name rates --trials     # that chose the learning rates
     python benchmarks/publish_demo.py runs/pretraining --name pretraining --baseline bert-a
@@ -27,7 +28,11 @@ from typing import Any
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
+from wordorder.comparison.numbers import with_spread
+from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.statistics import statistic_of
 from wordorder.comparison.steps_to_loss import steps_to_loss
+from wordorder.comparison.verdict import ranked
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -41,10 +46,25 @@ def table_of(results: dict[str, Any]) -> str:
         return speed_table(results)
     if "rows" not in results:
         return trials_of(results)
+    if results["name"] == "demo_long":
+        return late_table(json.loads((RESULTS / "demo.json").read_text(encoding="utf-8")), results)
     machine = results["environment"]
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
     pace = f"\n\n{pace_table(results)}" if "pace" in results else ""
     return f"{markdown_table(results).strip()}{pace}\n\n{where}"
+
+
+def late_table(early: dict[str, Any], late: dict[str, Any]) -> str:
+    """The arms of a longer training beside the same arms of a shorter one, best of the longer one first."""
+    ends = [f"after {results['rows'][0]['steps']:,} steps" for results in (early, late)]
+    quality = quality_of(late)
+    scores = [{entry["arm"]: entry[quality.metric] for entry in results["summary"]} for results in (early, late)]
+    lines = [f"| Arm | {split_of(late)} {quality.name} {ends[0]} | {ends[1]} |", "| :--- | ---: | ---: |"]
+    for entry in ranked(late):
+        cells = [with_spread(of.get(entry["arm"]), quality.digits, statistic_of(late)) for of in scores]
+        lines.append(f"| {entry['arm']} | {cells[0]} | {cells[1]} |")
+    seeds = len({row["seed"] for row in late["rows"]})
+    return "\n".join([*lines, "", f"Mean ± sample standard deviation over {seeds} seeds; lower is better."])
 
 
 def pace_table(results: dict[str, Any]) -> str:

@@ -1,0 +1,302 @@
+"""Word order for networks of one's own: one object that embeds, prepares and attends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.attention import HybridPlan, Plan, attention, describe, make_plan, plan_layers
+from wordorder.encodings import OnEmbeddings, Order, build_encoding
+from wordorder.errors import BadInput
+from wordorder.networks.initialisation import initialise
+from wordorder.ops import Contiguous, Positions, Visibility, as_positions
+from wordorder.ops.precision import working_dtype
+
+
+@dataclass(frozen=True)
+class PreparedPositions:
+    """What `Positional.prepare` worked out for one forward pass; every layer attends with it.
+
+    Args:
+        plan: bias, rotations and mask in the form that attention reads.
+        layers: of the network.
+        batch: examples, B.
+        heads: query heads, H.
+        queries: tokens that attend, T.
+        keys: tokens that are attended to, S.
+        head_dim: channels per head, D.
+        dtype: of queries, keys and values.
+        device: of queries, keys and values.
+        dropout: probability that an attention weight is dropped; 0 outside training.
+    """
+
+    plan: Plan | HybridPlan
+    layers: int
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    dropout: float
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return softmax(scores) v, (B, H, T, E), with the encoding, its scale and the mask in the scores.
+
+        Queries and keys come straight from their projections: not rotated, and not divided by sqrt(D).
+
+        Args:
+            layer: which layer of the network attends, from 0; encodings may have weights for each layer.
+            q: queries (B, H, T, D).
+            k: keys (B, G, S, D); G divides H (grouped queries).
+            v: values (B, G, S, E).
+
+        Raises:
+            BadInput: the layer is out of range; or q, k or v is of another size, dtype or device than was prepared.
+        """
+        if type(layer) is not int:
+            raise BadInput(
+                f"attend(layer, q, k, v): layer must be the index of the layer, a whole number from 0, got"
+                f" {type(layer).__name__}"
+            )
+        if not 0 <= layer < self.layers:
+            raise BadInput(f"layer must lie between 0 and {self.layers - 1} (layers={self.layers}), got {layer}")
+        wanted = {"q": (self.queries, None), "k": (self.keys, None), "v": (self.keys, None)}
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            if x.dim() != 4:
+                raise BadInput(f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}")
+            if x.device != self.device:
+                raise BadInput(f"{name} is on {x.device}, but x was on {self.device} in prepare; move one of them")
+            if x.dtype != self.dtype:
+                raise BadInput(
+                    f"{name} is {x.dtype}, but attention was prepared for {self.dtype}; give prepare an x of the dtype"
+                    " that q, k and v will have"
+                )
+            if x.shape[0] != self.batch or x.shape[2] != wanted[name][0]:
+                raise BadInput(
+                    f"{name} must have batch {self.batch} and {wanted[name][0]} tokens, as prepared, got"
+                    f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
+                )
+        if (q.shape[1], q.shape[3]) != (self.heads, self.head_dim):
+            raise BadInput(
+                f"q must have {self.heads} heads of {self.head_dim} channels, got {q.shape[1]} of {q.shape[3]}"
+            )
+        return attention(q, k, v, self.plan.layer(layer), dropout=self.dropout)
+
+
+class Positional(nn.Module):
+    """Any encoding of the catalogue, for attention in a network of one's own.
+
+    >>> import torch, wordorder
+    >>> positional = wordorder.Positional("tupe-r", width=64, heads=4, layers=2, max_positions=128)
+    >>> x = positional.embed(torch.randn(8, 10, 64))  # once, before the first layer
+    >>> order = positional.prepare(x)  # once per forward pass
+    >>> q, k, v = torch.randn(3, 8, 4, 10, 16)  # in each layer, from its own projections
+    >>> order.attend(0, q, k, v).shape
+    torch.Size([8, 4, 10, 16])
+
+    Every encoding is used in the same way. `embed` adds what acts on embeddings and returns x as it is where nothing
+    does; `attend` does the rest: rotations, biases, terms with weights per layer, the scale of the scores (TUPE:
+    1/sqrt(2 D), most others: 1/sqrt(D)) and the mask. The parameters are trained and saved with the network.
+
+    Args:
+        encoding: a name of the catalogue ("rope", see `wordorder list`), several joined by "+" ("rope+tupe-a"), or
+            a pattern over the layers ("rope*3,none").
+        width: channels of the network, C; a multiple of heads.
+        heads: query heads, H.
+        layers: layers that attend.
+        max_positions: longest text in tokens; limits encodings with a learned table only.
+        causal: whether a token attends only to itself and to tokens before it. It sets the mask and, as in
+            `wordorder.Decoder`, makes relative encodings one-sided.
+        options: of the encoding, such as ``{"base": 500_000.0}`` for rope or ``{"cls": "position-0"}`` for TUPE on
+            texts that begin with [CLS]; ``{"name": {...}}`` where several are joined.
+        vocabulary: number of token ids; needed by encodings that replace the embedding table (complex-order).
+        padding_idx: token id whose embedding those keep at 0.
+        dropout: probability that an attention weight is dropped in training.
+
+    Raises:
+        BadInput: an unknown encoding or option, or an encoding that is not defined for this use.
+        ValueError: a size is out of range.
+    """
+
+    def __init__(
+        self,
+        encoding: str,
+        *,
+        width: int,
+        heads: int,
+        layers: int,
+        max_positions: int = 512,
+        causal: bool = False,
+        options: Mapping[str, Any] | None = None,
+        vocabulary: int | None = None,
+        padding_idx: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("width", width), ("heads", heads), ("layers", layers)):
+            if value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if width % heads:
+            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        self.name, self.width, self.heads, self.layers = encoding, width, heads, layers
+        self.causal, self.dropout = causal, dropout
+        self.encoding = build_encoding(
+            encoding,
+            width=width,
+            heads=heads,
+            layers=layers,
+            max_positions=max_positions,
+            use="decoder" if causal else "encoder",
+            options=options,
+            vocabulary=vocabulary,
+            padding_idx=padding_idx,
+        )
+        self.embedding: nn.Module | None = self.encoding.replacement
+        """The table that replaces nn.Embedding; None with most encodings."""
+        self._embedded: tuple[int, int, bool] | None = None  # batch, tokens and whether positions were given, at last
+        initialise(self)
+
+    @property
+    def changes_embeddings(self) -> bool:
+        """Whether `embed` does anything: some encodings act on the embeddings, or replace them."""
+        return self.embedding is not None or any(isinstance(p, OnEmbeddings) for p in self.encoding.parts.values())
+
+    def embed(
+        self,
+        x: Tensor | None = None,
+        *,
+        input_ids: Tensor | None = None,
+        positions: Positions | Tensor | None = None,
+    ) -> Tensor:
+        """Return what the first layer reads, (B, T, C): call it with every encoding, before `prepare`.
+
+        Args:
+            x: token embeddings (B, T, C).
+            input_ids: token ids (B, T), in place of x, for encodings that replace the embedding table.
+            positions: where the tokens stand, integers (T,) or (B, T); None = 0 .. T - 1.
+
+        Raises:
+            BadInput: x where the encoding needs input_ids, or the other way round; or a tensor of another shape.
+        """
+        if self.embedding is None and (x is None or input_ids is not None):
+            raise BadInput(
+                f"encoding {self.name!r} does not replace the embedding table: pass embed(x), x being token embeddings"
+                f" (batch, tokens, {self.width}) of a table of your own"
+            )
+        if self.embedding is not None and (input_ids is None or x is not None):
+            raise BadInput(f"encoding {self.name!r} replaces the embedding table: pass embed(input_ids=ids)")
+        given = x if input_ids is None else input_ids
+        assert given is not None
+        if x is not None:
+            self._check_x(x)
+        elif given.dim() != 2:
+            raise BadInput(f"input_ids must be (batch, tokens), got shape {tuple(given.shape)}")
+        where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
+        embedded = given if self.embedding is None else self.embedding(given, where)
+        embedded = self.encoding.embed(embedded, where)
+        if not torch.compiler.is_compiling():
+            self._embedded = given.shape[0], given.shape[1], positions is not None
+        return embedded
+
+    def prepare(
+        self,
+        x: Tensor,
+        *,
+        key_padding_mask: Tensor | None = None,
+        positions: Positions | Tensor | None = None,
+        key_positions: Positions | Tensor | None = None,
+    ) -> PreparedPositions:
+        """Work out once per forward pass what positions and mask decide; every layer then calls `attend` on it.
+
+        Args:
+            x: what the first layer reads, (B, T, C): gives batch, length, device and dtype (of q, k and v; under
+                autocast that of autocast).
+            key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; None = no padding.
+            positions: as given to `embed`; for texts padded on the left count from the first token.
+            key_positions: where the S keys stand, if a cache holds keys of earlier tokens (as their projection gave
+                them); None = those of x.
+
+        Raises:
+            BadInput: `embed` was not called before on x's batch and length, where the encoding acts there; or
+                a tensor has another shape or dtype.
+        """
+        self._check_x(x)
+        self._check_embedded(x, positions)
+        where = Contiguous(x.shape[1]) if positions is None else as_positions(positions)
+        keys = where if key_positions is None else as_positions(key_positions)
+        valid_BS = None
+        if key_padding_mask is not None:
+            _check_mask(key_padding_mask, x.shape[0], keys.length)
+            valid_BS = ~key_padding_mask
+        mask = Visibility(where, keys, self.causal, valid_BS)
+        dtype, dropout = working_dtype(x), self.dropout if self.training else 0.0
+        order = self.encoding.prepare(where, keys, dtype=dtype, device=x.device)
+        head_dim = self.width // self.heads
+
+        def plan(of_kind: Order, layers: int) -> Plan:
+            call = describe(
+                of_kind,
+                mask,
+                batch=x.shape[0],
+                heads=self.heads,
+                queries=x.shape[1],
+                keys=keys.length,
+                head_dim=head_dim,
+                dtype=dtype,
+                device=x.device,
+                dropout=dropout,
+            )
+            return make_plan(of_kind, mask, call, layers=layers)
+
+        return PreparedPositions(
+            plan_layers(order, plan, layers=self.layers),
+            layers=self.layers,
+            batch=x.shape[0],
+            heads=self.heads,
+            queries=x.shape[1],
+            keys=keys.length,
+            head_dim=head_dim,
+            dtype=dtype,
+            device=x.device,
+            dropout=dropout,
+        )
+
+    def extra_repr(self) -> str:
+        """Show what it was built from."""
+        return f"{self.name!r}, width={self.width}, heads={self.heads}, layers={self.layers}, causal={self.causal}"
+
+    def _check_x(self, x: Tensor) -> None:
+        if x.dim() != 3 or x.shape[-1] != self.width or not x.is_floating_point():
+            raise BadInput(
+                f"x must be embeddings (batch, tokens, width={self.width}) of floating point, got {x.dtype}"
+                f" {tuple(x.shape)}"
+            )
+
+    def _check_embedded(self, x: Tensor, positions: Positions | Tensor | None) -> None:
+        """Refuse a forward pass that would lose what acts on embeddings."""
+        if not self.changes_embeddings or torch.compiler.is_compiling():
+            return
+        call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
+        if self._embedded is None or self._embedded[:2] != tuple(x.shape[:2]):
+            seen = "was not called" if self._embedded is None else f"was called on {self._embedded[:2]}"
+            raise BadInput(
+                f"encoding {self.name!r} acts on embeddings, and embed {seen}, but x has {tuple(x.shape[:2])} (batch,"
+                f" tokens); write x = positional.{call} before prepare(x)"
+            )
+        if self._embedded[2] != (positions is not None):
+            raise BadInput("positions must be given to both embed and prepare, or to neither")
+
+
+def _check_mask(mask: object, batch: int, keys: int) -> None:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, keys):
+        given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise BadInput(
+            f"key_padding_mask must be bool (batch, keys) = {(batch, keys)}, True = padding, got {given}; a"
+            " Hugging Face attention_mask is the other way round: pass attention_mask == 0"
+        )
