@@ -68,7 +68,10 @@ def compare(
     Earlier results in one table: **wordorder compare --from runs/a runs/b --output-dir runs/c**
     """
     from wordorder.cli.output import print_json
+    from wordorder.streams import drop_lost_output
 
+    if not json and not dry_run:
+        drop_lost_output()
     if merged:
         _refuse({"--set": overrides, "--arm": own_arms, "--budget": budget, "--dry-run": dry_run})
         from wordorder.comparison.merge import merge

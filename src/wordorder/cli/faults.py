@@ -4,10 +4,10 @@
 with nothing to save. `--debug` adds the traceback.
 """
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -47,16 +47,15 @@ class FaultReporter(TyperGroup):
 
 def leave(error: Exception, *, debug: bool) -> NoReturn:
     """Report an exception on stderr and exit with its code."""
-    if isinstance(error, BrokenPipeError):
-        # `wordorder list | head`: the reader went away. What is still to be written goes nowhere, or the interpreter
-        # would complain about it while it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # `wordorder list | head`: the reader went away
         sys.exit(FAILED)
     speaks, code = first_to_fail(exit_code(error))
     if debug and speaks:
         traceback.print_exception(error)
     for line in fault_lines(error) if speaks else ():
         print(f"wordorder: {shown(line)}", file=sys.stderr, flush=True)
+    with suppress(OSError, RunFailed):  # what a command printed before it failed; one fault is enough
+        sys.stdout.flush()
     sys.exit(code)
 
 

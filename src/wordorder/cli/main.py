@@ -1,13 +1,16 @@
 """The console script: says in one line what to install where the command line's own dependencies are missing."""
 
 import sys
-from importlib import import_module
-
-from wordorder.errors import install_command
 
 
 def main() -> None:
     """Run the command line; the process ends with the exit code that `faults.py` lists."""
+    from importlib import import_module
+
+    from wordorder.errors import install_command
+    from wordorder.streams import prepare_streams
+
+    prepare_streams()
     for package in ("typer", "rich"):
         try:
             import_module(package)

@@ -1,6 +1,5 @@
 """`wordorder predict MODEL_DIR`: fill a mask, classify, give a number, or translate."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from wordorder.cli.output import counted, print_json, print_table
 from wordorder.errors import BadInput
+from wordorder.streams import lines_of_stdin
 
 
 def predict(
@@ -80,7 +80,7 @@ def print_translations(
     """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
     from wordorder.training import translate
 
-    given = texts or [line.rstrip("\n") for line in sys.stdin]
+    given = texts or [line.rstrip("\n") for line in lines_of_stdin()]
     if not any(text.strip() for text in given):
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
     with counted("Translating") as progress:
@@ -96,7 +96,7 @@ def print_translations(
 
 def texts_from_stdin() -> tuple[list[str], list[str] | None]:
     """Read one text a line, or two with a tab between them; the second ones are None where no line has a tab."""
-    lines = [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    lines = [line.rstrip("\n") for line in lines_of_stdin() if line.strip()]
     if not any("\t" in line for line in lines):
         return lines, None
     parts = [line.partition("\t") for line in lines]

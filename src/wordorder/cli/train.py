@@ -8,6 +8,7 @@ import typer
 
 from wordorder.cli.output import print_json, print_table
 from wordorder.launch import is_main
+from wordorder.streams import drop_lost_output
 
 Overrides = Annotated[
     list[str] | None,
@@ -52,6 +53,8 @@ def train(
         return
     from wordorder.training import run
 
+    if not json:
+        drop_lost_output()
     result = run(resolved, resume=resume, progress=not json)
     if not is_main():
         return
