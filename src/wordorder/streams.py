@@ -1,6 +1,6 @@
 """Standard input, output and error of the command line, as a shell, a pipe or a full disk may leave them.
 
-Nobody's reading stderr must not stop a training.
+Nobody's reading stderr must not stop a training, and a terminal without UTF-8 must not either.
 """
 
 import codecs
@@ -14,6 +14,17 @@ from typing import Any
 from wordorder.errors import BadInput, RunFailed
 
 _ESCAPE = "wordorder-escape"
+
+
+def use_utf8() -> None:
+    """Start the interpreter anew in its UTF-8 mode where the locale knows ASCII alone (LC_ALL=C, POSIX).
+
+    No other letter can be written there in the name of a file or in a text. Python does so by itself, unless
+    PYTHONUTF8=0 keeps it from doing so. Environment and arguments stay the same, and so does the process.
+    """
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def prepare_streams() -> None:

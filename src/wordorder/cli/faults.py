@@ -32,6 +32,7 @@ class FaultReporter(TyperGroup):
         # Taken out here, so that it may stand anywhere on the line.
         arguments = [argument for argument in given if argument != "--debug"]
         try:
+            check_arguments(arguments)
             code = super().main(arguments, *rest, standalone_mode=False, **extra)
             sys.stdout.flush()
         except Exception as error:
@@ -43,6 +44,13 @@ class FaultReporter(TyperGroup):
         if code == INTERRUPTED:
             print("wordorder: interrupted", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else DONE)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `BadInput` for arguments that are not UTF-8: tokenizers, JSON files and terminals take text alone."""
+    for argument in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in argument):  # how Python keeps bytes that are no letters
+            raise BadInput(f"argument {ascii(argument)[:200]} is not UTF-8; rename the file or write the text in UTF-8")
 
 
 def leave(error: Exception, *, debug: bool) -> NoReturn:

@@ -8,8 +8,9 @@ def main() -> None:
     from importlib import import_module
 
     from wordorder.errors import install_command
-    from wordorder.streams import prepare_streams
+    from wordorder.streams import prepare_streams, use_utf8
 
+    use_utf8()
     prepare_streams()
     for package in ("typer", "rich"):
         try:
