@@ -291,14 +291,18 @@ def remove_folder(folder: Path) -> None:
     """Remove a folder under another name, so that a crash leaves no half of it under its own.
 
     Args:
-        folder: an existing folder.
+        folder: an existing folder; a file or a link that has taken its name is removed as well.
 
     Raises:
         OSError: it cannot be renamed. Files of it that cannot be removed stay, under a name that means nothing.
     """
     doomed = folder.with_name(f"{_DELETING}{folder.name}-{secrets.token_hex(4)}")
     folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    if doomed.is_dir() and not doomed.is_symlink():
+        shutil.rmtree(doomed, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            doomed.unlink()
 
 
 def leftovers(folder: Path) -> list[Path]:

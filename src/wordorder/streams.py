@@ -7,6 +7,7 @@ import codecs
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from wordorder.errors import BadInput, RunFailed
 
 _ESCAPE = "wordorder-escape"
+# All but line feed and tab: escape sequences move a terminal's cursor, and others turn the direction of what follows.
+_CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 
 
 def use_utf8() -> None:
@@ -52,6 +55,15 @@ def drop_lost_output() -> None:
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Output):
         raw.dropping = True
+
+
+def printable(text: str) -> str:
+    """Write control characters as JSON escapes: names of arms, folders and labels may be a stranger's.
+
+    Args:
+        text: what a terminal is to show; JSON stays the same JSON.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def lines_of_stdin() -> Iterator[str]:

@@ -119,3 +119,11 @@ def test_without_typer_the_console_script_says_what_to_install(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr.splitlines() == [f"wordorder: typer is not installed; run: pip install -e '{SOURCE}[train]'"]
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_ctrl_c_while_the_command_line_is_loaded_prints_no_traceback(tmp_path: Path, package: str):
+    (tmp_path / f"{package}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from wordorder.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "wordorder: interrupted\n")

@@ -11,7 +11,7 @@ import typer
 
 from wordorder.cli.output import counted, print_json
 from wordorder.errors import BadInput, Stopped
-from wordorder.streams import lines_of_stdin
+from wordorder.streams import lines_of_stdin, printable
 
 if TYPE_CHECKING:
     from wordorder.training.continuation import Written
@@ -107,7 +107,7 @@ def show(written: "Iterable[Written]", *, most: int, silent: bool) -> tuple[list
             if silent:
                 pieces.append(step.text)
             else:
-                print(step.text, end="", flush=bool(step.text))
+                print(printable(step.text) if sys.stdout.isatty() else step.text, end="", flush=bool(step.text))
             if progress is not None:
                 progress(tokens, most)
             if interruption.requested is not None:

@@ -5,6 +5,15 @@ import sys
 
 def main() -> None:
     """Run the command line; the process ends with the exit code that `faults.py` lists."""
+    # Everything else is imported within: Ctrl-C while Python still reads files must not print a traceback.
+    try:
+        _run()
+    except KeyboardInterrupt:
+        print("wordorder: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run() -> None:
     from importlib import import_module
 
     from wordorder.errors import install_command

@@ -1,5 +1,6 @@
 """`wordorder predict MODEL_DIR`: fill a mask, classify, give a number, or translate."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from wordorder.cli.output import counted, print_json, print_table
 from wordorder.errors import BadInput
-from wordorder.streams import lines_of_stdin
+from wordorder.streams import lines_of_stdin, printable
 
 
 def predict(
@@ -91,7 +92,8 @@ def print_translations(
         pairs = zip(given, found, strict=True)
         print_json([{"text": text, "answers": [{"translation": other}]} for text, other in pairs])
         return
-    print("\n".join(text.replace("\n", " ") for text in found))  # a model of bytes may write one
+    shown = "\n".join(text.replace("\n", " ") for text in found)  # a model of bytes may write one
+    print(printable(shown) if sys.stdout.isatty() else shown)
 
 
 def texts_from_stdin() -> tuple[list[str], list[str] | None]:
