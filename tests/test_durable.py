@@ -88,3 +88,10 @@ def test_nothing_is_left_of_what_had_the_name_of_a_folder(tmp_path: Path, taken_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "other"]
     assert [path.name for path in (*final.iterdir(), *other.iterdir())] == ["kept", "kept"]
     assert not final.is_symlink()
+
+
+@pytest.mark.parametrize(("name", "said"), [("a\0b", "embedded null byte"), ("a" * 5000, "File name too long")])
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_name_that_no_folder_can_have_says_why(tmp_path: Path, name: str, said: str, below: str):
+    assert durable.check_writable(Path(f"{tmp_path}/{name}{below}")) == said
+    assert not list(tmp_path.iterdir())

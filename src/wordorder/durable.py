@@ -30,7 +30,10 @@ def check_writable(folder: Path) -> str | None:
     Args:
         folder: may be missing, with its parents.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        return error.strerror or str(error)
     probe = folder / f".probe-{os.getpid()}"
     for attempts_left in (9, 8, 7, 6, 5, 4, 3, 2, 1, 0):
         try:
@@ -43,6 +46,8 @@ def check_writable(folder: Path) -> str | None:
                 return error.strerror or str(error)
         except OSError as error:
             return error.strerror or str(error)
+        except ValueError as error:  # a name with a null character
+            return str(error)
     with suppress(OSError):  # another process is in it, or took it away
         for path in missing:
             path.rmdir()
