@@ -48,7 +48,7 @@ wheel-test: $(READY)  ## build the wheel and use it beside torch alone
 	$(BIN)/python .ci/wheel_test.py
 
 docs: $(READY)  ## build the documentation into site/
-	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
 bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 30 minutes
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) x-transformers

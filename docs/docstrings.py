@@ -41,6 +41,22 @@ def as_markdown(text: str) -> str:
     return "\n".join(out)
 
 
+class DataclassOfTransformers(griffe.Extension):
+    """Let griffe see that a configuration, a class with `@strict`, is a dataclass: transformers makes it one.
+
+    Its fields are then the parameters of its signature, which the `Args:` of its docstring describe. They are given by
+    keyword, as transformers' own fields stand before them.
+    """
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Called by griffe for each class once its decorators are read."""
+        if any(decorator.callable_path == "huggingface_hub.dataclasses.strict" for decorator in cls.decorators):
+            as_dataclass = griffe.ExprCall(
+                griffe.ExprName("dataclasses.dataclass"), [griffe.ExprKeyword("kw_only", "True")]
+            )
+            cls.decorators.append(griffe.Decorator(as_dataclass, lineno=cls.lineno, endlineno=cls.lineno))
+
+
 class Fenced(griffe.Extension):
     """Apply `as_markdown` to every docstring that is read."""
 

@@ -75,3 +75,23 @@ def test_a_file_system_that_cannot_flush_folders_is_no_fault_and_a_broken_one_is
 def test_the_system_s_errors_are_known_also_where_a_library_in_rust_tells_them():
     told = [OSError(28, "No space left"), Exception("No space left on device (os error 28)"), ValueError("no")]
     assert [durable.of_the_system(error) for error in told] == [True, True, False]
+
+
+@pytest.mark.parametrize("taken_by", ["file", "link", "folder"])
+def test_nothing_is_left_of_what_had_the_name_of_a_folder(tmp_path: Path, taken_by: str):
+    final, new, other = tmp_path / "checkpoint-1", tmp_path / ".new", tmp_path / "other"
+    for folder in (new, other):
+        folder.mkdir()
+        (folder / "kept").touch()
+    {"file": final.touch, "link": lambda: final.symlink_to(other), "folder": final.mkdir}[taken_by]()
+    durable.replace_folder(new, final)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "other"]
+    assert [path.name for path in (*final.iterdir(), *other.iterdir())] == ["kept", "kept"]
+    assert not final.is_symlink()
+
+
+@pytest.mark.parametrize(("name", "said"), [("a\0b", "embedded null byte"), ("a" * 5000, "File name too long")])
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_name_that_no_folder_can_have_says_why(tmp_path: Path, name: str, said: str, below: str):
+    assert durable.check_writable(Path(f"{tmp_path}/{name}{below}")) == said
+    assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ FLOORS = {
     "cli": 8,
 }
 
-EVERYWHERE = {"durable", "errors", "hints", "launch", "limits", "__version__"}
+EVERYWHERE = {"durable", "errors", "hints", "launch", "limits", "streams", "__version__"}
 """Names of the package that stand on no floor and that every folder may import."""
 
 TOP = {"__init__", "__main__"}

@@ -1,11 +1,42 @@
-"""What the documentation's own code does: docstrings become Markdown, and nothing is loaded from elsewhere."""
+"""What the documentation's own code does: docstrings become Markdown, and a page with a fault fails the build."""
 
 import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = {
+    "good": ("A [page](other.md#a-heading).", None),
+    "broken link": ("A [page](nowhere.md).", "nowhere.md"),
+    "broken anchor": ("A [page](other.md#no-heading).", "no-heading"),
+    "foreign script": ('<script src="https://cdn.example/x.js"></script>', "index.md loads https://cdn.example/x.js"),
+    "unknown parameter": (
+        "::: faulty.Network",
+        "'colour' does not appear in the function signature",
+    ),
+    "configuration": ("::: sound.Config", None),
+}
+FAULTY = 'class Network:\n    """A network.\n\n    Args:\n        colour: none.\n    """\n    def __init__(self): ...\n'
+SOUND = """
+from huggingface_hub.dataclasses import strict
+
+@strict
+class Config:
+    \"\"\"A configuration.
+
+    Args:
+        width: channels.
+    \"\"\"
+
+    width: int = 4
+"""
 
 
 @pytest.mark.parametrize(
@@ -35,3 +66,26 @@ def test_a_docstrings_examples_equations_and_tables_are_fenced(monkeypatch: pyte
     )
     plain = "A sentence: with a colon.\n\nArgs:\n    x: what it is.\n"
     assert as_markdown(plain) == plain
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_with_a_fault_fails_the_build(name: str, tmp_path: Path):
+    """`make docs`, with the site's own configuration, on a site of two pages."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed; it comes with the extra docs")
+    page, fault = PAGES[name]
+    settings, _ = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")
+    (tmp_path / "mkdocs.yml").write_text(f"{settings}\nnav: [index.md, other.md]\n")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("*.md", "figures", "__pycache__"))
+    (tmp_path / "docs/index.md").write_text(f"# Home\n\n{page}\n")
+    (tmp_path / "docs/other.md").write_text("# Other\n\n## A heading\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/faulty.py").write_text(FAULTY)
+    (tmp_path / "src/sound.py").write_text(SOUND)
+    target = re.search(r"^docs:.*\n\t(.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert target is not None
+    command = target[1].replace("$(BIN)/mkdocs", f"{sys.executable} -m mkdocs")
+    built = subprocess.run(
+        command, shell=True, cwd=tmp_path, env=os.environ | {"NO_COLOR": "1"}, capture_output=True, text=True
+    )
+    assert (built.returncode == 0) is (fault is None), built.stderr
+    assert fault is None or fault in built.stderr

@@ -5,8 +5,9 @@ alone, and `wordorder.models` is the only door through which transformers comes 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+# As typing's, which would be loaded for it alone: until the command line listens, Ctrl-C prints a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from wordorder.attention import attention as attention
     from wordorder.encodings import CATALOG as CATALOG

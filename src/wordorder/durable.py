@@ -30,7 +30,10 @@ def check_writable(folder: Path) -> str | None:
     Args:
         folder: may be missing, with its parents.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        return error.strerror or str(error)
     probe = folder / f".probe-{os.getpid()}"
     for attempts_left in (9, 8, 7, 6, 5, 4, 3, 2, 1, 0):
         try:
@@ -43,6 +46,8 @@ def check_writable(folder: Path) -> str | None:
                 return error.strerror or str(error)
         except OSError as error:
             return error.strerror or str(error)
+        except ValueError as error:  # a name with a null character
+            return str(error)
     with suppress(OSError):  # another process is in it, or took it away
         for path in missing:
             path.rmdir()
@@ -291,14 +296,18 @@ def remove_folder(folder: Path) -> None:
     """Remove a folder under another name, so that a crash leaves no half of it under its own.
 
     Args:
-        folder: an existing folder.
+        folder: an existing folder; a file or a link that has taken its name is removed as well.
 
     Raises:
         OSError: it cannot be renamed. Files of it that cannot be removed stay, under a name that means nothing.
     """
     doomed = folder.with_name(f"{_DELETING}{folder.name}-{secrets.token_hex(4)}")
     folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    if doomed.is_dir() and not doomed.is_symlink():
+        shutil.rmtree(doomed, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            doomed.unlink()
 
 
 def leftovers(folder: Path) -> list[Path]:

@@ -51,6 +51,19 @@ def app_that_raises(error: BaseException) -> typer.Typer:
             1,
             ["OSError: [Errno 28] No space left on device (--debug shows where)"],
         ),
+        (
+            MemoryError(),
+            1,
+            ["memory ran out (no message); make model and batch smaller, or lift the limit on memory (ulimit -v)"],
+        ),
+        (
+            ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+            1,
+            [
+                "memory ran out (libtorch_cpu.so: failed to map segment from shared object); make model and batch "
+                "smaller, or lift the limit on memory (ulimit -v)"
+            ],
+        ),
         (ZeroDivisionError(), 1, ["ZeroDivisionError: no message (--debug shows where)"]),
         (KeyboardInterrupt(), 130, ["interrupted"]),
     ],
@@ -119,3 +132,19 @@ def test_without_typer_the_console_script_says_what_to_install(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr.splitlines() == [f"wordorder: typer is not installed; run: pip install -e '{SOURCE}[train]'"]
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_ctrl_c_while_the_command_line_is_loaded_prints_no_traceback(tmp_path: Path, package: str):
+    (tmp_path / f"{package}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from wordorder.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "wordorder: interrupted\n")
+
+
+def test_a_working_directory_that_was_removed_is_bad_input(tmp_path: Path):
+    (tmp_path / "gone").mkdir()
+    command = f"cd {tmp_path}/gone && rmdir {tmp_path}/gone && {sys.executable} -m wordorder list"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "wordorder: the working directory was removed; change to another one by cd\n"

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -15,6 +17,25 @@ from wordorder.comparison.costs import COSTS, front_of
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed")
 FIGURES = ("#curves", "#scatter", "#forest", "figure.probe[data-probe='extrapolation'] .chart")
 TABLES = ("#results-table", "#comparisons-table", "#steps-table", "#budget-table", "#fronts-table", "#matrix")
+
+# Texts of figures that leave their figure or cover one another.
+TEXT_FAULTS = """
+const faults = [];
+for (const svg of document.querySelectorAll(".chart svg")) {
+  const frame = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent)
+    .map((text) => ({ words: text.textContent, box: text.getBoundingClientRect() }));
+  for (const { words, box } of texts)
+    if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
+      faults.push(`cut: ${words}`);
+  texts.forEach((one, index) => texts.slice(index + 1).forEach((other) => {
+    const [a, b] = [one.box, other.box];
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (across > 1 && down > 3) faults.push(`${one.words} and ${other.words}`);
+  }));
+}
+return faults;"""
 
 
 @pytest.fixture(scope="module")
@@ -161,25 +182,32 @@ def test_nothing_but_tables_scrolls_sideways(open_report, full, width):  # noqa:
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_text_of_a_figure_is_cut_off_or_covers_another(open_report, full, width):  # noqa: F811
     page = open_report(json.loads(full), width=width)
-    faults = page.execute_script(
-        """const faults = [];
-        for (const svg of document.querySelectorAll(".chart svg")) {
-          const frame = svg.getBoundingClientRect();
-          const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent)
-            .map((text) => ({ words: text.textContent, box: text.getBoundingClientRect() }));
-          for (const { words, box } of texts)
-            if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
-              faults.push(`cut: ${words}`);
-          texts.forEach((one, index) => texts.slice(index + 1).forEach((other) => {
-            const [a, b] = [one.box, other.box];
-            const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-            const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-            if (across > 1 && down > 3) faults.push(`${one.words} and ${other.words}`);
-          }));
-        }
-        return faults;"""
-    )
-    assert faults == []
+    assert page.execute_script(TEXT_FAULTS) == []
+
+
+def fonts():
+    """The generic families, and the installed ones that hold English letters."""
+    found = ["sans-serif", "serif", "monospace"]
+    if shutil.which("fc-list"):
+        listed = subprocess.run(["fc-list", ":lang=en", "family"], capture_output=True, text=True, check=True).stdout
+        found += sorted({json.dumps(line.split(",")[0]) for line in listed.splitlines()})[:20]
+    return found
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("results", [lambda: full_results(seeds=4), example_results], ids=["full", "example"])
+def test_texts_of_figures_keep_apart_with_any_font(open_report, results, width):  # noqa: F811
+    page = open_report(results(), width=width)
+    page.execute_script("document.head.append(Object.assign(document.createElement('style'), { id: 'own-font' }))")
+    faults = {}
+    for font in fonts():
+        page.execute_script(
+            """document.getElementById("own-font").textContent = `.chart text { font-family: ${arguments[0]} }`;
+            document.querySelector(".legend .all").click();  // draws all figures anew""",
+            font,
+        )
+        faults[font] = page.execute_script(TEXT_FAULTS)
+    assert {font: found for font, found in faults.items() if found} == {}
 
 
 def test_every_control_has_a_name_and_every_figure_a_text(page):

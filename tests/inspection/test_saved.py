@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import wordorder
-from wordorder import BadInput
+from wordorder import BadInput, RunFailed
 from wordorder.inspection import default_folder, inspect_model, inspect_model_dir, numbers, saved
 from wordorder.inspection.figures import Drawing
 from wordorder.models import WordOrderEncoderModel, build_config, build_model
@@ -270,3 +272,23 @@ def test_json_has_one_line_per_row_of_numbers_and_strings_as_they_are():
     assert json.loads(text) == value
     assert len(text.splitlines()) == 11
     assert torch.tensor(json.loads(text)["rows"][1]).tolist() == [3, 4, 5]
+
+
+def test_a_full_disk_and_weights_that_are_nan_are_one_clear_error(
+    model_dir: Path, monkeypatch: pytest.MonkeyPatch, quick: None
+):
+    def full(folder: Path, contents: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "write_files", full)
+        with pytest.raises(RunFailed, match=r"inspect: No space left on device; .*; choose another folder"):
+            inspect_model_dir(model_dir)
+    weights = load_file(model_dir / "model.safetensors")
+    broken = {name: tensor * float("nan") for name, tensor in weights.items()}
+    save_file(broken, model_dir / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BadInput):
+        inspect_model_dir(model_dir)
+    model = WordOrderEncoderModel.from_pretrained(model_dir)
+    with pytest.raises(BadInput, match=r"maps hold NaN or infinity \(.*\): take a checkpoint that is not broken"):
+        inspect_model(model, 8)

@@ -83,3 +83,8 @@ def test_of_many_runs_the_first_advice_alone_is_shown(capsys):
         told.say(words)
         told.advise(words)
     assert capsys.readouterr().err == "wordorder: first\n"
+
+
+def test_a_name_of_a_folder_cannot_move_the_cursor(capsys):
+    Lines("a\x1b[2J\u202e").say("step 1")
+    assert capsys.readouterr().err == "a\\u001b[2J\\u202e: step 1\n"

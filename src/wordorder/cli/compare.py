@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wordorder.cli.train import Overrides
+from wordorder.streams import drop_lost_output, printable
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -69,6 +70,8 @@ def compare(
     """
     from wordorder.cli.output import print_json
 
+    if not json and not dry_run:
+        drop_lost_output()
     if merged:
         _refuse({"--set": overrides, "--arm": own_arms, "--budget": budget, "--dry-run": dry_run})
         from wordorder.comparison.merge import merge
@@ -83,7 +86,7 @@ def compare(
         from wordorder.comparison.own_arm import load_own_arms
 
         for line in load_own_arms(own_arms):
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
     resolved = read_recipe(_only(recipe or []), overrides or ())
     if own_arms:
         from wordorder.comparison.own_arm import with_own_arms
@@ -91,7 +94,7 @@ def compare(
         resolved = with_own_arms(resolved, own_arms)
     if dry_run and seconds is None:
         _check(resolved)
-        print_json(resolved.to_dict()) if json else print(resolved.to_toml())
+        print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.comparison import compare as run_comparison
 
@@ -99,7 +102,7 @@ def compare(
     if not dry_run:
         _show(results, json=json)
     elif json:
-        sys.stdout.write(results.read_text(encoding="utf-8"))
+        sys.stdout.write(printable(results.read_text(encoding="utf-8")))
 
 
 def _check(recipe: "Recipe") -> None:
@@ -136,7 +139,7 @@ def _only(recipes: list[Path]) -> Path:
 def _show(results: Path, *, json: bool) -> None:
     """Print the table of a results file, or the file itself."""
     if json:
-        sys.stdout.write(results.read_text(encoding="utf-8"))
+        sys.stdout.write(printable(results.read_text(encoding="utf-8")))
         return
     if sys.stdout.isatty():
         from rich.console import Console
@@ -145,5 +148,5 @@ def _show(results: Path, *, json: bool) -> None:
 
         render_table(parse(results.read_text(encoding="utf-8")), Console())
     else:  # a pipe or a file has no width to fit: the same table as markdown
-        print((results.parent / "table.md").read_text(encoding="utf-8"))
-    print(f"Report: {results.parent / 'report.html'}")
+        print(printable((results.parent / "table.md").read_text(encoding="utf-8")))
+    print(printable(f"Report: {results.parent / 'report.html'}"))

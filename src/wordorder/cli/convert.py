@@ -10,6 +10,7 @@ import typer
 
 from wordorder.cli.output import print_json, print_table
 from wordorder.errors import BadInput
+from wordorder.streams import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +99,7 @@ def convert(
     rows += [("loads as", ", ".join(report.architectures)), *((k, str(v)) for k, v in report.config.items())]
     print_table(f"{checkpoint} to {out_dir}", ("", "value"), rows)
     for note in report.notes:
-        print(f"{note[0].upper()}{note[1:]}.")
+        print(printable(f"{note[0].upper()}{note[1:]}."))
 
 
 def _refuse(reference: Reference, options: "Mapping[str, object]") -> None:
@@ -113,4 +114,7 @@ def list_placeholders(report: "ConversionReport") -> None:
     names = list(report.placeholders)
     if names:
         listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
-        print(f"wordorder: names in the checkpoint that were neither imported nor called: {listed}", file=sys.stderr)
+        print(
+            printable(f"wordorder: names in the checkpoint that were neither imported nor called: {listed}"),
+            file=sys.stderr,
+        )

@@ -9,6 +9,7 @@ import typer
 from wordorder.cli import cost_on_gpus
 from wordorder.cli.output import print_json, print_table
 from wordorder.cli.train import Overrides
+from wordorder.streams import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +159,7 @@ def print_matched(budget: "Mapping[str, Any]") -> None:
     if changed:
         print_table("Changed so that arms agree", ("arm", "name", "from", "to"), changed)
     if budget.get("sentence"):
-        print(budget["sentence"])
+        print(printable(budget["sentence"]))
 
 
 # The other values are those of `wordorder.inspection.cost`, which documents them.

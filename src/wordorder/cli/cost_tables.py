@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from wordorder.cli.output import print_table
+from wordorder.streams import printable
 
 if TYPE_CHECKING:
     from wordorder.inspection.measured_step import Check
@@ -78,7 +79,9 @@ def print_predictions(found: "Mapping[str, tuple[Prediction, list[str]]]", recip
     for name, (one, changes) in found.items():
         if not one.fits:
             need, has = one.memory.total / GIB, device.memory_bytes / GIB
-            print(f"{name} does not fit: {need:.1f} GiB on a device that has {has:.1f}. It would with any of:")
+            print(
+                printable(f"{name} does not fit: {need:.1f} GiB on a device that has {has:.1f}. It would with any of:")
+            )
             print("\n".join(f"  - {change}" for change in changes) or "  - nothing that is tried here: a smaller model")
     print("Predicted by a roofline model, not measured; docs/scaling.md says by which, and what it leaves out.")
 

@@ -7,6 +7,7 @@ import typer
 
 from wordorder.cli.output import print_json, print_table
 from wordorder.cli.train import Overrides
+from wordorder.streams import printable
 
 
 def data(
@@ -70,4 +71,4 @@ def print_description(found: dict[str, Any]) -> None:
     if found["dropped_empty"]:
         print(f"{found['dropped_empty']:,} rows have no text.")
     for kind, own in found["passed_over"].items():
-        print(f"{kind}: {own['count']:,}; {'; '.join(own['first'][:3])}")
+        print(printable(f"{kind}: {own['count']:,}; {'; '.join(own['first'][:3])}"))

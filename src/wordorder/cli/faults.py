@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
@@ -32,6 +33,8 @@ class FaultReporter(TyperGroup):
         # Taken out here, so that it may stand anywhere on the line.
         arguments = [argument for argument in given if argument != "--debug"]
         try:
+            check_working_directory()
+            check_arguments(arguments)
             code = super().main(arguments, *rest, standalone_mode=False, **extra)
             sys.stdout.flush()
         except Exception as error:
@@ -45,18 +48,32 @@ class FaultReporter(TyperGroup):
         sys.exit(code if isinstance(code, int) else DONE)
 
 
+def check_working_directory() -> None:
+    """Raise `BadInput` where the working directory was removed: libraries look for files relative to it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise BadInput("the working directory was removed; change to another one by cd") from None
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise `BadInput` for arguments that are not UTF-8: tokenizers, JSON files and terminals take text alone."""
+    for argument in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in argument):  # how Python keeps bytes that are no letters
+            raise BadInput(f"argument {ascii(argument)[:200]} is not UTF-8; rename the file or write the text in UTF-8")
+
+
 def leave(error: Exception, *, debug: bool) -> NoReturn:
     """Report an exception on stderr and exit with its code."""
-    if isinstance(error, BrokenPipeError):
-        # `wordorder list | head`: the reader went away. What is still to be written goes nowhere, or the interpreter
-        # would complain about it while it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # `wordorder list | head`: the reader went away
         sys.exit(FAILED)
     speaks, code = first_to_fail(exit_code(error))
     if debug and speaks:
         traceback.print_exception(error)
     for line in fault_lines(error) if speaks else ():
         print(f"wordorder: {shown(line)}", file=sys.stderr, flush=True)
+    with suppress(OSError, RunFailed):  # what a command printed before it failed; one fault is enough
+        sys.stdout.flush()
     sys.exit(code)
 
 
@@ -74,6 +91,8 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if is_missing_package(error):
         return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
     message = " ".join(str(error).split()) or "no message"
+    if is_out_of_memory(error):
+        return (f"memory ran out ({message}); make model and batch smaller, or lift the limit on memory (ulimit -v)",)
     if exit_code(error) == FAILED and type(error).__module__.split(".")[0] != "wordorder":
         return (f"{type(error).__name__}: {message} (--debug shows where)",)
     return (message,)
@@ -89,6 +108,17 @@ def exit_code(error: Exception) -> int:
 def is_missing_package(error: Exception) -> bool:
     """Tell whether a package that is not ours could not be found: with the extra `train` installed, all are there."""
     return isinstance(error, ModuleNotFoundError) and bool(error.name) and not str(error.name).startswith("wordorder")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether memory could not be had: Python, torch, the loader of libraries and threads say so differently."""
+    said = (
+        "not enough memory",
+        "Cannot allocate memory",
+        "failed to map segment from shared object",
+        "start new thread",
+    )
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
 
 def is_usage_error(error: Exception) -> bool:

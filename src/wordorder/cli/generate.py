@@ -11,6 +11,7 @@ import typer
 
 from wordorder.cli.output import counted, print_json
 from wordorder.errors import BadInput, Stopped
+from wordorder.streams import lines_of_stdin, printable
 
 if TYPE_CHECKING:
     from wordorder.training.continuation import Written
@@ -62,7 +63,7 @@ def generate(
         raise BadInput(given)
     if prompt is None:
         task_of(model_dir)  # nobody should be waited for, or write a text, for a folder that is no model
-    text = sys.stdin.read().rstrip("\n") if prompt is None else prompt
+    text = "".join(lines_of_stdin()).rstrip("\n") if prompt is None else prompt
     if prompt is None and not text.strip():
         raise BadInput('no text given; write it after the model\'s folder, or send it to stdin; "" begins a new one')
     writer = Continuation(model_dir)
@@ -106,7 +107,7 @@ def show(written: "Iterable[Written]", *, most: int, silent: bool) -> tuple[list
             if silent:
                 pieces.append(step.text)
             else:
-                print(step.text, end="", flush=bool(step.text))
+                print(printable(step.text) if sys.stdout.isatty() else step.text, end="", flush=bool(step.text))
             if progress is not None:
                 progress(tokens, most)
             if interruption.requested is not None:

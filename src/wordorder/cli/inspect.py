@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from wordorder.cli.output import print_json, print_table
+from wordorder.streams import printable
 
 
 def inspect(
@@ -54,6 +55,6 @@ def inspect(
     for table in saved.tables:
         print_table(table.title, table.columns, table.rows, numbers=True)
     for line in (*(f"{answer}." for answer in saved.inspection.answers()), *saved.inspection.notes):
-        print(line)
+        print(printable(line))
     shown = "inspect.html" if "inspect.html" in saved.files else "numbers.json"
-    print(f"Written: {saved.folder / shown}")
+    print(printable(f"Written: {saved.folder / shown}"))

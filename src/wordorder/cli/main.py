@@ -1,13 +1,26 @@
 """The console script: says in one line what to install where the command line's own dependencies are missing."""
 
 import sys
-from importlib import import_module
-
-from wordorder.errors import install_command
 
 
 def main() -> None:
     """Run the command line; the process ends with the exit code that `faults.py` lists."""
+    # Everything else is imported within: Ctrl-C while Python still reads files must not print a traceback.
+    try:
+        _run()
+    except KeyboardInterrupt:
+        print("wordorder: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run() -> None:
+    from importlib import import_module
+
+    from wordorder.errors import install_command
+    from wordorder.streams import prepare_streams, use_utf8
+
+    use_utf8()
+    prepare_streams()
     for package in ("typer", "rich"):
         try:
             import_module(package)

@@ -8,10 +8,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from wordorder.streams import printable
+
 
 def print_json(value: object) -> None:
     """Print one JSON document; numbers that JSON has no name for become null, so that every reader takes it."""
-    print(json.dumps(without_nan(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
+    text = json.dumps(without_nan(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    print(printable(text))
 
 
 # The values come from JSON-like results of other folders, whose element types are theirs to know.
@@ -66,16 +69,16 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     # Text, not str: what users wrote may hold brackets, such as [mask], which rich would take for its own markup.
     table = Table(box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if numbers and index else "left", overflow="fold")
+        table.add_column(Text(printable(column)), justify="right" if numbers and index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(cell)) for cell in row))
     # A pipe or a file has no width of its own, unless COLUMNS gives it one; rich would fold the cells into 80 columns.
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 200)
-    console.print(Text(title, style="bold"))
+    console.print(Text(printable(title), style="bold"))
     console.print(table)
 
 
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

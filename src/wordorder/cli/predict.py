@@ -8,6 +8,7 @@ import typer
 
 from wordorder.cli.output import counted, print_json, print_table
 from wordorder.errors import BadInput
+from wordorder.streams import lines_of_stdin, printable
 
 
 def predict(
@@ -80,7 +81,7 @@ def print_translations(
     """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
     from wordorder.training import translate
 
-    given = texts or [line.rstrip("\n") for line in sys.stdin]
+    given = texts or [line.rstrip("\n") for line in lines_of_stdin()]
     if not any(text.strip() for text in given):
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
     with counted("Translating") as progress:
@@ -91,12 +92,13 @@ def print_translations(
         pairs = zip(given, found, strict=True)
         print_json([{"text": text, "answers": [{"translation": other}]} for text, other in pairs])
         return
-    print("\n".join(text.replace("\n", " ") for text in found))  # a model of bytes may write one
+    shown = "\n".join(text.replace("\n", " ") for text in found)  # a model of bytes may write one
+    print(printable(shown) if sys.stdout.isatty() else shown)
 
 
 def texts_from_stdin() -> tuple[list[str], list[str] | None]:
     """Read one text a line, or two with a tab between them; the second ones are None where no line has a tab."""
-    lines = [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    lines = [line.rstrip("\n") for line in lines_of_stdin() if line.strip()]
     if not any("\t" in line for line in lines):
         return lines, None
     parts = [line.partition("\t") for line in lines]

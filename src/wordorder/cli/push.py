@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from wordorder.cli.output import print_json
+from wordorder.streams import printable
 
 
 def push(
@@ -32,4 +33,4 @@ def push(
     if json:
         print_json(done)
         return
-    print(f"{len(done['files'])} files are in {done['repository']}: {done['url']}")
+    print(printable(f"{len(done['files'])} files are in {done['repository']}: {done['url']}"))

@@ -8,6 +8,7 @@ import typer
 
 from wordorder.cli.output import print_json, print_table
 from wordorder.launch import is_main
+from wordorder.streams import drop_lost_output, printable
 
 Overrides = Annotated[
     list[str] | None,
@@ -48,10 +49,12 @@ def train(
     if dry_run and not is_main():
         return
     if dry_run:
-        print_json(resolved.to_dict()) if json else print(resolved.to_toml())
+        print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.training import run
 
+    if not json:
+        drop_lost_output()
     result = run(resolved, resume=resume, progress=not json)
     if not is_main():
         return

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from wordorder.comparison.runs import Run
 from wordorder.comparison.workers import Outcome
+from wordorder.streams import printable
 
 
 class Display:
@@ -77,7 +78,9 @@ class Display:
         head = f"{self.total - len(self.left)} of {self.total} runs{self._time_left()}"
         table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
         for run in list(self.current.values()):
-            table.add_row(Text(run.at_work()), ProgressBar(1, fraction(run), width=30), f"{fraction(run):.0%}")
+            table.add_row(
+                Text(printable(run.at_work())), ProgressBar(1, fraction(run), width=30), f"{fraction(run):.0%}"
+            )
         return table
 
     def _done(self) -> float:
@@ -92,7 +95,7 @@ class Display:
 
     def _line(self, text: str) -> None:
         # escape: an arm may be called [bold]
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
+        self.console.print(escape(printable(text)), highlight=False, soft_wrap=True)
 
 
 def fraction(run: Run) -> float:
@@ -124,14 +127,16 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
         table.add_column(title, justify="right")
     for entry in plan["runs"]:
         tried = [str(entry["trials"])] if trials else []
-        table.add_row(escape(entry["arm"]), f"{entry['seconds_per_run']:.1f}", *tried, str(entry["runs"] or "left out"))
+        table.add_row(
+            escape(printable(entry["arm"])), f"{entry['seconds_per_run']:.1f}", *tried, str(entry["runs"] or "left out")
+        )
     console.print(table)
     at_once = f", {plan['workers']} at the same time" if plan["workers"] > 1 else ""
     seeds = f"seed{'s' * (len(plan['seeds']) > 1)} {', '.join(map(str, plan['seeds']))}"
     text = f"{seeds}{at_once}: about {duration(plan['estimated_seconds'])}, {duration(plan['measuring_seconds'])} of "
     console.print(f"{text[:1].upper()}{text[1:]}which measuring took.", highlight=False, soft_wrap=True)
     for sentence in plan["left_out"]:
-        console.print(escape(sentence), highlight=False, soft_wrap=True)
+        console.print(escape(printable(sentence)), highlight=False, soft_wrap=True)
 
 
 def print_changes(budget: Mapping[str, Any], console: Console) -> None:
@@ -142,8 +147,8 @@ def print_changes(budget: Mapping[str, Any], console: Console) -> None:
         console: where to write.
     """
     if budget.get("sentence"):
-        console.print(escape(str(budget["sentence"])), highlight=False, soft_wrap=True)
+        console.print(escape(printable(str(budget["sentence"]))), highlight=False, soft_wrap=True)
     for arm, entry in budget.get("arms", {}).items():
         changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.get("changed", {}).items()]
         if changed:
-            console.print(escape(f"  {arm}: {', '.join(changed)}"), highlight=False, soft_wrap=True)
+            console.print(escape(printable(f"  {arm}: {', '.join(changed)}")), highlight=False, soft_wrap=True)

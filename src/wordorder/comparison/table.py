@@ -18,6 +18,7 @@ from wordorder.comparison.quality import Quality, beside, is_marked_optimistic, 
 from wordorder.comparison.rates import RatesTried, rates_tried
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats, statistic_of
 from wordorder.comparison.verdict import ranked, verdict
+from wordorder.streams import printable
 from wordorder.training.pretrained import ARM
 
 MEBIBYTE = 2**20
@@ -273,15 +274,15 @@ def render_table(results: Mapping[str, Any], console: Console) -> None:
             cells[OUTCOME] = "\n".join(part for part in in_parts(found[name], places_of(results)) if part)
     shown, left_out = _that_fit(columns(results), body, console.width)
     note = f" Left out for width: {', '.join(column.title for column in left_out)}." if left_out else ""
-    table = Table(caption=escape(caption(results) + note), caption_justify="left", header_style="bold")
+    table = Table(caption=escape(printable(caption(results) + note)), caption_justify="left", header_style="bold")
     table.add_column("Arm", overflow="fold")
     for column in shown:
-        table.add_column(escape(column.title), justify="right", no_wrap=column.key == OUTCOME)
+        table.add_column(escape(printable(column.title)), justify="right", no_wrap=column.key == OUTCOME)
     for name, cells in body:
         style = "bold" if name == judged.best else ""
-        table.add_row(escape(name), *(escape(cells[column.key]) for column in shown), style=style)
+        table.add_row(escape(printable(name)), *(escape(printable(cells[column.key])) for column in shown), style=style)
     console.print(table)
-    console.print(escape(f"{judged.sentence} {judged.evidence}".strip()))
+    console.print(escape(printable(f"{judged.sentence} {judged.evidence}".strip())))
 
 
 def _that_fit(

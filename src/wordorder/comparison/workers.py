@@ -31,6 +31,7 @@ from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run, Statistics, claim
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
+from wordorder.streams import prepare_streams
 from wordorder.training.interruption import SIGNALS
 from wordorder.training.run import MODEL
 
@@ -260,6 +261,7 @@ def start_worker(own: Sequence[Source] = ()) -> None:
     Args:
         own: encodings that the parent registered.
     """
+    prepare_streams()
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C then reaches the parent alone, which passes it on once
     for number in SIGNALS:

@@ -7,11 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from wordorder.errors import BadInput
+
 
 def default_cache_dir() -> Path:
-    """Return $WORDORDER_CACHE, or ~/.cache/wordorder where it is not set."""
+    """Return $WORDORDER_CACHE, or ~/.cache/wordorder where it is not set.
+
+    Raises:
+        BadInput: the user has no home folder.
+    """
     chosen = os.environ.get("WORDORDER_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "wordorder"
+    try:
+        return Path(chosen or "~/.cache/wordorder").expanduser()
+    except RuntimeError:
+        raise BadInput("the user has no home folder to cache in; set WORDORDER_CACHE to the path of a folder") from None
 
 
 def content_hash(parts: Iterable[str | bytes]) -> str:

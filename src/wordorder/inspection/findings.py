@@ -102,6 +102,11 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
     assert isinstance(layer, EncoderLayer)
     head_dim = layer.attention.head_dim
     maps, reason = score_maps(model, length), no_correlations_because(encoder)
+    broken = [name for name, own in maps.items() if not _counted(own).isfinite().all()]
+    if broken:
+        raise BadInput(
+            f"the model's maps hold NaN or infinity ({', '.join(broken)}): take a checkpoint that is not broken"
+        )
     correlations = None if reason else word_position_correlations(model, length, words=words)
     if correlations and "word-position" in correlations.terms:
         maps = {"position-position": correlations.position_position, **maps}
@@ -118,6 +123,12 @@ def check_range(length: int) -> None:
     """
     if not SHORTEST <= length <= LONGEST:
         raise BadInput(f"length must lie in {SHORTEST} .. {LONGEST}, the positions of a map, got {length}")
+
+
+def _counted(values: ScoreMap) -> Tensor:
+    """The map without [CLS], which the model may reset to anything."""
+    first = int(values.skip_first)
+    return values.values_HNN[:, first:, first:]
 
 
 def _findings(values: ScoreMap, head_dim: int) -> MapFindings:

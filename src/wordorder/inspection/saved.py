@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.durable import check_writable, write_files
-from wordorder.errors import BadInput
+from wordorder.errors import BadInput, RunFailed
 from wordorder.inspection.correlation import score_maps
 from wordorder.inspection.figures import Drawing, draw
 from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers, without_nan
@@ -86,13 +86,14 @@ def inspect_model_dir(
             text cannot be read, or is missing or too short for a language model; the folder cannot be written; or
             ``score`` is given for a model that adds nothing content-free to its scores, or for a language model.
         MissingExtra: matplotlib or jinja2 is not installed.
+        RunFailed: the files cannot be written (a full disk).
     """
     source = Path(model_dir)
     kind = class_of(source)
     folder = default_folder(source) if out is None else Path(out)
     fault = check_writable(folder)
     if fault:
-        raise BadInput(f"the folder {str(folder)!r} cannot be written: {fault}; choose another one")
+        raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
     config = config_of(source, kind)
     if config.model_type == LANGUAGE_MODEL:
         found = _watch_language_model(source, kind, config, length=length, text=text, score=score)
@@ -111,8 +112,13 @@ def inspect_model_dir(
     written = {"model": facts, **found.numbers, "versions": versions, "files": [*contents, NUMBERS]}
     contents[NUMBERS] = _json(written).encode()
     old = _files_listed(folder / NUMBERS) - set(contents)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_files(folder, contents)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_files(folder, contents)
+    except OSError as error:
+        raise RunFailed(
+            f"{folder}: {error.strerror or error}; what was there is kept; choose another folder"
+        ) from error
     for name in old:
         if (folder / name).is_file():
             (folder / name).unlink()

@@ -202,4 +202,4 @@ def run_folder_fault(run_folder: Path) -> str | None:
     reason = check_writable(run_folder)
     if reason is None:
         return None
-    return f"training.output_dir: the run folder {str(run_folder)!r} cannot be written: {reason}"
+    return f"training.output_dir: the run folder {str(run_folder)[:200]!r} cannot be written: {reason}"

@@ -6,6 +6,8 @@ from collections import deque
 from math import fsum
 from typing import Any, Protocol
 
+from wordorder.streams import printable
+
 _BAR_EVERY = 0.25
 _LINE_EVERY = 10.0
 _AVERAGED = 50  # steps: the loss of one small batch says little
@@ -59,7 +61,7 @@ class AdviceOnce(Silent):
     def advise(self, text: str) -> None:
         if not self._given:
             self._given = True
-            print(f"wordorder: {text}", file=sys.stderr, flush=True)
+            print(printable(f"wordorder: {text}"), file=sys.stderr, flush=True)
 
 
 class Lines:
@@ -91,7 +93,7 @@ class Lines:
             )
 
     def say(self, text: str) -> None:
-        print(f"{self._name}: {text}", file=sys.stderr, flush=True)
+        print(printable(f"{self._name}: {text}"), file=sys.stderr, flush=True)
 
     def advise(self, text: str) -> None:
         self.say(text)
@@ -126,7 +128,7 @@ class Bar:
             auto_refresh=False,
             transient=True,
         )
-        self._task = self._bar.add_task(name, total=None, text="")
+        self._task = self._bar.add_task(printable(name), total=None, text="")
         self._name = name
         self._total = 0
         self._rate = Rate()
@@ -147,7 +149,7 @@ class Bar:
             self._bar.update(self._task, completed=step, text=text, refresh=True)
 
     def say(self, text: str) -> None:
-        self._bar.console.print(f"{self._name}: {text}", highlight=False, markup=False)
+        self._bar.console.print(printable(f"{self._name}: {text}"), highlight=False, markup=False)
 
     def advise(self, text: str) -> None:
         self.say(text)

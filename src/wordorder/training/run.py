@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.durable import of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
+from wordorder.streams import printable
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
@@ -142,7 +143,7 @@ def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool 
     if not is_main():
         return
     if progress is True:
-        print(f"{folder.name}: {text}", file=sys.stderr, flush=True)
+        print(printable(f"{folder.name}: {text}"), file=sys.stderr, flush=True)
     elif progress is not False:
         progress.say(text)
     elif unusual:

@@ -26,7 +26,13 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
     for place in (source, str(Path(folder) / source) if folder else source):
-        if Path(place).exists() or glob.glob(place, recursive=True):
+        try:
+            if Path(place).exists():
+                unreadable = not os.access(place, os.R_OK | os.X_OK if Path(place).is_dir() else os.R_OK)
+                return place, [f"data.{name}: {place!r} cannot be read: permission denied"] if unreadable else []
+        except OSError as error:  # a folder above it may not be looked into, or the name is too long
+            return source, [f"data.{name}: {place[:200]!r} cannot be read: {error.strerror}"]
+        if glob.glob(place, recursive=True):
             return place, []
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"
     remedy = "" if folder else "; the variable WORDORDER_DATA may name another folder"

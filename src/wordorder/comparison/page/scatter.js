@@ -50,25 +50,36 @@ function drawScatter() {
     group.addEventListener("pointerleave", hideTooltip);
     drawing.append(group);
   }
-  const free = { taken: places.map(([px, py]) => [px - 9, py - 9, px + 9, py + 9]), places, width, bottom: height - margin.bottom };
-  points.forEach((point, index) => drawing.append(nameBeside(point.name, ...places[index], free)));
+  const ticks = [...drawing.querySelectorAll("text")].map(boxOf);
+  const free = { taken: [...ticks, ...places.map(([px, py]) => [px - 9, py - 9, px + 9, py + 9])], places, width, bottom: height - margin.bottom };
+  points.forEach((point, index) => nameBeside(drawing, point.name, ...places[index], free));
 }
 
+// The room that a text takes with the font that the browser has chosen.
+function boxOf(text) { const box = text.getBBox(); return [box.x, box.y, box.x + box.width, box.y + box.height]; }
+
 // The first of some places around a point where its name covers nothing and is not nearer to another point.
-function nameBeside(name, px, py, { taken, places, width, bottom }) {
-  const long = 7.2 * name.length, far = [];
+function nameBeside(drawing, name, px, py, { taken, places, width, bottom }) {
+  const label = element("text", { class: "name", x: 0, y: 0 }, name), group = element("g", {}, label), far = [];
+  drawing.append(group);
+  const [, above, long, below] = boxOf(label);
   for (const away of [26, 40, 54, 70]) for (const side of [14, -14 - long, -long / 2]) far.push([side, -away], [side, away + 8]);
   const boxes = [[14, 4], [-14 - long, 4], [-long / 2, -15], [-long / 2, 24], [12, -12], [12, 21], [-12 - long, -12], [-12 - long, 21], ...far]
-    .map(([dx, dy]) => [px + dx, py + dy - 11, px + dx + long, py + dy + 3]);
+    .map(([dx, dy]) => [px + dx, py + dy + above, px + dx + long, py + dy + below]);
   const gap = (box, [qx, qy]) => Math.hypot(Math.max(box[0] - qx, qx - box[2], 0), Math.max(box[1] - qy, qy - box[3], 0));
   const room = (box) => box[0] >= 2 && box[2] <= width - 2 && box[1] >= 16 && box[3] <= bottom
-    && taken.every((other) => box[2] < other[0] || box[0] > other[2] || box[3] < other[1] || box[1] > other[3]);
+    && taken.every((other) => box[2] + 4 < other[0] || box[0] - 4 > other[2] || box[3] < other[1] || box[1] > other[3]);
   const near = (box) => places.every(([qx, qy]) => (qx === px && qy === py) || gap(box, [px, py]) < gap(box, [qx, qy]));
   const chosen = boxes.slice(0, 8).find((box) => room(box) && near(box)) || boxes.slice(8).find(room);
-  if (!chosen) return element("g", { "data-unnamed": name });   // its shape stands in the legend
+  if (!chosen) {   // its shape stands in the legend
+    label.remove();
+    group.setAttribute("data-unnamed", name);
+    return;
+  }
   taken.push(chosen);
   const led = boxes.indexOf(chosen) >= 8;   // a line leads from a name that found no room beside its point
-  return element("g", {}, led ? element("line", { class: "leader", x1: px, y1: py, x2: (chosen[0] + chosen[2]) / 2, y2: chosen[3] < py ? chosen[3] : chosen[1] }) : null,
-    element("text", { class: "name", x: chosen[0], y: chosen[3] - 3 }, name));
+  if (led) group.prepend(element("line", { class: "leader", x1: px, y1: py, x2: (chosen[0] + chosen[2]) / 2, y2: chosen[3] < py ? chosen[3] : chosen[1] }));
+  label.setAttribute("x", chosen[0]);
+  label.setAttribute("y", chosen[1] - above);
 }
 onWidth(scatterBox, drawScatter);

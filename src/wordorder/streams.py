@@ -1,0 +1,125 @@
+"""Standard input, output and error of the command line, as a shell, a pipe or a full disk may leave them.
+
+Nobody's reading stderr must not stop a training, and a terminal without UTF-8 must not either.
+"""
+
+import codecs
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from wordorder.errors import BadInput, RunFailed
+
+_ESCAPE = "wordorder-escape"
+# All but line feed and tab: escape sequences move a terminal's cursor, and others turn the direction of what follows.
+_CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+
+
+def use_utf8() -> None:
+    """Start the interpreter anew in its UTF-8 mode where the locale knows ASCII alone (LC_ALL=C, POSIX).
+
+    No other letter can be written there in the name of a file or in a text. Python does so by itself, unless
+    PYTHONUTF8=0 keeps it from doing so. Environment and arguments stay the same, and so does the process.
+    """
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def prepare_streams() -> None:
+    """Make the three streams safe to use, in the process that calls it.
+
+    A closed one becomes the null device. Letters that an encoding does not have are written as JSON escapes. What
+    cannot be written to stderr is dropped; what cannot be written to stdout raises, once: `BrokenPipeError` where its
+    reader went away, `RunFailed` for anything else, such as a full disk.
+    """
+    codecs.register_error(_ESCAPE, _escaped)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):  # in this order: the lowest free number is given out
+        if getattr(sys, name) is None:
+            os.set_inheritable(opened := os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, open(opened, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+    given: Any = sys.stdin
+    if isinstance(given, io.TextIOWrapper):
+        ascii_only = codecs.lookup(given.encoding).name == "ascii"
+        given.reconfigure(encoding="utf-8" if ascii_only else None, errors="strict")
+    sys.stdout = _guarded(sys.stdout, dropping=False)
+    sys.stderr = _guarded(sys.stderr, dropping=True)
+
+
+def drop_lost_output() -> None:
+    """From here on drop what cannot be written to stdout too: for commands whose result is in files."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Output):
+        raw.dropping = True
+
+
+def printable(text: str) -> str:
+    """Write control characters as JSON escapes: names of arms, folders and labels may be a stranger's.
+
+    Args:
+        text: what a terminal is to show; JSON stays the same JSON.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def lines_of_stdin() -> Iterator[str]:
+    """Read the lines of stdin.
+
+    Raises:
+        BadInput: it is not text, or cannot be read.
+    """
+    try:
+        yield from sys.stdin
+    except UnicodeDecodeError as error:
+        raise BadInput(f"stdin is not {error.encoding} text: {error.reason}; send text") from error
+    except OSError as error:
+        raise BadInput(f"stdin cannot be read: {error.strerror}; send text, or give it as an argument") from error
+
+
+class _Output(io.FileIO):
+    """The bytes of stdout or stderr.
+
+    Args:
+        number: the file descriptor, which is not closed with this.
+        dropping: lose what cannot be written, instead of raising.
+    """
+
+    def __init__(self, number: int, *, dropping: bool) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.dropping = dropping
+
+    def write(self, data: Any, /) -> Any:
+        try:
+            written: int | None = super().write(data)
+            return memoryview(data).nbytes if written is None and self.dropping else written  # None: it would block
+        except OSError as error:
+            if self.dropping:
+                return memoryview(data).nbytes
+            self.dropping = True  # or the interpreter would complain of the rest while it ends
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise RunFailed(f"standard output cannot be written: {error.strerror}; send it elsewhere") from error
+
+
+def _guarded(stream: Any, *, dropping: bool) -> Any:
+    try:
+        number = stream.fileno()
+    except (OSError, AttributeError):  # in memory, as in tests
+        return stream
+    if os.name == "nt" and stream.isatty():  # a console of Windows takes letters, not bytes
+        return stream
+    raw = _Output(number, dropping=dropping)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=stream.encoding, errors=_ESCAPE, line_buffering=stream.line_buffering
+    )
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding cannot hold as in JSON, so that JSON stays JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end

@@ -1,0 +1,117 @@
+"""Streams that are closed, full or no longer read: progress is dropped, results are missed with one line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the streams are set up by a POSIX shell")
+
+
+def shell(command: str, folder: Path | None = None, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a line of bash in which `wordorder` is this package's command and `python` this interpreter."""
+    names = f'wordorder() {{ "{sys.executable}" -m wordorder "$@"; }}; python() {{ "{sys.executable}" "$@"; }};'
+    environment = os.environ | variables
+    return subprocess.run(
+        ["bash", "-c", f"{names} {command}"], capture_output=True, text=True, cwd=folder, env=environment
+    )
+
+
+@pytest.mark.parametrize("streams", ["2>&1 | true", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
+def test_a_training_that_nobody_can_read_is_finished(tmp_path: Path, recipe_text: str, streams: str):
+    (tmp_path / "corpus.txt").write_text("".join(f"the state of the union {n} is good\n" for n in range(60)))
+    (tmp_path / "recipe.toml").write_text(recipe_text)
+    done = shell(f"{{ wordorder train recipe.toml; echo $? > code; }} {streams}", tmp_path)
+    assert done.stderr == ""
+    assert (tmp_path / "code").read_text() == "0\n"
+    assert (tmp_path / "run/metrics.json").stat().st_size
+    assert (tmp_path / "run/model/model.safetensors").stat().st_size
+
+
+PREPARED = "import sys; from wordorder.streams import *; prepare_streams();"
+
+
+@pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", "2> >(true)"])
+def test_what_stderr_cannot_take_is_dropped(streams: str):
+    program = f"{PREPARED} [print(n, file=sys.stderr, flush=True) for n in range(9)]; print(sys.stderr.isatty())"
+    done = shell(f"python -c '{program}' {streams}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+
+
+def test_output_that_can_be_read_is_as_before():
+    program = f'{PREPARED} print("é", end=""); sys.stdout.buffer.write(b"!"); print("ü", file=sys.stderr)'
+    done = shell(f"python -c '{program}'", PYTHONIOENCODING="utf-8")
+    assert (done.returncode, done.stderr) == (0, "ü\n")
+    assert sorted(done.stdout) == sorted("é!")
+
+
+def test_a_full_disk_behind_a_result_is_one_line():
+    done = shell("wordorder --help > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "wordorder: standard output cannot be written: No space left on device; send it elsewhere\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_the_null_device(closed: str, tmp_path: Path):
+    # a file that is opened later must not get the number of a standard stream, which libraries in C write to
+    program = (
+        f'{PREPARED} number = open("file", "w").fileno(); assert number > 2; print(sys.stdin.read()); open("ok", "w")'
+    )
+    done = shell(f"python -c '{program}' {closed}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ok").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            r"printf 'caf\xe9' |",
+            "wordorder.errors.BadInput: stdin is not utf-8 text: unexpected end of data; send text",
+        ),
+        ("", "[]"),
+    ],
+)
+def test_stdin_that_is_no_text_is_one_error(given: str, said: str):
+    done = shell(f"{given} python -c '{PREPARED} print(list(lines_of_stdin()))' {'' if given else '<&-'}")
+    assert (done.stderr + done.stdout).splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_letters_that_an_encoding_lacks_are_escaped_as_in_json(encoding: str):
+    done = shell(f"python -c '{PREPARED} print(\"λ\\U0001f600\")'", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stdout) == (0, "\\u03bb\\ud83d\\ude00\n")
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("variables", [ASCII, {"LC_ALL": "POSIX", "PYTHONIOENCODING": "ascii"}])
+def test_a_recipe_with_letters_beyond_ascii_is_read_in_every_locale(
+    tmp_path: Path, recipe_text: str, variables: dict[str, str]
+):
+    (tmp_path / "é").mkdir()
+    recipe = recipe_text.replace('"run"', '"naïve"').replace("corpus", "é/cörpus")
+    (tmp_path / "é/recipe.toml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "é/cörpus.txt").write_text("the state of the union\n" * 9)
+    done = shell("wordorder train é/recipe.toml --dry-run | grep output_dir", tmp_path, **variables)
+    assert done.stderr == ""
+    assert done.stdout in ('output_dir = "naïve"\n', 'output_dir = "na\\u00efve"\n')
+
+
+def test_arguments_and_files_have_their_letters_where_the_locale_has_none(tmp_path: Path):
+    program = "import sys; from wordorder.streams import *; use_utf8(); prepare_streams();"
+    program += 'open(sys.argv[1], "w").write(sys.stdin.read()); print(ascii(sys.argv[1]))'
+    done = shell(f"printf λ | python -c '{program}' naïve", tmp_path, **ASCII)
+    assert (done.stderr, done.stdout) == ("", "'na\\xefve'\n")
+    assert (tmp_path / "naïve").read_text(encoding="utf-8") == "λ"
+
+
+def test_an_argument_that_is_no_text_is_refused():
+    done = shell(r"wordorder predict $'caf\xe9/model' text")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "wordorder: argument 'caf\\udce9/model' is not UTF-8; rename the file or write the text in UTF-8\n"
+    )
