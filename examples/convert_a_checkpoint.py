@@ -28,7 +28,7 @@ def checkpoint(folder: Path) -> tuple[torch.nn.Module, Path]:
         intermediate_size=64,
         max_position_embeddings=64,
         encoding="tupe-r",
-        encoding_options={"reset": "reference-code"},
+        encoding_options={"cls": "position-0", "reset": "reference-code"},
         norm_placement="post",
         layer_norm_eps=1e-5,
         pad_token_id=1,

@@ -54,3 +54,21 @@ def test_a_run_of_an_earlier_version_is_not_resumed(recipe_file, tmp_path):
 def test_a_trained_encoder_declares_the_cls_that_its_tokenizer_adds(recipe_file, tmp_path):
     result = run(read_recipe(recipe_file, ("training.max_steps=1",)), output_dir=tmp_path / "run", progress=False)
     assert json.loads((result.model_dir / "config.json").read_text())["cls_token_id"] == 2
+
+
+def test_fine_tuning_a_model_of_an_earlier_version_keeps_its_defaults(recipe_file, tmp_path):
+    settings = ("model.encoding=t5", "training.max_steps=1")
+    saved = run(read_recipe(recipe_file, settings), output_dir=tmp_path / "run", progress=False).model_dir
+    path = saved / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "wordorder_version": "0.1.0"}))
+    recipe = tmp_path / "fine.toml"
+    text = recipe_file.read_text()
+    model = text[text.index("[model]") : text.index("[training]")]
+    recipe.write_text(text.replace(model, f'[model]\npretrained = "{saved}"\n\n').replace("vocab_size = 200", ""))
+    assert read_recipe(recipe).model["encoding_options"] == {"t5": {"scale": 1.0}}
+
+
+def test_a_recipe_may_name_what_cls_gets(recipe_file, tmp_path):
+    settings = ("model.encoding=tupe-r", "model.encoding_options.reset=reference-code", "training.max_steps=1")
+    result = run(read_recipe(recipe_file, settings), output_dir=tmp_path / "run", progress=False)
+    assert result.metrics["steps"] == 1

@@ -176,11 +176,13 @@ def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
     largest that there can be."""
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
+    from wordorder.training.declared_cls import declared_cls
 
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
     size = known if known is not None else recipe.tokenizer.vocab_size
-    return build_config(recipe.network, **{**recipe.model, "vocab_size": size}), known is not None
+    fields = {**declared_cls(recipe.tokenizer), **recipe.model, "vocab_size": size}
+    return build_config(recipe.network, **fields), known is not None
 
 
 def assumed_sizes(costs: dict[str, dict[str, Any]]) -> list[int]:

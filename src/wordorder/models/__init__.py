@@ -25,7 +25,7 @@ from wordorder.models.decoder import WordOrderDecoderModel, WordOrderDecoderPreT
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
-from wordorder.models.encoding_defaults import changed_defaults
+from wordorder.models.encoding_defaults import changed_defaults, complete_options
 from wordorder.models.factory import (
     FOLLOWED,
     NETWORK_TASKS,
@@ -78,6 +78,7 @@ __all__ = [
     "check_length",
     "check_positions",
     "check_room",
+    "complete_options",
     "config_fields",
     "filled_fields",
     "graft",

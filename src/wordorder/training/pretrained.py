@@ -86,7 +86,7 @@ def read_pretrained(folder: Path) -> Pretrained:
     Raises:
         BadInput: it holds no model, one of another kind, or no weights in safetensors.
     """
-    from wordorder.models import NETWORK_TASKS, build_config, config_fields
+    from wordorder.models import NETWORK_TASKS, build_config, changed_defaults, config_fields
     from wordorder.training.weights import weight_files
 
     name = f"model.pretrained: {folder}"
@@ -97,12 +97,26 @@ def read_pretrained(folder: Path) -> Pretrained:
         raise BadInput(f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}")
     network = networks[kind]
     fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
+    version = config.get("wordorder_version")
+    if isinstance(version, str) and changed_defaults(version) and isinstance(fields.get("encoding"), str):
+        fields["encoding_options"] = _with_old_defaults(fields, version, name)
     try:
         build_config(network, **fields)
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
     weight_files(folder)
     return Pretrained(network=network, fields=fields)
+
+
+def _with_old_defaults(fields: Mapping[str, Any], version: str, name: str) -> dict[str, dict[str, Any]]:
+    """Write down what the options of the encoding were by default in the version that saved the model."""
+    from wordorder.models import complete_options
+
+    given = fields.get("encoding_options")
+    try:  # not cls, which the tokenizer decides
+        return complete_options(fields["encoding"], given, version=version, has_cls=False, use="decoder")
+    except (BadInput, TypeError, AttributeError) as error:
+        raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

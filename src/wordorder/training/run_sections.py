@@ -9,6 +9,7 @@ from wordorder.errors import BadInput
 from wordorder.hints import fits
 from wordorder.training.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.checks import unknown_choice, unknown_name
+from wordorder.training.declared_cls import declared_cls
 from wordorder.training.metrics import metric_fault
 from wordorder.training.pretrained import complete
 from wordorder.training.sources import SOURCES, find_source
@@ -33,7 +34,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     task = data.task if data is not None else None
     pieces = training.get("segments_per_step")
     pieces = pieces if type(pieces) is int and pieces > 0 else 1
-    sizes = _with_segments(tables.get("model", {}), data, pieces)
+    sizes = declared_cls(tokenizer) | _with_segments(tables.get("model", {}), data, pieces)
     model_faults, default_length = _model_faults(sizes, task) if "model" in tables and not faults else ([], None)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
@@ -46,7 +47,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
             data = data and replace(data, **{name: source})
     if data is not None and default_length is not None and not model_faults:
         data, length_faults = _fill_length(data, sizes, default_length, pieces)
-        faults += length_faults + _generation_faults(training, tables["model"])
+        faults += length_faults + _generation_faults(training, sizes)
         faults += _running_text_faults(data, tables["model"], training)
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
             faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
