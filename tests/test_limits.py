@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,45 @@ def test_what_is_no_json_is_a_value_error(text: bytes):
 def test_toml_is_bounded_alike(text: str):
     with pytest.raises(ValueError):  # noqa: PT011  # each has another message, of the parser
         parse_toml(text)
+
+
+DEEP = ".".join("a" * 30_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{DEEP} = 1",
+        f"[{DEEP}]",
+        f"[[{DEEP}]]",
+        f"value = {{{DEEP} = 1}}",
+        " . ".join(['"a"'] * 30_000) + " = 1",
+        f's = """x"""""\n{DEEP} = 1',  # two quotation marks of the string stand before its end
+        f"s = '''x'''\nt = '#' # \"\n{DEEP} = 1",
+    ],
+)
+def test_a_dotted_toml_key_is_counted_before_it_is_parsed(text: str):
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="dotted key of more than 16 parts"):
+        parse_toml(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 2**20  # the parser takes 5 GB
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join("abcdefghijklmnop") + " = 1",
+        f"a = '{DEEP}' # {DEEP}",
+        f'a = "{DEEP}\\" {DEEP}"',
+        f'a = """\n{DEEP}\n"""',
+        f"a = '''\n{DEEP}'''",
+        "a = [" + ", ".join(["0.5"] * 99) + "]",
+    ],
+)
+def test_dots_elsewhere_are_no_parts_of_a_key(text: str):
+    assert list(parse_toml(text)) == ["a"]
 
 
 def test_only_plain_files_of_bounded_size_are_read(tmp_path: Path):

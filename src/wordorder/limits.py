@@ -9,6 +9,7 @@ import errno
 import json
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,8 +22,20 @@ MOST_TOML = 2**20
 """Bytes of a TOML text. The longest recipe of this repository has 6 kB."""
 MOST_DEEP = 100
 """Lists and tables within one another. What this package writes is nested about ten deep."""
+MOST_PARTS = 16
+"""Parts of a dotted TOML key or of a table's name: the parser's memory grows with their square."""
 MOST_HEADER = 16 * 2**20
 """Bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
+
+# A string without an end reaches to where the parser gives up, so that none is looked for twice.
+_STRING_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"?'
+    r"|'[^'\n]*'?|#[^\n]*",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
 
 ITEM_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
@@ -105,10 +118,12 @@ def parse_toml(text: str) -> dict[str, Any]:
         text: all of it.
 
     Raises:
-        ValueError: it is too long, no TOML, or nested too deep.
+        ValueError: it is too long, no TOML, nested too deep, or has a key of too many parts.
     """
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text):,} characters, more than the {MOST_TOML:,} that are read")
+    if _LONG_KEY.search(_STRING_OR_COMMENT.sub("s", text)):  # a quoted part of a key is a part too
+        raise ValueError(f"it has a dotted key of more than {MOST_PARTS} parts")
     try:
         tables = tomllib.loads(text)
     except RecursionError:
