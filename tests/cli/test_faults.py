@@ -119,3 +119,13 @@ def test_without_typer_the_console_script_says_what_to_install(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr.splitlines() == [f"wordorder: typer is not installed; run: pip install -e '{SOURCE}[train]'"]
     assert done.stdout == ""
+
+
+def test_many_and_long_faults_are_cut_and_counted():
+    faults = [f"name{i}: unknown; take another" for i in range(1000)]
+    faults[0] = "k" * 900_000 + ": unknown; take another"
+    lines = CliRunner().invoke(app_that_raises(BadInput(faults)), ["work"]).stderr.splitlines()
+    assert len(lines) == 51
+    assert len(lines[0]) < 2100
+    assert lines[0].endswith("; take another")
+    assert lines[-1] == "wordorder: and 950 more faults"
