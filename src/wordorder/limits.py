@@ -24,6 +24,12 @@ MOST_DEEP = 100
 """Lists and tables within one another. What this package writes is nested about ten deep."""
 MOST_PARTS = 16
 """Parts of a dotted TOML key or of a table's name: the parser's memory grows with their square."""
+MOST_WORDS = 64 * 2**20
+"""Bytes of a list of words; Transformer-XL's 793,471 words of the One Billion Word corpus have 8 MB."""
+MOST_UNPACKED, OFTEN_UNPACKED, TIMES_UNPACKED = 4 * 2**30, 2**28, 100
+"""Bytes that a packed file may unpack to: the first number at most, and beyond the second no more than so many times
+its own size. Texts shrink to a third or a tenth, repeated ones to a fiftieth; gzip can pack a thousand zeros into a
+byte."""
 MOST_HEADER = 16 * 2**20
 """Bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
 
@@ -64,6 +70,28 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
         raise ValueError(f"{path.name} has {size:,} bytes, more than the {most:,} that are read")
     with path.open("rb") as file:
         return file.read(most)  # it may have grown since
+
+
+def check_plain(path: Path) -> None:
+    """Refuse a pipe, which would wait for somebody to write, and a device, which may never end.
+
+    Args:
+        path: the file, before it is opened.
+
+    Raises:
+        OSError: it is one of them.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def most_unpacked(path: Path) -> int:
+    """The bytes that a packed file may unpack to, see `MOST_UNPACKED`.
+
+    Args:
+        path: the file.
+    """
+    return min(MOST_UNPACKED, max(OFTEN_UNPACKED, TIMES_UNPACKED * path.stat().st_size))
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
