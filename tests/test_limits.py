@@ -1,5 +1,6 @@
 """Limits on what a file may ask for: sizes, depth, names, and what a safetensors header claims."""
 
+import glob
 import json
 import os
 import struct
@@ -16,6 +17,7 @@ from wordorder import limits
 from wordorder.limits import (
     check_depth,
     is_plain_name,
+    matches,
     one_line,
     parse_json,
     parse_toml,
@@ -200,3 +202,29 @@ def test_the_length_of_a_header_is_bounded_before_it_is_read(tmp_path: Path, mon
     monkeypatch.setattr(limits, "MOST_HEADER", 20)
     with pytest.raises(ValueError, match="more than the 20"):
         safetensors_header(written(tmp_path / "t.safetensors", {"a": entry()}, b"\0" * 8))
+
+
+def looped(folder: Path) -> Path:
+    """Two links to a folder in itself: a walk that follows them never ends."""
+    (folder / "a" / "b").mkdir(parents=True)
+    for name in ("one", "two", "three"):
+        (folder / "a" / name).symlink_to(folder, target_is_directory=True)
+    (folder / "a" / "b" / "text.txt").write_text("x")
+    return folder
+
+
+def test_a_glob_does_not_go_round_in_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    looped(tmp_path / "texts")
+    (tmp_path / "other").symlink_to(tmp_path / "texts" / "a" / "b", target_is_directory=True)
+    found = sorted(Path(path).relative_to(tmp_path).as_posix() for path in matches(str(tmp_path / "**" / "*.txt")))
+    assert found == ["other/text.txt", "texts/a/b/text.txt"]  # a link that leads elsewhere is followed
+    monkeypatch.setattr(limits, "MOST_FOLDERS", 2)
+    with pytest.raises(ValueError, match="goes through more than 2 folders"):
+        list(matches(str(tmp_path / "**" / "*.csv")))
+
+
+@pytest.mark.parametrize("pattern", ["**/*.py", "*/**/test_*.py", "**/data/**/*.py", "./data/*.py", "nowhere/**/*.py"])
+def test_a_glob_without_loops_is_the_standard_library_s(pattern: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    paths = sorted(str(Path(path)) for path in matches(pattern))
+    assert paths == sorted(str(Path(path)) for path in glob.glob(pattern, recursive=True))

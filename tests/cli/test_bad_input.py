@@ -67,6 +67,29 @@ def test_a_wrong_value_is_one_line_that_names_the_remedy(folder: Path, override:
     assert files(folder) == before
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.max_steps=1000000000000000000", "at most 2,147,483,647"),
+        ("training.num_train_epochs=1e18", "at most 2,147,483,647"),
+        (f"training.eval_steps={10**400}", "at most 2,147,483,647"),
+        ("training.threads=3000000000", "at most 1,024"),
+        ("training.dataloader_num_workers=100000", "at most 256"),
+        ("training.seed=4294967296", "at most 4,294,967,295"),
+        ("training.neftune_noise_alpha=nan", "finite number"),
+        ("training.adam_beta2=inf", "finite number"),
+        ("data.seed=4294967296", "at most 4,294,967,295"),
+        ("data.folds=3000000000", "at most 2,147,483,647"),
+        ("tokenizer.vocab_size=100000000000", "at most 16,777,216"),
+    ],
+)
+def test_a_number_that_no_machine_serves_is_refused(folder: Path, override: str, said: str):
+    code, lines = run("train", "good.toml", "--set", override)
+    assert (code, len(lines)) == (2, 1)
+    assert f"{override.partition('=')[0]}" in lines[0]
+    assert said in lines[0]
+
+
 def test_a_dotted_key_of_thousands_of_parts_is_refused_before_it_is_parsed(folder: Path):
     deep = ".".join("a" * 30_000)  # which took 5 GB
     code, lines = run("train", "good.toml", "--set", f"{deep}=1")

@@ -11,7 +11,9 @@ import pytest
 
 from wordorder.data import DataConfig, read_documents
 from wordorder.data.corpora.plain_text import cut_into_documents
+from wordorder.data.corpora.read import find_files
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.training.sources import find_source
 
 ROWS = [
     {"text": 'Good, "quoted"\nand on two lines.', "label": "yes"},
@@ -320,3 +322,15 @@ def test_hub_offline_is_one_clear_line(monkeypatch):
         "data.source hub:imdb could not be loaded (is the network there, and the name right?): Couldn't reach the Hub",
     )
     assert "needs a name" in faults_of("hub:")[0]
+
+
+def test_a_glob_through_a_loop_of_links_finds_each_file_once(tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / "a" / name).symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a" / "x.txt").write_text("A text.")
+    source = str(tmp_path / "**" / "*.txt")
+    assert find_source(source) == (source, [])
+    assert find_files("data.source", source)[1] == [tmp_path / "a" / "x.txt"]
+    missing = str(tmp_path / "**" / "*.csv")
+    assert "no file matches" in find_source(missing)[1][0]

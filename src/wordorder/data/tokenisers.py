@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from wordorder.data.cache import content_hash, write_cached
 from wordorder.data.config import TokenizerConfig
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import one_line, read_json
+from wordorder.limits import MOST_TOKENS, one_line, read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -286,10 +286,6 @@ _KNOWN_SPECIALS = {
 }
 
 
-_MOST_IDS = 2**24
-"""Token ids: the largest decides the rows of a model's tables, and a file may name any."""
-
-
 _MOST_STEPS, _MOST_GROWTH = 1000, 1024
 """Steps of a normalizer or decoder, and how many times as long they may make a text together. Known tokenisers have
 some ten steps, most of which replace a text by a shorter one."""
@@ -325,8 +321,8 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise BadInput(f"{path}: holds no tokenizer that can be read: {one_line(error)}") from error
-    if not 0 <= highest < _MOST_IDS:
-        raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {_MOST_IDS - 1:,}")
+    if not 0 <= highest < MOST_TOKENS:  # it decides the rows of a model's tables
+        raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {MOST_TOKENS - 1:,}")
     return loaded
 
 

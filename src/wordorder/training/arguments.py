@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 from wordorder.hints import fits
 from wordorder.launch import process_count
+from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS
 from wordorder.training.argument_names import BEAMS as BEAMS
 from wordorder.training.argument_names import (
     DEFAULTS,
@@ -40,6 +41,11 @@ _AT_LEAST_ONE = (
 )
 _AT_LEAST_ZERO = ("warmup_steps", "weight_decay", "max_grad_norm", "dataloader_num_workers", "eval_delay", "seed")
 _BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
+_COUNTS = (
+    *("max_steps", "num_train_epochs", "eval_steps", "save_steps", "logging_steps", "warmup_steps", "eval_delay"),
+    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit"),
+    *("generation_max_length", "segments_per_step", "eval_stride"),
+)
 _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_POSITIVE, lambda value: value > 0, "greater than 0"),
     (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
@@ -47,6 +53,11 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
     (("generation_max_length",), lambda value: value >= 2, "at least 2"),
     (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
+    (_COUNTS, lambda value: value <= MOST_COUNT, f"at most {MOST_COUNT:,}"),
+    (("seed",), lambda value: value <= MOST_SEED, f"at most {MOST_SEED:,}"),
+    (("threads",), lambda value: value <= MOST_THREADS, f"at most {MOST_THREADS:,}"),
+    (("dataloader_num_workers",), lambda value: value <= MOST_WORKERS, f"at most {MOST_WORKERS:,}"),
+    (("generation_num_beams",), lambda value: value <= MOST_BEAMS, f"at most {MOST_BEAMS:,}"),
 )
 
 
@@ -84,8 +95,13 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
         for name in names:
             value = chosen.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                if not (math.isfinite(value) and right(value)):
+                if (isinstance(value, int) or math.isfinite(value)) and not right(value):
                     faults.append(f"training.{name}: must be {words}, got {value!r}")
+    faults += [
+        f"training.{name}: must be a finite number, got {value!r}"
+        for name, value in chosen.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
     if "report_to" in chosen and not wrong_type:
         faults += tracker_faults(chosen["report_to"])
     metric = chosen.get("metric_for_best_model")

@@ -1,8 +1,9 @@
 """Finding the files, folders or globs that [data] names."""
 
-import glob
 import os
 from pathlib import Path
+
+from wordorder.limits import matches
 
 BUILT_IN = ("sotu",)
 
@@ -25,9 +26,12 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
     if source in BUILT_IN or (name == "test_source" and source == "none") or source.startswith("hub:"):
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
-    for place in (source, str(Path(folder) / source) if folder else source):
-        if Path(place).exists() or glob.glob(place, recursive=True):
-            return place, []
+    try:
+        for place in (source, str(Path(folder) / source) if folder else source):
+            if Path(place).exists() or next(matches(place), None) is not None:
+                return place, []
+    except ValueError as error:
+        return source, [f"data.{name}: {source!r}: {error}"]
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"
     remedy = "" if folder else "; the variable WORDORDER_DATA may name another folder"
     valid = f"valid: {', '.join(BUILT_IN)}, a path or glob, hub:NAME"

