@@ -1,5 +1,6 @@
 """From the `source` of a recipe to documents, with every fault of every file in one report."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -63,6 +64,7 @@ _SPLIT_WORDS = {
     "test": "test",
 }
 _MOST_FAULTS = 20
+_NO_LABEL = "has no label"
 
 
 def read_documents(data: DataConfig) -> list[Document]:
@@ -133,7 +135,7 @@ def _is_hidden(part: Part, data: DataConfig) -> bool:
     """Whether this is a test split without labels."""
     if part.split != "test" or data.task not in LABEL_CHECKS:
         return False
-    return all(row.get(data.label_column) in (None, "") for row in part.rows)
+    return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)
 
 
 def _raise_if_any(faults: list[str]) -> None:
@@ -264,8 +266,9 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
             if isinstance(pair, str) and pair.strip():
                 documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
             continue
-        if label_column and (label is None or not str(label).strip()):
-            fault = f"{part.origin} row {number}: column {label_column!r} has no label"
+        fault = _label_fault(label) if label_column else ""
+        if fault:
+            fault = f"{part.origin} row {number}: column {label_column!r} {fault}"
             if log.skip:
                 log.unreadable(part.origin, number, fault)
                 continue
@@ -275,6 +278,13 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
             Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
         )
     return documents
+
+
+def _label_fault(label: object) -> str:
+    """What is wrong with a label, where there is one at all; pandas writes NaN for what is missing."""
+    if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
+        return _NO_LABEL
+    return "" if _is_unicode(str(label)) else "holds half of a surrogate pair, not text"
 
 
 def _row_faults(row: str, columns: Iterable[tuple[str | None, object]]) -> list[str]:
