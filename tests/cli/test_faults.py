@@ -129,3 +129,11 @@ def test_many_and_long_faults_are_cut_and_counted():
     assert len(lines[0]) < 2100
     assert lines[0].endswith("; take another")
     assert lines[-1] == "wordorder: and 950 more faults"
+
+
+def test_stripped_docstrings_are_one_line_with_the_remedy():
+    command = [sys.executable, "-OO", "-m", "wordorder", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("wordorder: Python runs with PYTHONOPTIMIZE=2 (-OO)")
+    assert done.stderr.count("\n") == 1

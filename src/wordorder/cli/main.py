@@ -8,6 +8,13 @@ from wordorder.errors import install_command
 
 def main() -> None:
     """Run the command line; the process ends with the exit code that `faults.py` lists."""
+    if sys.flags.optimize > 1:
+        print(
+            "wordorder: Python runs with PYTHONOPTIMIZE=2 (-OO), which takes out the docstrings that --help and"
+            " transformers read; leave it out, or set PYTHONOPTIMIZE=1",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     for package in ("typer", "rich"):
         try:
             import_module(package)

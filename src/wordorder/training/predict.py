@@ -18,7 +18,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     Args:
         model_dir: holds a masked language model with its tokenizer.
         texts: each holds the tokenizer's mask token once or more.
-        top_k: how many tokens for each mask.
+        top_k: how many tokens for each mask; of a smaller vocabulary all.
 
     Returns:
         For each text the masks in order, flattened: dicts of mask (its number in the text), token, score (probability).
@@ -35,6 +35,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
         if faults:
             raise BadInput(faults)
         _check_lengths(pipe, texts)
+        top_k = min(top_k, pipe.model.config.vocab_size)
         results: list[list[dict[str, Any]]] = []
         for text in texts:
             found: Any = pipe(text, top_k=top_k)
