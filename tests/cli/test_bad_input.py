@@ -90,6 +90,46 @@ def test_a_number_that_no_machine_serves_is_refused(folder: Path, override: str,
     assert said in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["optim=galore_adamw", 'optim_target_modules=["x"]'], "training.optim: 'galore_adamw' cannot be made"),
+        (["optim=lion_8bit"], "training.optim: 'lion_8bit' cannot be made"),
+        (["optim_args=evil"], "training.optim_args 'evil' cannot be made"),
+        (["optim=adafactor", "optim_args=evil=1,wrong"], "training.optim_args 'evil=1,wrong' cannot be made"),
+        (["lr_scheduler_kwargs={evil=1}"], "training.lr_scheduler_kwargs {'evil': 1} cannot be made"),
+        (["lr_scheduler_type=warmup_stable_decay"], "training.lr_scheduler_type: 'warmup_stable_decay' cannot be made"),
+        (
+            ["lr_scheduler_type=cosine", 'lr_scheduler_kwargs={num_cycles="a"}'],
+            "training.lr_scheduler_type: 'cosine' with",
+        ),
+        (["torch_compile_backend=evil"], "training.torch_compile_backend: unknown value 'evil'"),
+        (["use_liger_kernel=true"], "training.use_liger_kernel: Liger has no kernels"),
+    ],
+)
+def test_what_the_training_cannot_make_is_said_before_it_starts(folder: Path, overrides: list[str], said: str):
+    options = [word for override in overrides for word in ("--set", f"training.{override}")]
+    code, lines = run("train", "good.toml", *options, "--dry-run")
+    assert (code, len(lines)) == (2, 1), lines
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["optim=adafactor"],
+        ["optim=sgd"],
+        ["optim=adamw_torch", "optim_args=amsgrad=true"],
+        ["lr_scheduler_type=cosine_with_min_lr", "lr_scheduler_kwargs={min_lr=1e-5}"],
+        ["lr_scheduler_type=warmup_stable_decay", "lr_scheduler_kwargs={num_decay_steps=2}"],
+        ["lr_scheduler_type=inverse_sqrt"],
+    ],
+)
+def test_what_the_training_can_make_passes(folder: Path, overrides: list[str]):
+    options = [word for override in overrides for word in ("--set", f"training.{override}")]
+    assert run("train", "good.toml", *options, "--dry-run") == (0, [])
+
+
 def test_a_dotted_key_of_thousands_of_parts_is_refused_before_it_is_parsed(folder: Path):
     deep = ".".join("a" * 30_000)  # which took 5 GB
     code, lines = run("train", "good.toml", "--set", f"{deep}=1")

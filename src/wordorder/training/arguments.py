@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from wordorder.hints import fits
 from wordorder.launch import process_count
-from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS
+from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
 from wordorder.training.argument_names import BEAMS as BEAMS
 from wordorder.training.argument_names import (
     DEFAULTS,
@@ -130,10 +130,50 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
         ]
+    if table.get("use_liger_kernel"):
+        return ["training.use_liger_kernel: Liger has no kernels for the networks of this package; leave it out"]
+    if table.get("torch_compile_backend"):
+        from accelerate.utils import DynamoBackend
+
+        known = [backend.value.lower() for backend in DynamoBackend]
+        if str(table["torch_compile_backend"]).lower() not in known:
+            return [unknown_choice("training.torch_compile_backend", table["torch_compile_backend"], known)]
     try:
-        build_arguments(resolved, Path("run"))
+        arguments = build_arguments(resolved, Path("run"))
     except (ValueError, ImportError, TypeError, KeyError) as error:
         return [f"[training]: {' '.join(str(error).split())}"]
+    return _optimizer_faults(table, arguments)
+
+
+def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
+    """What is wrong with an optimizer or a schedule, said by making each of one weight: packages and own options."""
+    named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
+    if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused", ROW_WISE_ADAM)):
+        return []
+    import torch
+    import transformers
+
+    library: Any = transformers
+    # zeros: a layer would draw its weights, and the caller's random numbers would be others afterwards
+    model, asked = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1, 1))]), "training.optim"
+    try:
+        kind, options = library.Trainer.get_optimizer_cls_and_kwargs(arguments, model)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0)
+        if options.get("params") is None and "optimizer_dict" not in options:
+            optimizer = kind(model.parameters(), **options)
+        asked = "training.lr_scheduler_type"
+        library.get_scheduler(
+            arguments.lr_scheduler_type,
+            optimizer=optimizer,
+            num_warmup_steps=0,
+            num_training_steps=max(1000, arguments.max_steps),
+            scheduler_specific_kwargs=arguments.lr_scheduler_kwargs,
+        )
+    except (ImportError, ValueError, TypeError, KeyError, AttributeError) as error:
+        own = "optim_args" if asked.endswith("optim") else "lr_scheduler_kwargs"
+        options = f" with training.{own} {table[own]!r}" if table.get(own) else ""
+        value = getattr(arguments, asked.removeprefix("training."))
+        return [f"{asked}: {getattr(value, 'value', value)!r}{options} cannot be made: {one_line(error)}"]
     return []
 
 
