@@ -39,7 +39,7 @@ MOST_THREADS, MOST_WORKERS = 1024, 256
 """Threads of a process, and processes side by side: the largest machines have some hundreds of cores."""
 MOST_ARMS, MOST_FOLDS, MOST_RUNS = 500, 10_000, 100_000
 """Of a comparison: its arms, its folds, and the trainings of all arms, folds, seeds and rates."""
-MOST_CLASSES, MOST_BEAMS, MOST_TOKENS = 1_000_000, 1000, 2**24
+MOST_CLASSES, MOST_BEAMS, MOST_TOKENS = 1_000_000, 1024, 2**24
 """Classes, for each of which transformers makes a name; beams of a search; and tokens of a vocabulary."""
 MOST_HEADER = 16 * 2**20
 """Bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
