@@ -1,8 +1,10 @@
 """Limits on what a file may ask for: sizes, depth, names, and what a safetensors header claims."""
 
+import glob
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from wordorder import limits
 from wordorder.limits import (
     check_depth,
     is_plain_name,
+    matches,
     one_line,
     parse_json,
     parse_toml,
@@ -58,6 +61,45 @@ def test_what_is_no_json_is_a_value_error(text: bytes):
 def test_toml_is_bounded_alike(text: str):
     with pytest.raises(ValueError):  # noqa: PT011  # each has another message, of the parser
         parse_toml(text)
+
+
+DEEP = ".".join("a" * 30_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{DEEP} = 1",
+        f"[{DEEP}]",
+        f"[[{DEEP}]]",
+        f"value = {{{DEEP} = 1}}",
+        " . ".join(['"a"'] * 30_000) + " = 1",
+        f's = """x"""""\n{DEEP} = 1',  # two quotation marks of the string stand before its end
+        f"s = '''x'''\nt = '#' # \"\n{DEEP} = 1",
+    ],
+)
+def test_a_dotted_toml_key_is_counted_before_it_is_parsed(text: str):
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="dotted key of more than 16 parts"):
+        parse_toml(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 2**20  # the parser takes 5 GB
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join("abcdefghijklmnop") + " = 1",
+        f"a = '{DEEP}' # {DEEP}",
+        f'a = "{DEEP}\\" {DEEP}"',
+        f'a = """\n{DEEP}\n"""',
+        f"a = '''\n{DEEP}'''",
+        "a = [" + ", ".join(["0.5"] * 99) + "]",
+    ],
+)
+def test_dots_elsewhere_are_no_parts_of_a_key(text: str):
+    assert list(parse_toml(text)) == ["a"]
 
 
 def test_only_plain_files_of_bounded_size_are_read(tmp_path: Path):
@@ -160,3 +202,29 @@ def test_the_length_of_a_header_is_bounded_before_it_is_read(tmp_path: Path, mon
     monkeypatch.setattr(limits, "MOST_HEADER", 20)
     with pytest.raises(ValueError, match="more than the 20"):
         safetensors_header(written(tmp_path / "t.safetensors", {"a": entry()}, b"\0" * 8))
+
+
+def looped(folder: Path) -> Path:
+    """Two links to a folder in itself: a walk that follows them never ends."""
+    (folder / "a" / "b").mkdir(parents=True)
+    for name in ("one", "two", "three"):
+        (folder / "a" / name).symlink_to(folder, target_is_directory=True)
+    (folder / "a" / "b" / "text.txt").write_text("x")
+    return folder
+
+
+def test_a_glob_does_not_go_round_in_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    looped(tmp_path / "texts")
+    (tmp_path / "other").symlink_to(tmp_path / "texts" / "a" / "b", target_is_directory=True)
+    found = sorted(Path(path).relative_to(tmp_path).as_posix() for path in matches(str(tmp_path / "**" / "*.txt")))
+    assert found == ["other/text.txt", "texts/a/b/text.txt"]  # a link that leads elsewhere is followed
+    monkeypatch.setattr(limits, "MOST_FOLDERS", 2)
+    with pytest.raises(ValueError, match="goes through more than 2 folders"):
+        list(matches(str(tmp_path / "**" / "*.csv")))
+
+
+@pytest.mark.parametrize("pattern", ["**/*.py", "*/**/test_*.py", "**/data/**/*.py", "./data/*.py", "nowhere/**/*.py"])
+def test_a_glob_without_loops_is_the_standard_library_s(pattern: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    paths = sorted(str(Path(path)) for path in matches(pattern))
+    assert paths == sorted(str(Path(path)) for path in glob.glob(pattern, recursive=True))

@@ -6,11 +6,13 @@ the parser underneath raises (RecursionError for a thousand brackets, for instan
 """
 
 import errno
+import glob
 import json
 import math
 import os
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,8 +23,36 @@ MOST_TOML = 2**20
 """Bytes of a TOML text. The longest recipe of this repository has 6 kB."""
 MOST_DEEP = 100
 """Lists and tables within one another. What this package writes is nested about ten deep."""
+MOST_PARTS = 16
+"""Parts of a dotted TOML key or of a table's name: the parser's memory grows with their square."""
+MOST_WORDS = 64 * 2**20
+"""Bytes of a list of words; Transformer-XL's 793,471 words of the One Billion Word corpus have 8 MB."""
+MOST_UNPACKED, OFTEN_UNPACKED, TIMES_UNPACKED = 4 * 2**30, 2**28, 100
+"""Bytes that a packed file may unpack to: the first number at most, and beyond the second no more than so many times
+its own size. Texts shrink to a third or a tenth, repeated ones to a fiftieth; gzip can pack a thousand zeros into a
+byte."""
+MOST_FOLDERS = 100_000
+"""Folders that a glob goes through."""
+MOST_COUNT, MOST_SEED = 2**31 - 1, 2**32 - 1
+"""Steps, epochs, examples and the like; and seeds, of which NumPy takes no larger one."""
+MOST_THREADS, MOST_WORKERS = 1024, 256
+"""Threads of a process, and processes side by side: the largest machines have some hundreds of cores."""
+MOST_ARMS, MOST_FOLDS, MOST_RUNS = 500, 10_000, 100_000
+"""Of a comparison: its arms, its folds, and the trainings of all arms, folds, seeds and rates."""
+MOST_CLASSES, MOST_BEAMS, MOST_TOKENS = 1_000_000, 1024, 2**24
+"""Classes, for each of which transformers makes a name; beams of a search; and tokens of a vocabulary."""
 MOST_HEADER = 16 * 2**20
 """Bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
+
+# A string without an end reaches to where the parser gives up, so that none is looked for twice.
+_STRING_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"?'
+    r"|'[^'\n]*'?|#[^\n]*",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
 
 ITEM_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
@@ -51,6 +81,61 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
         raise ValueError(f"{path.name} has {size:,} bytes, more than the {most:,} that are read")
     with path.open("rb") as file:
         return file.read(most)  # it may have grown since
+
+
+def check_plain(path: Path) -> None:
+    """Refuse a pipe, which would wait for somebody to write, and a device, which may never end.
+
+    Args:
+        path: the file, before it is opened.
+
+    Raises:
+        OSError: it is one of them.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def most_unpacked(path: Path) -> int:
+    """The bytes that a packed file may unpack to, see `MOST_UNPACKED`.
+
+    Args:
+        path: the file.
+    """
+    return min(MOST_UNPACKED, max(OFTEN_UNPACKED, TIMES_UNPACKED * path.stat().st_size))
+
+
+def matches(pattern: str) -> Iterator[str]:
+    """The paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
+
+    A link to a folder that lies around it is not followed: the standard library goes round in it for hours.
+
+    Args:
+        pattern: as `glob.glob` takes it with recursive=True.
+
+    Raises:
+        ValueError: it goes through more than `MOST_FOLDERS` folders.
+    """
+    return _matches(pattern, iter(range(MOST_FOLDERS)))
+
+
+def _matches(pattern: str, left: Iterator[int]) -> Iterator[str]:
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    first = parts.index("**")
+    start, rest = os.sep.join(parts[:first]) or (os.curdir if first == 0 else os.sep), parts[first + 1 :]
+    waiting = [(folder, frozenset({os.path.realpath(folder)})) for folder in glob.iglob(start) if os.path.isdir(folder)]
+    while waiting:
+        folder, around = waiting.pop()
+        if next(left, None) is None:
+            raise ValueError(f"it goes through more than {MOST_FOLDERS:,} folders; name one that has fewer")
+        yield from _matches(os.path.join(glob.escape(folder), *(rest or "*")), left)
+        for inner in glob.iglob(os.path.join(glob.escape(folder), "*", "")):  # ends in a separator: folders alone
+            place = os.path.realpath(inner)
+            if place not in around:
+                waiting.append((inner.rstrip(os.sep), around | {place}))
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
@@ -105,10 +190,12 @@ def parse_toml(text: str) -> dict[str, Any]:
         text: all of it.
 
     Raises:
-        ValueError: it is too long, no TOML, or nested too deep.
+        ValueError: it is too long, no TOML, nested too deep, or has a key of too many parts.
     """
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text):,} characters, more than the {MOST_TOML:,} that are read")
+    if _LONG_KEY.search(_STRING_OR_COMMENT.sub("s", text)):  # a quoted part of a key is a part too
+        raise ValueError(f"it has a dotted key of more than {MOST_PARTS} parts")
     try:
         tables = tomllib.loads(text)
     except RecursionError:

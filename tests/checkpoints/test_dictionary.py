@@ -1,5 +1,8 @@
 """fairseq's dict.txt: ids as the program gave them, and a tokeniser that looks pieces up."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 import tupe_reference as ref
@@ -7,6 +10,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from wordorder.checkpoints import convert_tupe
 from wordorder.checkpoints.dictionary import fit_dictionary, read_tokens
+from wordorder.checkpoints.word_list import read_words
 from wordorder.errors import BadInput
 
 PIECES = ["the", "un@@", "tied", "posi@@", "tions", "é", "a\u2028b", "café"]
@@ -116,3 +120,17 @@ def test_a_wrong_dictionary_leaves_nothing(tmp_path, dictionary):
     with pytest.raises(BadInput, match=r"name the dict\.txt"):
         convert_tupe(path, tmp_path / "out", dictionary=dictionary(10))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["dict.txt", "model.pt"]
+
+
+@pytest.mark.parametrize("read", [read_tokens, lambda path: read_words(path, 3)])
+def test_what_is_no_file_or_too_large_is_not_read(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 2**40)
+    for path, words in (
+        (Path("/dev/zero"), "is no file"),
+        (tmp_path / "pipe", "is no file"),
+        (tmp_path / "large", "more than"),
+    ):
+        with pytest.raises(BadInput, match=rf"{path}: cannot be read: {path.name} .*{words}"):
+            read(path)

@@ -67,6 +67,80 @@ def test_a_wrong_value_is_one_line_that_names_the_remedy(folder: Path, override:
     assert files(folder) == before
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.max_steps=1000000000000000000", "at most 2,147,483,647"),
+        ("training.num_train_epochs=1e18", "at most 2,147,483,647"),
+        (f"training.eval_steps={10**400}", "at most 2,147,483,647"),
+        ("training.threads=3000000000", "at most 1,024"),
+        ("training.dataloader_num_workers=100000", "at most 256"),
+        ("training.seed=4294967296", "at most 4,294,967,295"),
+        ("training.neftune_noise_alpha=nan", "finite number"),
+        ("training.adam_beta2=inf", "finite number"),
+        ("data.seed=4294967296", "at most 4,294,967,295"),
+        ("data.folds=3000000000", "at most 2,147,483,647"),
+        ("tokenizer.vocab_size=100000000000", "at most 16,777,216"),
+    ],
+)
+def test_a_number_that_no_machine_serves_is_refused(folder: Path, override: str, said: str):
+    code, lines = run("train", "good.toml", "--set", override)
+    assert (code, len(lines)) == (2, 1)
+    assert f"{override.partition('=')[0]}" in lines[0]
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["optim=galore_adamw", 'optim_target_modules=["x"]'], "training.optim: 'galore_adamw' cannot be made"),
+        (["optim=lion_8bit"], "training.optim: 'lion_8bit' cannot be made"),
+        (["optim_args=evil"], "training.optim_args 'evil' cannot be made"),
+        (["optim=adafactor", "optim_args=evil=1,wrong"], "training.optim_args 'evil=1,wrong' cannot be made"),
+        (["lr_scheduler_kwargs={evil=1}"], "training.lr_scheduler_kwargs {'evil': 1} cannot be made"),
+        (["lr_scheduler_type=warmup_stable_decay"], "training.lr_scheduler_type: 'warmup_stable_decay' cannot be made"),
+        (
+            ["lr_scheduler_type=cosine", 'lr_scheduler_kwargs={num_cycles="a"}'],
+            "training.lr_scheduler_type: 'cosine' with",
+        ),
+        (["torch_compile_backend=evil"], "training.torch_compile_backend: unknown value 'evil'"),
+        (["use_liger_kernel=true"], "training.use_liger_kernel: Liger has no kernels"),
+    ],
+)
+def test_what_the_training_cannot_make_is_said_before_it_starts(folder: Path, overrides: list[str], said: str):
+    options = [word for override in overrides for word in ("--set", f"training.{override}")]
+    code, lines = run("train", "good.toml", *options, "--dry-run")
+    assert (code, len(lines)) == (2, 1), lines
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["optim=adafactor"],
+        ["optim=sgd"],
+        ["optim=adamw_torch", "optim_args=amsgrad=true"],
+        ["lr_scheduler_type=cosine_with_min_lr", "lr_scheduler_kwargs={min_lr=1e-5}"],
+        ["lr_scheduler_type=warmup_stable_decay", "lr_scheduler_kwargs={num_decay_steps=2}"],
+        ["lr_scheduler_type=inverse_sqrt"],
+    ],
+)
+def test_what_the_training_can_make_passes(folder: Path, overrides: list[str]):
+    options = [word for override in overrides for word in ("--set", f"training.{override}")]
+    assert run("train", "good.toml", *options, "--dry-run") == (0, [])
+
+
+def test_a_dotted_key_of_thousands_of_parts_is_refused_before_it_is_parsed(folder: Path):
+    deep = ".".join("a" * 30_000)  # which took 5 GB
+    code, lines = run("train", "good.toml", "--set", f"{deep}=1")
+    assert (code, len(lines)) == (2, 1)
+    assert len(lines[0]) < 2100
+    (folder / "deep.toml").write_text(f"{deep} = 1", encoding="utf-8")
+    code, lines = run("train", "deep.toml")
+    assert (code, len(lines)) == (2, 1)
+    assert "dotted key of more than 16 parts" in lines[0]
+
+
 def test_every_fault_is_reported_at_once(folder: Path):
     faults = ["model.intermediate_size=-1", "data.task=summarise", "training.max_stepps=3", "tokenizer.vocab_size=-1"]
     faults += ["data.length=17"]  # the table's length stands, whatever else is wrong

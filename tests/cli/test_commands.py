@@ -118,6 +118,9 @@ def test_predict_fills_each_mask_from_arguments_or_stdin():
     assert scores == sorted(scores, reverse=True)
     piped = run("predict", "run/model", "--top", "3", "--json", text="\n".join(texts) + "\n\n").stdout
     assert json.loads(piped) == answers
+    everything = json.loads(run("predict", "run/model", texts[0], "--top", "1000", "--json").stdout)[0]["answers"]
+    assert len({guess["token"] for guess in everything}) == len(everything) < 64  # all that the vocabulary has
+    assert sum(guess["score"] for guess in everything) == pytest.approx(1, abs=1e-4)
     shown = run("predict", "run/model", texts[0]).stdout
     assert "probability" in shown
     assert texts[0] in shown

@@ -11,7 +11,9 @@ import pytest
 
 from wordorder.data import DataConfig, read_documents
 from wordorder.data.corpora.plain_text import cut_into_documents
+from wordorder.data.corpora.read import find_files
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.training.sources import find_source
 
 ROWS = [
     {"text": 'Good, "quoted"\nand on two lines.', "label": "yes"},
@@ -320,3 +322,32 @@ def test_hub_offline_is_one_clear_line(monkeypatch):
         "data.source hub:imdb could not be loaded (is the network there, and the name right?): Couldn't reach the Hub",
     )
     assert "needs a name" in faults_of("hub:")[0]
+
+
+def test_a_glob_through_a_loop_of_links_finds_each_file_once(tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / "a" / name).symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a" / "x.txt").write_text("A text.")
+    source = str(tmp_path / "**" / "*.txt")
+    assert find_source(source) == (source, [])
+    assert find_files("data.source", source)[1] == [tmp_path / "a" / "x.txt"]
+    missing = str(tmp_path / "**" / "*.csv")
+    assert "no file matches" in find_source(missing)[1][0]
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_missing_label_of_a_parquet_file_is_named_and_no_class(tmp_path, task):
+    rows = {"text": list("abcde"), "label": [0.0, float("nan"), 1.0, float("nan"), 0.0]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet")
+    path = tmp_path / "a.parquet"
+    lines = tuple(f"{path} row {row}: column 'label' has no label" for row in (2, 4))
+    assert faults_of(path, task) == lines
+    kept = read_documents(DataConfig(source=str(path), task=task, skip_unreadable=True))
+    assert [document.label for document in kept] == ["0.0", "1.0", "0.0"]
+
+
+def test_a_label_that_is_half_a_surrogate_pair_is_named(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": "b"}\n{"text": "c", "label": "\\ud800"}\n')
+    fault = f"{path} row 2: column 'label' holds half of a surrogate pair, not text"
+    assert faults_of(path, "classification") == (fault,)

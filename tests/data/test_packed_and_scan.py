@@ -5,9 +5,12 @@ import json
 
 import pytest
 
+from wordorder import limits
 from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
 from wordorder.data.corpora.gzipped import unpack
+from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.scan import is_scan
+from wordorder.data.corpora.streamed import Place, stream_parquet
 from wordorder.data.split import split_documents
 from wordorder.errors import BadInput
 
@@ -113,3 +116,44 @@ def test_a_line_of_another_form_is_named(tmp_path):
     assert not is_scan(path)
     with pytest.raises(BadInput, match=r"or one of lines like SCAN's, IN: \.\.\. OUT: "):
         read_documents(DataConfig(source=str(path), task="translation"))
+
+
+@pytest.mark.parametrize("shape", ["long texts", "one text in every row", "rows of nothing"])
+def test_a_small_parquet_file_is_not_unpacked_without_end(tmp_path, shape, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = {
+        "long texts": {"text": ["a" * 2**20 + str(n) for n in range(8)]},
+        "one text in every row": {"text": pyarrow.array(["a" * 2**12] * 2**14).dictionary_encode()},
+        "rows of nothing": {"text": pyarrow.nulls(2**18, pyarrow.string())},
+    }[shape]
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet", compression="zstd")
+    monkeypatch.setattr(limits, "OFTEN_UNPACKED", 2**22)
+    assert (tmp_path / "a.parquet").stat().st_size < 2**15
+    with pytest.raises(
+        BadInput, match=r"a\.parquet .*unpacks to more than 0\.00391 GiB; divide it into files"
+    ) as refused:
+        read_parquet(tmp_path / "a.parquet")
+    assert len(refused.value.faults) == 1
+    found = list(stream_parquet(tmp_path / "a.parquet", Place()))
+    assert [one.row for one in found] == [None]
+    assert "unpacks to more than 0.00391 GiB" in found[0].fault
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="two of its columns have the same name"):
+        read_parquet(tmp_path / "a.parquet")
+
+
+def test_what_a_packed_file_may_hold_grows_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "OFTEN_UNPACKED", 2**12)
+    (tmp_path / "a.jsonl.gz").write_bytes(PACKED)  # holds less than a hundred times its own size
+    assert bytes(unpack(tmp_path / "a.jsonl.gz")) == gzip.decompress(PACKED)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}' * 2**16))
+    with pytest.raises(BadInput, match=r"holds more than .* GiB; unpack it and divide it"):
+        read_documents(DataConfig(source=str(tmp_path / "a.jsonl.gz"), task="masked-lm"))

@@ -4,10 +4,12 @@ import csv
 import gzip
 import io
 import json
+import os
 
 import pytest
 
 from wordorder.data import DataConfig, ReadingLog
+from wordorder.data.corpora import read
 from wordorder.data.corpora.read import read_and_count
 from wordorder.data.corpora.streamed import STREAM_READERS, WHOLE_FILE, Place
 from wordorder.data.streaming.texts import FileTexts
@@ -193,3 +195,21 @@ def test_a_log_of_several_processes(tmp_path):
     assert restored.summary() == logs[1].summary()
     assert bool(restored)
     assert not ReadingLog()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.parquet", "a.txt"])
+def test_a_file_that_became_a_pipe_is_named_and_not_waited_for(tmp_path, name):
+    (write(tmp_path / name) if name != "a.txt" else (tmp_path / name)).write_bytes(b"\n")
+    texts = FileTexts(DataConfig(source=str(tmp_path), task="masked-lm"), ReadingLog(), seed=None)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(BadInput, match=rf"{name}.*it is a pipe or a device, not a file"):
+        list(texts.texts(texts.start(0)))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.tsv", "a.parquet", "a.txt", "a.tokens"])
+def test_a_pipe_is_not_waited_for_where_a_corpus_is_held_in_memory(tmp_path, name, monkeypatch):
+    os.mkfifo(tmp_path / name)  # put there after the files were found
+    monkeypatch.setattr(read, "find_files", lambda name, source: (tmp_path, [next(tmp_path.iterdir())]))
+    with pytest.raises(BadInput, match=rf"{name} .*it is a pipe or a device, not a file"):
+        read_and_count(DataConfig(source=str(tmp_path), task="masked-lm"))

@@ -1,5 +1,6 @@
 """Every kind trains the same in every process, reads well, knows its specials, and survives a damaged cache."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 import wordorder
-from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
+from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer, tokenisers
 from wordorder.data.encode import encode_documents
 from wordorder.errors import BadInput
 
@@ -145,6 +146,49 @@ def test_existing_faults(tmp_path):
     plain = Tokenizer.from_str(train("byte", tmp_path).backend_tokenizer.to_str().replace("[MASK]", "[OTHER]"))
     plain.save(str(tmp_path / "plain.json"))
     assert "has no mask_token" in fault(tmp_path / "plain.json")
+
+
+TIMES = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
+NOWHERE = {"type": "Replace", "pattern": {"Regex": ""}, "content": "a"}
+UPPER = {"type": "Replace", "pattern": {"String": "a"}, "content": "A" * 100}
+LIGATURES = [
+    {"type": "Replace", "pattern": {"String": letter}, "content": letters}
+    for letter, letters in {"Œ": "Oe", "ß": "ss", "Æ": "Ae", "ĳ": "ij"}.items()
+]
+
+
+def with_normalizer(path: Path, *steps: object) -> Path:
+    tokenizer = load_tokenizer(TokenizerConfig(kind="byte"), [], cache_dir=path)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content["normalizer"] = {"type": "Sequence", "normalizers": list(steps)}
+    (path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    return path / "tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [TIMES] * 8,  # the library's process ended with exit code 134
+        [{"type": "Sequence", "normalizers": [TIMES, {"type": "Sequence", "normalizers": [TIMES]}]}],
+        [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 2000}],
+        [NOWHERE] * 11,
+        [UPPER, {"type": "Lowercase"}, UPPER],
+        [{"type": "Lowercase"}] * 1001,
+    ],
+    ids=["eight", "nested", "long", "regex", "through lower case", "many"],
+)
+def test_a_normalizer_that_blows_texts_up_is_refused_before_the_library_reads_it(tmp_path, steps, monkeypatch):
+    path = with_normalizer(tmp_path, *steps)
+    monkeypatch.setattr(tokenisers, "_opened", lambda path: pytest.fail("the library was asked"))
+    with pytest.raises(BadInput, match=r"its normalizer (may make a text more than 1,024 times|has 1,001 steps)"):
+        load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
+
+
+def test_a_normalizer_of_many_letters_is_read(tmp_path):
+    spaces = {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}
+    path = with_normalizer(tmp_path, {"type": "NFKC"}, *LIGATURES * 4, {"type": "Lowercase"}, spaces, spaces)
+    loaded = load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
+    assert loaded.decode(loaded("Œuvre  ß")["input_ids"], skip_special_tokens=True) == "oeuvre ss"
 
 
 @pytest.mark.parametrize("kind", TRAINED)

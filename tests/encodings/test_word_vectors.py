@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 
 import pytest
@@ -111,3 +112,26 @@ def test_wrong_calls_are_named(tmp_path):
             loaded(file, {"the": 4})
     with pytest.raises(ValueError, match="amplitude='full'"):
         ComplexOrderEmbedding(4, 3, amplitude="dimension-sharing").load_pretrained(path, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("size", "begin", "words"),
+    [
+        (2**40, b"", "is binary"),
+        (2**40, b"the 1 2 3\n", "is binary"),
+        (0, b"the 1 2 3\nthe" + b" 1" * 2**20, "line 2 has"),
+    ],
+)
+def test_a_line_without_end_is_not_read_whole(size, begin, words, tmp_path):
+    path = write(tmp_path, begin)
+    if size:
+        os.truncate(path, size)  # sparse: zeros that take no room on the disk
+    with pytest.raises(ValueError, match=words):
+        loaded(path)
+
+
+def test_names_of_rows_that_are_nested_without_end_are_no_list(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"vectors": torch.zeros(2, 3)}, path, metadata={"words": "[" * 100_000})
+    with pytest.raises(ValueError, match="must be a JSON list"):
+        loaded(path)

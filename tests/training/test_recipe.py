@@ -3,6 +3,7 @@ import pytest
 from wordorder.errors import BadInput
 from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
+from wordorder.training.comparison_section import check_compare
 from wordorder.training.run import differences
 
 
@@ -361,3 +362,24 @@ def test_batches_come_in_their_order(recipe_file):
     """With several workers torch would give them as they are ready, otherwise in each run."""
     with pytest.raises(BadInput, match=r"training\.dataloader_in_order: cannot be set in a recipe: a resumed run"):
         read_recipe(recipe_file, ("training.dataloader_num_workers=2", "training.dataloader_in_order=false"))
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"folds": 300_000_000}, "compare.folds: must be at most 10,000, got 300000000"),
+        ({"workers": 100_000}, "compare.workers: must be at least 1 and at most 256, got 100000"),
+        ({"seeds": [0, 2**32]}, "compare.seeds: must be at most 4,294,967,295, got 4294967296"),
+        ({"tune_seed": 2**32}, "compare.tune_seed: must be at least 0 and at most 4,294,967,295, got 4294967296"),
+        ({"arms": [{"name": f"a{i}"} for i in range(3000)]}, "[compare]: has 3,000 arms, more than the 500"),
+        (
+            {"seeds": list(range(30)), "folds": 9000},
+            "[compare]: its arms, seeds, folds and grid make 270,000 trainings",
+        ),
+    ],
+)
+def test_a_comparison_that_never_ends_is_one_fault(table, fault):
+    config, faults = check_compare({"arms": [{"name": "a"}]} | table)
+    assert [fault in found for found in faults] == [True]
+    assert len(config.folds) <= 10_000
+    assert len(config.arms) <= 500

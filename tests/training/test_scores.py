@@ -96,6 +96,32 @@ def test_scores_of_classes_are_those_of_scikit_learn(classes):
     assert "perplexity" not in found
 
 
+def test_scores_of_very_many_classes_take_no_table_of_all_pairs():
+    classes = 100_000  # whose pairs would be 80 GB
+    made = torch.Generator().manual_seed(3)
+    labels = torch.randint(0, classes, (300,), generator=made)
+    predicted = torch.where(torch.rand(300, generator=made) < 0.5, labels, labels.flip(0))
+    tally = ClassTally(CPU, classes)
+    for label, prediction in zip(labels.split(100), predicted.split(100), strict=True):
+        tally.add(torch.nn.functional.one_hot(prediction, classes).float(), label)
+    found = tally.scores()
+    assert found["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert found["matthews_correlation"] == pytest.approx(matthews_corrcoef(labels, predicted), rel=1e-12)
+    assert found["accuracy"] == pytest.approx(float((predicted == labels).float().mean()))
+
+
+def test_classes_of_processes_are_joined_and_what_filled_up_is_left_out():
+    labels, predicted = torch.tensor([0, 1, 1, 2, 2, 0]), torch.tensor([0, 1, 2, 2, 1, 0])
+    logits = torch.nn.functional.one_hot(predicted, 3).float()
+    whole = in_batches(ClassTally(CPU, 3), logits, labels).scores()
+    mine, theirs = in_batches(ClassTally(CPU, 3), logits[:4], labels[:4]), torch.stack((labels, predicted), dim=1)[4:]
+    padded = torch.cat((theirs.float(), torch.full((1, 2), math.nan)))
+    mine.reduce(lambda tensor: tensor, lambda rows: torch.cat((rows, padded)))
+    assert {name: mine.scores()[name] for name in ("macro_f1", "matthews_correlation")} == pytest.approx(
+        {name: whole[name] for name in ("macro_f1", "matthews_correlation")}
+    )
+
+
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
 def test_one_class_alone_has_no_matthews_correlation(labels):
     tally = ClassTally(CPU, 2)

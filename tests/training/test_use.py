@@ -20,6 +20,7 @@ from wordorder.errors import BadInput
 from wordorder.models import graft
 from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, regress, run
 from wordorder.training.predict import answer
+from wordorder.training.saved_run import data_settings, search_settings
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +126,33 @@ def test_a_broken_recipe_beside_the_model_is_bad_input(language_model, corpus, t
     (tmp_path / "recipe.toml").write_bytes(content)
     with pytest.raises(BadInput, match=r"recipe\.toml"):
         evaluate_model_dir(tmp_path / "model", f"{corpus}/*/*.txt")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[training]\ngeneration_num_beams = -3", "generation_num_beams must be a whole number of at least 1, got -3"),
+        ('[training]\ngeneration_num_beams = "text"', "generation_num_beams must be .* got 'text'"),
+        ("[training]\ngeneration_num_beams = 1_000_000_000", "generation_num_beams must be at most 1,024"),
+        ("[training]\ngeneration_max_length = true", "generation_max_length must be .* got True"),
+        ('[data]\nlength = "text"', "data.length must be .* got 'text'"),
+        ('[data]\nlabel_scale = "text"', "data.label_scale must be a number above 0, got 'text'"),
+    ],
+)
+def test_wrong_numbers_of_a_recipe_beside_the_model_are_named(tmp_path, line, said):
+    (tmp_path / "recipe.toml").write_text(line)
+    read = search_settings if "training" in line else data_settings
+    with pytest.raises(BadInput, match=rf"recipe\.toml: .*{said}"):
+        read(tmp_path / "model")
+
+
+def test_an_empty_text_is_refused_where_no_special_token_is_added(recipe_file, tmp_path):
+    overrides = ["data.task=classification", "data.validation_fraction=0.2", "training.max_steps=1"]
+    recipe = read_recipe(recipe_file, [*overrides, "tokenizer.add_special_tokens=false"])
+    folder = run(recipe, progress=False, output_dir=tmp_path / "bare").model_dir
+    assert len(classify(folder, ["abc"])) == 1
+    with pytest.raises(BadInput, match="text 2, 3 has no tokens, and this model's tokenizer adds none of its own"):
+        classify(folder, ["abc", "", ""])
 
 
 def test_wrong_models_texts_and_data_are_bad_input(language_model, tmp_path):

@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 import torch
 
+from wordorder.errors import BadInput
+
 Backend = Literal["reference", "sdpa", "kept-tiles", "recomputed-tiles", "flex"]
 BiasKind = Literal["none", "fixed", "learned"]
 
@@ -86,8 +88,10 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     """
     if forced is None:
         named = os.environ.get(VARIABLE) or None
+        if named is not None and named not in get_args(Backend):
+            raise BadInput(f"{VARIABLE} must be one of {', '.join(get_args(Backend))}, or not be set, got {named!r}")
         # a variable speaks for a whole program: calls that the named backend cannot do go where they would go anyway
-        forced = named if named is None or named not in get_args(Backend) or _refusal(named, call) is None else None
+        forced = named if named is None or _refusal(named, call) is None else None
     if forced is not None:
         if forced not in get_args(Backend):
             raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, got {forced!r}")

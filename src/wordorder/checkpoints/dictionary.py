@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.checkpoints.inert_records import printable
 from wordorder.errors import BadInput
+from wordorder.limits import MOST_WORDS, read_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -52,9 +53,11 @@ def read_tokens(path: Path) -> list[str]:
     """
     try:
         # not splitlines(): a token may be one of the characters that it takes for the end of a line
-        lines = path.read_bytes().decode().removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        lines = read_bytes(path, MOST_WORDS).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise BadInput(f"dictionary {path}: cannot be read: it is not UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"dictionary {path}: cannot be read: {reason}") from None
     tokens: list[str] = []
     for number, line in enumerate(lines, start=1):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.checkpoints.inert_records import printable
 from wordorder.checkpoints.reference_names import listed
 from wordorder.errors import BadInput
+from wordorder.limits import MOST_WORDS, read_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -27,9 +28,11 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
     """
     try:
         # not splitlines(): a word may be one of the characters that it takes for the end of a line
-        words = path.read_bytes().decode().removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        words = read_bytes(path, MOST_WORDS).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise BadInput(f"vocab {path}: cannot be read: it is not UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"vocab {path}: cannot be read: {reason}") from None
     words = [word.removesuffix("\r") for word in words]
     for number, word in enumerate(words, start=1):

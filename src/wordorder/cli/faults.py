@@ -18,6 +18,8 @@ from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install
 from wordorder.launch import first_to_fail
 from wordorder.limits import one_line
 
+_MOST_LINES, _LINE_START, _LINE_END = 50, 1500, 500
+
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -70,7 +72,7 @@ def leave(error: Exception, *, debug: bool) -> NoReturn:
     speaks, code = first_to_fail(exit_code(error))
     if debug and speaks:
         traceback.print_exception(error)
-    for line in fault_lines(error) if speaks else ():
+    for line in first_lines(fault_lines(error)) if speaks else ():
         print(f"wordorder: {shown(line)}", file=sys.stderr, flush=True)
     with suppress(OSError, RunFailed):  # what a command printed before it failed; one fault is enough
         sys.stdout.flush()
@@ -96,6 +98,16 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if exit_code(error) == FAILED and type(error).__module__.split(".")[0] != "wordorder":
         return (f"{type(error).__name__}: {message} (--debug shows where)",)
     return (message,)
+
+
+def first_lines(lines: Sequence[str]) -> list[str]:
+    """The first lines and how many follow, a long line without its middle: the remedy often stands at its end."""
+    cut = [
+        line if len(line) <= _LINE_START + _LINE_END else f"{line[:_LINE_START]} ... {line[-_LINE_END:]}"
+        for line in lines[:_MOST_LINES]
+    ]
+    left = len(lines) - _MOST_LINES
+    return [*cut, f"and {left:,} more faults"] if left > 0 else cut
 
 
 def exit_code(error: Exception) -> int:

@@ -14,6 +14,13 @@ def main() -> None:
 
 
 def _run() -> None:
+    if sys.flags.optimize > 1:
+        print(
+            "wordorder: Python runs with PYTHONOPTIMIZE=2 (-OO), which takes out the docstrings that --help and"
+            " transformers read; leave it out, or set PYTHONOPTIMIZE=1",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     from importlib import import_module
 
     from wordorder.errors import install_command

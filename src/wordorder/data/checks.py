@@ -13,6 +13,7 @@ from wordorder.data.names import (
     RESETS,
     STREAMED_TASKS,
 )
+from wordorder.limits import MOST_COUNT
 
 if TYPE_CHECKING:
     from wordorder.data.config import DataConfig
@@ -28,9 +29,13 @@ def choice_faults(name: str, value: object, known: tuple[str, ...]) -> list[str]
     return [] if value in known else [f"{name} must be one of {', '.join(known)}, got {value!r}"]
 
 
-def whole_faults(name: str, value: object, smallest: int, *, optional: bool = False) -> list[str]:
-    if (optional and value is None) or (type(value) is int and value >= smallest):
+def whole_faults(
+    name: str, value: object, smallest: int, *, largest: int = MOST_COUNT, optional: bool = False
+) -> list[str]:
+    if (optional and value is None) or (type(value) is int and smallest <= value <= largest):
         return []
+    if type(value) is int and value > largest:
+        return [f"{name} must be at most {largest:,}, got {value!r}"]
     return [f"{name} must be a whole number of at least {smallest}, got {value!r}"]
 
 

@@ -27,6 +27,7 @@ from wordorder.data.names import PACKINGS as PACKINGS
 from wordorder.data.names import TASKS as TASKS
 from wordorder.data.names import TOKENIZER_KINDS as TOKENIZER_KINDS
 from wordorder.errors import BadInput
+from wordorder.limits import MOST_SEED, MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +163,7 @@ class DataConfig:
             *choice_faults("data.packing", self.packing, PACKINGS),
             *lane_faults(self),
             *whole_faults("data.max_pieces", self.max_pieces, 1, optional=True),
-            *whole_faults("data.seed", self.seed, 0),
+            *whole_faults("data.seed", self.seed, 0, largest=MOST_SEED),
             *whole_faults("data.limit_documents", self.limit_documents, 3, optional=True),
             *choice_faults("data.leakage", self.leakage, LEAKAGE),
             *flag_faults("data.skip_unreadable", self.skip_unreadable),
@@ -211,7 +212,7 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         faults = [
             *choice_faults("tokenizer.kind", self.kind, TOKENIZER_KINDS),
-            *whole_faults("tokenizer.vocab_size", self.vocab_size, 16),
+            *whole_faults("tokenizer.vocab_size", self.vocab_size, 16, largest=MOST_TOKENS),
             *whole_faults("tokenizer.min_frequency", self.min_frequency, 1),
             *text_faults("tokenizer.path", self.path, optional=True),
         ]

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.data.cache import content_hash, write_cached
 from wordorder.data.config import TokenizerConfig
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import one_line, read_json
+from wordorder.limits import MOST_TOKENS, one_line, read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -301,8 +301,9 @@ _KNOWN_SPECIALS = {
 }
 
 
-_MOST_IDS = 2**24
-"""Token ids: the largest decides the rows of a model's tables, and a file may name any."""
+_MOST_STEPS, _MOST_GROWTH = 1000, 1024
+"""Steps of a normalizer or decoder, and how many times as long they may make a text together. Known tokenisers have
+some ten steps, most of which replace a text by a shorter one."""
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
@@ -323,6 +324,8 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
             beside = file if name == "tokenizer.json" else file.with_name(name)
             if beside.exists() and (path.is_dir() or beside is file):
                 found = read_json(beside)  # first: its size, and how deep it is nested
+                if beside is file and isinstance(found, dict):
+                    _check_growth(cast("dict[str, Any]", found))
                 if name == "tokenizer_config.json" and isinstance(found, dict) and "fast_tokenizer_files" in found:
                     raise ValueError("tokenizer_config.json names fast_tokenizer_files, in the place of tokenizer.json")
         loaded = _opened(path)
@@ -333,9 +336,49 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise BadInput(f"{path}: holds no tokenizer that can be read: {one_line(error)}") from error
-    if not 0 <= highest < _MOST_IDS:
-        raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {_MOST_IDS - 1:,}")
+    if not 0 <= highest < MOST_TOKENS:  # it decides the rows of a model's tables
+        raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {MOST_TOKENS - 1:,}")
     return loaded
+
+
+def _check_growth(tokenizer: dict[str, Any]) -> None:
+    """Refuse steps that replace each letter by many, one after another: the library would run out of memory and abort.
+
+    Args:
+        tokenizer: of a tokenizer.json.
+    """
+    for part in ("normalizer", "decoder"):
+        steps, growth, inserted, changed = _steps(tokenizer.get(part)), 1, "", False
+        if len(steps) > _MOST_STEPS:
+            raise ValueError(f"its {part} has {len(steps):,} steps, more than the {_MOST_STEPS:,} that are taken")
+        for step in steps:
+            pattern, content = step.get("pattern"), step.get("content")
+            if step.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(content, str):
+                changed = changed or bool(inserted)  # such as upper to lower case
+                continue
+            fixed = cast("dict[str, object]", pattern).get("String")
+            if isinstance(fixed, str) and fixed:
+                own, again = max(1, -(-len(content) // len(fixed))), changed or not set(fixed).isdisjoint(inserted)
+            else:
+                own, again = 1 + len(content), True  # a regular expression may stand for nothing, between two letters
+            growth = growth * own if again else max(growth, own)
+            inserted += content
+            if growth > _MOST_GROWTH:
+                raise ValueError(
+                    f"its {part} may make a text more than {_MOST_GROWTH:,} times as long, by Replace steps one after "
+                    "another; leave some out, or shorten their content"
+                )
+
+
+def _steps(value: object) -> list[dict[str, Any]]:
+    """The steps of a normalizer or decoder, in their order, those of sequences within sequences too."""
+    if isinstance(value, list):
+        return [step for inner in cast("list[object]", value) for step in _steps(inner)]
+    if not isinstance(value, dict):
+        return []
+    step = cast("dict[str, Any]", value)
+    own = [] if step.get("type") == "Sequence" else [step]
+    return own + [inner for name in ("normalizers", "decoders") for inner in _steps(step.get(name))]
 
 
 def _opened(path: Path) -> "PreTrainedTokenizerFast":

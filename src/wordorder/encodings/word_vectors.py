@@ -1,6 +1,5 @@
 """Word vectors trained elsewhere, read line by line: word2vec's and GloVe's text formats, and safetensors."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,9 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import MissingExtra
+from wordorder.limits import parse_json
+
+_MOST_LETTERS, _LETTERS_OF_A_NUMBER = 2**16, 64  # of a word, and of each of its numbers
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,20 @@ def _lines(path: Path, words: Mapping[str, int], width: int) -> Iterator[tuple[i
     """Line number, word and numbers of every line whose word is wanted."""
     spaced = any(" " in word for word in words)
     with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, start=1):
+        longest = _MOST_LETTERS + _LETTERS_OF_A_NUMBER * width
+        for number, line in enumerate(iter(lambda: file.readline(longest + 1), ""), start=1):
+            if "\0" in line:
+                raise ValueError(f"{path} is binary; convert word2vec's .bin to text, which can be read without trust")
+            if len(line) > longest:
+                raise ValueError(
+                    f"{path}, line {number} has more than {longest:,} characters, too many for a word and {width} "
+                    "numbers; is it a file of word vectors, one word a line?"
+                )
             text = line.rstrip("\n").rstrip(" ")
             if number == 1 and (header := text.split(" ")) and len(header) == 2 and all(map(str.isdigit, header)):
                 if int(header[1]) != width:
                     raise ValueError(f"{path} holds vectors of {header[1]} channels, but the embedding has {width}")
                 continue
-            if "\0" in text:
-                raise ValueError(f"{path} is binary; convert word2vec's .bin to text, which can be read without trust")
             if not text:
                 continue
             first = text.partition(" ")[0]
@@ -163,7 +171,7 @@ def _rows_of(
     if words is None:
         raise ValueError(f"{path} names its rows by words: pass words, the token id of each word")
     try:
-        found: object = json.loads(names)
+        found: object = parse_json(names)
     except ValueError:
         found = None
     if not isinstance(found, list):

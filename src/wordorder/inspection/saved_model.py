@@ -100,13 +100,14 @@ def first_tokens(folder: Path, text: str | Path, count: int) -> list[int]:
     from wordorder.data.tokenisers import read_tokenizer
 
     try:
-        content = Path(text).read_text(encoding="utf-8")
+        with Path(text).open(encoding="utf-8") as file:
+            content = file.read(64 * count)
     except OSError as error:
         raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
     tokenizer: Any = read_tokenizer(folder)
-    ids: list[int] = tokenizer(content[: 64 * count], add_special_tokens=False)["input_ids"][:count]
+    ids: list[int] = tokenizer(content, add_special_tokens=False)["input_ids"][:count]
     if not ids:
         raise BadInput(f"--text {text}: holds no words")
     return ids

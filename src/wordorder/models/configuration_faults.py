@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG
 from wordorder.hints import describe, fits, option_faults
+from wordorder.limits import MOST_CLASSES
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder
 
 MOST = 2**31 - 1
@@ -18,8 +19,6 @@ MOST = 2**31 - 1
 read."""
 MOST_LAYERS = 10_000
 """Layers, and heads: each is built one by one."""
-MOST_CLASSES = 1_000_000
-"""Classes: transformers makes a name for each of them."""
 MOST_LETTERS = 10_000
 """Of the name of an encoding, which may spell out every layer."""
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 from wordorder.hints import fits
 from wordorder.launch import process_count
+from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
 from wordorder.training.argument_names import BEAMS as BEAMS
 from wordorder.training.argument_names import (
     DEFAULTS,
@@ -40,6 +41,11 @@ _AT_LEAST_ONE = (
 )
 _AT_LEAST_ZERO = ("warmup_steps", "weight_decay", "max_grad_norm", "dataloader_num_workers", "eval_delay", "seed")
 _BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
+_COUNTS = (
+    *("max_steps", "num_train_epochs", "eval_steps", "save_steps", "logging_steps", "warmup_steps", "eval_delay"),
+    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit"),
+    *("generation_max_length", "segments_per_step", "eval_stride"),
+)
 _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_POSITIVE, lambda value: value > 0, "greater than 0"),
     (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
@@ -47,6 +53,11 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
     (("generation_max_length",), lambda value: value >= 2, "at least 2"),
     (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
+    (_COUNTS, lambda value: value <= MOST_COUNT, f"at most {MOST_COUNT:,}"),
+    (("seed",), lambda value: value <= MOST_SEED, f"at most {MOST_SEED:,}"),
+    (("threads",), lambda value: value <= MOST_THREADS, f"at most {MOST_THREADS:,}"),
+    (("dataloader_num_workers",), lambda value: value <= MOST_WORKERS, f"at most {MOST_WORKERS:,}"),
+    (("generation_num_beams",), lambda value: value <= MOST_BEAMS, f"at most {MOST_BEAMS:,}"),
 )
 
 
@@ -84,8 +95,13 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
         for name in names:
             value = chosen.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                if not (math.isfinite(value) and right(value)):
+                if (isinstance(value, int) or math.isfinite(value)) and not right(value):
                     faults.append(f"training.{name}: must be {words}, got {value!r}")
+    faults += [
+        f"training.{name}: must be a finite number, got {value!r}"
+        for name, value in chosen.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
     if "report_to" in chosen and not wrong_type:
         faults += tracker_faults(chosen["report_to"])
     metric = chosen.get("metric_for_best_model")
@@ -114,10 +130,50 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
         ]
+    if table.get("use_liger_kernel"):
+        return ["training.use_liger_kernel: Liger has no kernels for the networks of this package; leave it out"]
+    if table.get("torch_compile_backend"):
+        from accelerate.utils import DynamoBackend
+
+        known = [backend.value.lower() for backend in DynamoBackend]
+        if str(table["torch_compile_backend"]).lower() not in known:
+            return [unknown_choice("training.torch_compile_backend", table["torch_compile_backend"], known)]
     try:
-        build_arguments(resolved, Path("run"))
+        arguments = build_arguments(resolved, Path("run"))
     except (ValueError, ImportError, TypeError, KeyError) as error:
         return [f"[training]: {' '.join(str(error).split())}"]
+    return _optimizer_faults(table, arguments)
+
+
+def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
+    """What is wrong with an optimizer or a schedule, said by making each of one weight: packages and own options."""
+    named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
+    if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused", ROW_WISE_ADAM)):
+        return []
+    import torch
+    import transformers
+
+    library: Any = transformers
+    # zeros: a layer would draw its weights, and the caller's random numbers would be others afterwards
+    model, asked = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1, 1))]), "training.optim"
+    try:
+        kind, options = library.Trainer.get_optimizer_cls_and_kwargs(arguments, model)
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0)
+        if options.get("params") is None and "optimizer_dict" not in options:
+            optimizer = kind(model.parameters(), **options)
+        asked = "training.lr_scheduler_type"
+        library.get_scheduler(
+            arguments.lr_scheduler_type,
+            optimizer=optimizer,
+            num_warmup_steps=0,
+            num_training_steps=max(1000, arguments.max_steps),
+            scheduler_specific_kwargs=arguments.lr_scheduler_kwargs,
+        )
+    except (ImportError, ValueError, TypeError, KeyError, AttributeError) as error:
+        own = "optim_args" if asked.endswith("optim") else "lr_scheduler_kwargs"
+        options = f" with training.{own} {table[own]!r}" if table.get(own) else ""
+        value = getattr(arguments, asked.removeprefix("training."))
+        return [f"{asked}: {getattr(value, 'value', value)!r}{options} cannot be made: {one_line(error)}"]
     return []
 
 

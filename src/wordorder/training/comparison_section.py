@@ -1,11 +1,13 @@
 """The section [compare]: which arms, on which seeds and folds."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from wordorder.hints import fits
+from wordorder.limits import MOST_ARMS, MOST_FOLDS, MOST_RUNS, MOST_SEED, MOST_WORKERS
 from wordorder.training.checks import table_faults, unknown_choice, unknown_name
 
 SECTIONS = ("data", "tokenizer", "model", "training", "compare")
@@ -104,6 +106,8 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
             faults.append(f"compare.{name}: holds the same value twice: {list(values[name])}")
     if "seeds" in values and (not values["seeds"] or min(values["seeds"]) < 0):
         faults.append(f"compare.seeds: must be at least one integer, none negative, got {list(values['seeds'])}")
+    if max(values.get("seeds", ()), default=0) > MOST_SEED:
+        faults.append(f"compare.seeds: must be at most {MOST_SEED:,}, got {max(values['seeds'])}")
     for name in ("tune", "grid"):
         if any(rate <= 0 for rate in values.get(name, ())):
             faults.append(f"compare.{name}: learning rates must be greater than 0, got {list(values[name])}")
@@ -119,17 +123,24 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
         for name, options in values.get("probes", {}).items()
         if not isinstance(options, dict)
     ]
-    if values.get("workers", 1) < 1:
-        faults.append(f"compare.workers: must be at least 1, got {values['workers']}")
-    if values.get("tune_seed", 0) < 0:
-        faults.append(f"compare.tune_seed: must be at least 0, got {values['tune_seed']}")
+    if not 1 <= values.get("workers", 1) <= MOST_WORKERS:
+        faults.append(f"compare.workers: must be at least 1 and at most {MOST_WORKERS}, got {values['workers']}")
+    if not 0 <= values.get("tune_seed", 0) <= MOST_SEED:
+        faults.append(f"compare.tune_seed: must be at least 0 and at most {MOST_SEED:,}, got {values['tune_seed']}")
     entries = table.get("arms", [])
     arms, arm_faults = _arms(entries) if fits(_COMPARE_HINTS["arms"], entries) else ((), [])
     faults += arm_faults
     names = [arm.name for arm in arms]
     if values.get("baseline", "") not in ("", *names) and not arm_faults:
         faults.append(unknown_choice("compare.baseline", values["baseline"], names))
-    return CompareConfig(**({} if faults else values), arms=arms), faults
+    config = CompareConfig(**({} if faults else values), arms=arms)
+    runs = math.prod(max(1, len(part)) for part in (config.arms, config.seeds, config.folds, config.grid))
+    if runs > MOST_RUNS:
+        faults.append(
+            f"[compare]: its arms, seeds, folds and grid make {runs:,} trainings, more than the {MOST_RUNS:,} that are"
+            " taken; divide it"
+        )
+    return config, faults
 
 
 def _fold_faults(values: dict[str, Any]) -> list[str]:
@@ -139,6 +150,9 @@ def _fold_faults(values: dict[str, Any]) -> list[str]:
         if folds < 1:
             del values["folds"]
             return [f"compare.folds: must be at least 1, or a list of folds, got {folds}"]
+        if folds > MOST_FOLDS:
+            del values["folds"]
+            return [f"compare.folds: must be at most {MOST_FOLDS:,}, got {folds}; each is a training of every arm"]
         values["folds"] = folds = tuple(range(folds))
     if folds:
         values.setdefault("seeds", (0,))
@@ -147,6 +161,8 @@ def _fold_faults(values: dict[str, Any]) -> list[str]:
 
 def _arms(entries: Sequence[Mapping[str, Any]]) -> tuple[tuple[ArmConfig, ...], list[str]]:
     arms: list[ArmConfig] = []
+    if len(entries) > MOST_ARMS:
+        return (), [f"[compare]: has {len(entries):,} arms, more than the {MOST_ARMS} that are taken; divide it"]
     faults: list[str] = [] if entries else ["[compare]: no arms; write at least one [[compare.arms]] with a name"]
     for number, entry in enumerate(entries, start=1):
         name = entry.get("name")

@@ -102,6 +102,7 @@ def evaluate_model_dir(
             )
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
+        beams, longest = search_settings(folder)
         classes = model.config.num_labels if data.task == "classification" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
@@ -114,7 +115,6 @@ def evaluate_model_dir(
         score(model, _batches(parts, collate, batch_size), tally, device=device)
         if not isinstance(tally, TranslationTally):
             return {**tally.scores(), **beside}
-        beams, longest = search_settings(folder)
         search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
         translator = Translator(model, prepared.tokenizer, search)
         done = 0

@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
+from wordorder.limits import MOST_BEAMS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-MOST_BEAMS = 1024
-"""Most beams of a search, however many tokens there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

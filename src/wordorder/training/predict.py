@@ -18,7 +18,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     Args:
         model_dir: holds a masked language model with its tokenizer.
         texts: each holds the tokenizer's mask token once or more.
-        top_k: how many tokens for each mask.
+        top_k: how many tokens for each mask; of a smaller vocabulary all.
 
     Returns:
         For each text the masks in order, flattened: dicts of mask (its number in the text), token, score (probability).
@@ -35,6 +35,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
         if faults:
             raise BadInput(faults)
         _check_lengths(pipe, texts)
+        top_k = min(top_k, pipe.model.config.vocab_size)
         results: list[list[dict[str, Any]]] = []
         for text in texts:
             found: Any = pipe(text, top_k=top_k)
@@ -71,7 +72,7 @@ def classify(
 
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-classification")
-        return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs)]
+        return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
 
 
 def regress(
@@ -97,7 +98,7 @@ def regress(
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-regression")
         # For a model of this problem_type the pipeline applies neither sigmoid nor softmax.
-        found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs)]
+        found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
     return [[{"value": scale * answers[0]["score"]}] for answers in found]
 
 
@@ -110,7 +111,9 @@ def _cut(pipe: Any) -> dict[str, Any]:
     return {"truncation": "longest_first", "max_length": longest_text(pipe.model.config)}
 
 
-def _inputs(model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None) -> list[dict[str, str]]:
+def _inputs(
+    model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any
+) -> list[dict[str, str]]:
     """Texts as the pipeline takes them, checked against what the model learned from, where that is known."""
     settings = data_settings(model_dir)
     learned_pairs = settings.get("pair_column") is not None
@@ -118,10 +121,24 @@ def _inputs(model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | 
         kind = "pairs: give a second text for each" if learned_pairs else "single texts: give no second ones"
         raise BadInput(f"{model_dir}: the model was trained on {kind}")
     if pairs is None:
+        _check_not_empty(tokenizer, texts)
         return [{"text": text} for text in texts]
     if len(pairs) != len(texts):
         raise BadInput(f"{len(texts)} texts and {len(pairs)} second texts: give one for each")
     return [{"text": text, "text_pair": pair} for text, pair in zip(texts, pairs, strict=True)]
+
+
+def _check_not_empty(tokenizer: Any, texts: Sequence[str]) -> None:
+    """Refuse texts without a token where the tokenizer adds none: the network would read nothing at all."""
+    from wordorder.data.tokenisers import adds_special_tokens
+
+    if adds_special_tokens(tokenizer):
+        return
+    empty = [str(number) for number, text in enumerate(texts, start=1) if not tokenizer(text)["input_ids"]]
+    if empty:
+        raise BadInput(
+            f"text {', '.join(empty[:20])} has no tokens, and this model's tokenizer adds none of its own; leave it out"
+        )
 
 
 def answer(

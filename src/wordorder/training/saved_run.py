@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.limits import one_line, read_toml
+from wordorder.limits import MOST_BEAMS, one_line, read_toml
 from wordorder.training.arguments import BEAMS
 
 
@@ -16,12 +16,20 @@ def data_settings(model_dir: str | Path) -> dict[str, Any]:
         model_dir: model/ or checkpoint-N/ of a run.
 
     Raises:
-        BadInput: there is a recipe.toml, but it cannot be read.
+        BadInput: there is a recipe.toml, but it cannot be read, or its length or label_scale is none.
     """
     from wordorder.data import DataConfig
+    from wordorder.data.checks import scale_faults, whole_faults
 
+    section = _section(model_dir, "data")
+    faults = [
+        *whole_faults("data.length", section.get("length"), 1, optional=True),
+        *scale_faults("data.label_scale", section.get("label_scale", 1.0)),
+    ]
+    if faults:
+        raise BadInput(f"{_recipe_beside(model_dir)}: {fault}" for fault in faults)
     known = {field.name for field in fields(DataConfig)}
-    values = {name: value for name, value in _section(model_dir, "data").items() if name in known}
+    values = {name: value for name, value in section.items() if name in known}
     pieces, length = _section(model_dir, "training").get("segments_per_step"), values.get("length")
     if isinstance(pieces, int) and isinstance(length, int) and pieces > 0:
         values["length"] = length // pieces  # the segments that the model read
@@ -35,14 +43,27 @@ def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
         model_dir: see `data_settings`.
 
     Raises:
-        BadInput: see `data_settings`.
+        BadInput: see `data_settings`; or these are no such numbers.
     """
+    from wordorder.data.checks import whole_faults
+
     training = _section(model_dir, "training")
-    return int(training.get("generation_num_beams") or BEAMS), training.get("generation_max_length")
+    beams, longest = training.get("generation_num_beams", BEAMS), training.get("generation_max_length")
+    faults = [
+        *whole_faults("training.generation_num_beams", beams, 1, largest=MOST_BEAMS),
+        *whole_faults("training.generation_max_length", longest, 2, optional=True),
+    ]
+    if faults:
+        raise BadInput(f"{_recipe_beside(model_dir)}: {fault}" for fault in faults)
+    return cast(int, beams), longest
+
+
+def _recipe_beside(model_dir: str | Path) -> Path:
+    return Path(model_dir).resolve().parent / "recipe.toml"
 
 
 def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
-    recipe = Path(model_dir).resolve().parent / "recipe.toml"
+    recipe = _recipe_beside(model_dir)
     if not recipe.exists():
         return {}
     try:

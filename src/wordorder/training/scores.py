@@ -146,18 +146,19 @@ class ClassTally(TokenTally):
 
     def __init__(self, device: torch.device, classes: int) -> None:
         super().__init__(device)
-        self._confusion = torch.zeros(classes, classes, dtype=torch.int64, device=device)
+        self._classes = classes
+        # One row for each text: the table of all pairs of classes would be 3 GB for 20,000.
+        self._rows = [torch.zeros(0, 2, device=device)]  # label, predicted; float32 holds whole numbers below 2^24
 
     def _count_rows(self, logits: Tensor, labels: Tensor) -> None:
         super()._count_rows(logits, labels)
-        classes = self._confusion.shape[0]
-        pairs = torch.bincount(labels * classes + logits.argmax(dim=-1), minlength=classes * classes)
-        self._confusion += pairs.view(classes, classes)
+        self._rows.append(torch.stack((labels, logits.argmax(dim=-1)), dim=1).float())
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
         """See `Tally`."""
         super().reduce(add_over_processes, join)
-        self._confusion = add_over_processes(self._confusion)
+        rows = join(torch.cat(self._rows))
+        self._rows = [rows[~rows[:, 0].isnan()]]  # the others are padding
 
     def scores(self) -> dict[str, float]:
         """See the class."""
@@ -165,19 +166,30 @@ class ClassTally(TokenTally):
 
         library: Any = metrics  # it has no types
         loss, accuracy, count = self._means()
-        # One row for each cell of the confusion matrix, weighed by its count: the same sums as one for each text.
-        times: npt.NDArray[np.int64] = self._confusion.cpu().numpy()
-        label, prediction = np.nonzero(times)
-        counted = {"sample_weight": times[label, prediction]}
+        # One pair for each cell of the confusion matrix, weighed by its count: the same sums as one for each text.
+        rows: npt.NDArray[np.int64] = torch.cat(self._rows).long().cpu().numpy()
+        pairs, times = np.unique(rows, axis=0, return_counts=True)
+        label, prediction = pairs[:, 0], pairs[:, 1]
+        counted = {"sample_weight": times}
         result = {"loss": loss, "accuracy": accuracy}
         if count:
             result["macro_f1"] = float(library.f1_score(label, prediction, average="macro", **counted))
-            if len(times) == 2:
+            if self._classes == 2:
                 result["f1"] = float(library.f1_score(label, prediction, zero_division=0.0, **counted))
-            defined = len({*label.tolist(), *prediction.tolist()}) > 1
-            matthews = float(library.matthews_corrcoef(label, prediction, **counted)) if defined else 0.0
-            result["matthews_correlation"] = matthews
+            result["matthews_correlation"] = _matthews_correlation(label, prediction, times)
         return {**result, "examples": count}
+
+
+def _matthews_correlation(
+    label: npt.NDArray[np.int64], prediction: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
+) -> float:
+    """Scikit-learn's, from the counts of the classes alone; scikit-learn makes the table of all pairs of them."""
+    labelled, predicted = np.bincount(label, times), np.bincount(prediction, times)
+    both = min(len(labelled), len(predicted))
+    correct, total = float(times[label == prediction].sum()), float(times.sum())
+    covariance = correct * total - np.dot(labelled[:both], predicted[:both])
+    spread = (total**2 - np.dot(predicted, predicted)) * (total**2 - np.dot(labelled, labelled))
+    return 0.0 if spread == 0 else float(covariance / np.sqrt(spread))
 
 
 class NumberTally:

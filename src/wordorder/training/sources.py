@@ -1,8 +1,9 @@
 """Finding the files, folders or globs that [data] names."""
 
-import glob
 import os
 from pathlib import Path
+
+from wordorder.limits import matches
 
 BUILT_IN = ("sotu",)
 
@@ -30,10 +31,12 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
             if Path(place).exists():
                 unreadable = not os.access(place, os.R_OK | os.X_OK if Path(place).is_dir() else os.R_OK)
                 return place, [f"data.{name}: {place!r} cannot be read: permission denied"] if unreadable else []
+            if next(matches(place), None) is not None:
+                return place, []
         except OSError as error:  # a folder above it may not be looked into, or the name is too long
             return source, [f"data.{name}: {place[:200]!r} cannot be read: {error.strerror}"]
-        if glob.glob(place, recursive=True):
-            return place, []
+        except ValueError as error:  # it is no path, or leads through too many folders
+            return source, [f"data.{name}: {source!r}: {error}"]
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"
     remedy = "" if folder else "; the variable WORDORDER_DATA may name another folder"
     valid = f"valid: {', '.join(BUILT_IN)}, a path or glob, hub:NAME"

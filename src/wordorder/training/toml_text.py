@@ -42,7 +42,7 @@ def split_key(text: str) -> list[str]:
     while isinstance(node, dict):
         table = cast(dict[str, Any], node)
         if len(table) != 1:
-            raise ValueError(f"{text!r} is not a dotted name such as training.learning_rate")
+            raise ValueError(f"{text[:80]!r} is not a dotted name such as training.learning_rate")
         part, node = next(iter(table.items()))
         parts.append(part)
     return parts
@@ -61,11 +61,11 @@ def set_dotted(tree: dict[str, Any], dotted: str, value: Any) -> None:
     """
     *path, last = split_key(dotted)
     if not path:
-        raise ValueError(f"{dotted!r} names no section; write section.key, such as training.learning_rate")
+        raise ValueError(f"{dotted[:80]!r} names no section; write section.key, such as training.learning_rate")
     for part in path:
         tree = tree.setdefault(part, {})
         if not isinstance(tree, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  # TOML may hold anything here
-            raise ValueError(f"{dotted!r}: {part!r} is a value, not a table")
+            raise ValueError(f"{dotted[:80]!r}: {part[:80]!r} is a value, not a table")
     tree[last] = value
 
 

@@ -1,11 +1,15 @@
 """Apache Parquet files, read by pyarrow."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import one_line
+from wordorder.limits import check_plain, most_unpacked, one_line
+
+_AT_A_TIME = 1024  # rows
+_BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the content
 
 
 def read_parquet(path: Path) -> list[Row]:
@@ -22,12 +26,56 @@ def read_parquet(path: Path) -> list[Row]:
         raise MissingExtra("pyarrow", "train") from error
     arrow: Any = pyarrow  # neither has type stubs
     reader: Any = parquet
+    check_plain(path)
     if path.stat().st_size == 0:
         raise BadInput(f"{path} is empty")
     try:
-        rows: list[Row] = reader.read_table(path, partitioning=None).to_pylist()
+        with reader.ParquetFile(path) as file:
+            names: list[str] = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                raise ValueError("two of its columns have the same name")
+            rows = rows_of(file, range(file.num_row_groups), path)
     except (arrow.ArrowException, ValueError, OSError) as error:  # OSError too where its content is damaged
         raise BadInput(f"{path} is not a Parquet file, or is damaged: {one_line(error)}") from error
     if not rows:
         raise BadInput(f"{path} has no row")
     return rows
+
+
+def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:
+    """Return the rows of row groups, counting their bytes as they are unpacked.
+
+    Args:
+        file: the file, as pyarrow opened it.
+        groups: numbers of the row groups.
+        path: of the file.
+
+    Raises:
+        ValueError: they are more than such a file may unpack to.
+    """
+    limit = most_unpacked(path)
+    too_many = f"it unpacks to more than {limit / 2**30:.3g} GiB; divide it into files"
+    if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:
+        raise ValueError(too_many)
+    rows: list[Row] = []
+    size = 0
+    for batch in file.iter_batches(batch_size=_AT_A_TIME, row_groups=list(groups)):
+        size += batch.num_rows * (_BYTES_OF_A_ROW + _BYTES_OF_A_VALUE * batch.num_columns)
+        size += sum(map(_bytes_of, batch.columns))
+        if size > limit:
+            raise ValueError(too_many)
+        rows += batch.to_pylist()
+    return rows
+
+
+def _bytes_of(column: Any) -> int:
+    """The bytes of a column, of a text that stands in a dictionary for each row that has it."""
+    import pyarrow
+    from pyarrow import compute
+
+    arrow: Any = pyarrow
+    functions: Any = compute
+    kind = getattr(column.type, "value_type", None) if arrow.types.is_dictionary(column.type) else None
+    if kind is None or not any(is_it(kind) for is_it in (arrow.types.is_string, arrow.types.is_large_string)):
+        return column.nbytes
+    return functions.sum(functions.binary_length(column.dictionary).take(column.indices)).as_py() or 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput
+from wordorder.limits import check_plain
 
 _BORDERS = (r"\n[^\S\n]*\n\s*", r"\n", r"\s")  # blank line, line, space
 
@@ -19,10 +20,11 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
     Raises:
         BadInput: the file is empty, binary or not UTF-8; the line names the file and the byte.
     """
+    check_plain(path)
     return decode_content(path.read_bytes(), path, keep_returns=keep_returns)
 
 
-def decode_content(content: bytes, path: Path, *, keep_returns: bool = False) -> str:
+def decode_content(content: bytes | bytearray, path: Path, *, keep_returns: bool = False) -> str:
     """Read the content of a UTF-8 file, as `decode`.
 
     Args:

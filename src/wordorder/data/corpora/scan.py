@@ -8,6 +8,7 @@ from pathlib import Path
 
 from wordorder.data.corpora.plain_text import decode
 from wordorder.errors import BadInput
+from wordorder.limits import check_plain
 
 _LINE = re.compile(r"IN:\s*(\S.*?)\s+OUT:\s*(\S.*?)\s*")
 _BEGINNING = 4096  # bytes that tell what a file is
@@ -17,6 +18,7 @@ def is_scan(path: Path) -> bool:
     """Whether a file begins as SCAN's files do: ``IN:`` and, in the same line, ``OUT:``."""
     if path.suffix != ".txt" or not path.is_file():
         return False
+    check_plain(path)
     with path.open("rb") as file:
         first = file.read(_BEGINNING).lstrip().partition(b"\n")[0]
     return _LINE.fullmatch(first.decode("utf-8", errors="replace")) is not None

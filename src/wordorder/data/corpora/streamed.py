@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from wordorder.data.corpora.document import Row
+from wordorder.data.corpora.parquet import rows_of
 from wordorder.errors import MissingExtra
-from wordorder.limits import parse_json
+from wordorder.limits import check_plain, parse_json
 
 WHOLE_FILE = 2**20
 """A text file of at most so many bytes is one document; a larger one is cut into documents."""
@@ -61,6 +62,7 @@ StreamReader = Callable[[Path, Place, Sequence[str] | None], Iterator[Found]]
 
 @contextmanager
 def _open(path: Path) -> Generator[IO[bytes]]:
+    check_plain(path)
     file = cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     with file:
         yield file
@@ -246,6 +248,7 @@ def stream_parquet(path: Path, place: Place, columns: Sequence[str] | None = Non
     reader: Any = parquet
     wrong = (arrow.ArrowException, ValueError, OSError)
     try:
+        check_plain(path)
         file = reader.ParquetFile(path)
     except wrong as error:
         yield Found(None, 0, Place(sys.maxsize), f"{path} is not a Parquet file: {str(error).splitlines()[0]}")
@@ -256,7 +259,7 @@ def stream_parquet(path: Path, place: Place, columns: Sequence[str] | None = Non
             count = file.metadata.row_group(group).num_rows
             skip = place.line if group == place.offset else 0
             try:
-                rows: list[Row] = file.read_row_group(group).to_pylist()
+                rows = rows_of(file, [group], path)
             except wrong as error:
                 reason = str(error).splitlines()[0]
                 fault = f"{path} row group {group} (rows {before + 1} to {before + count}) cannot be read: {reason}"

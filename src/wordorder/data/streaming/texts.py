@@ -17,6 +17,7 @@ from wordorder.data.corpora.streamed import STREAM_READERS, Found, Place
 from wordorder.data.randomness import counter_hash
 from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.limits import check_plain
 
 Position = dict[str, Any]
 """Where reading goes on, as plain values; `epoch` is always there."""
@@ -184,6 +185,7 @@ def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
     """What tells a file from another one without reading all of it."""
     size = path.stat().st_size
     yield f"{path.relative_to(root)} {size}"
+    check_plain(path)
     with path.open("rb") as file:
         yield file.read(_ENDS)
         file.seek(max(0, size - _ENDS))
