@@ -1,7 +1,7 @@
 """What word order comes to in one forward, computed once and read by every layer."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -30,7 +30,7 @@ class Order:
     query_rotations: tuple[Move, ...] = ()
     key_rotations: tuple[Move, ...] = ()
     content: tuple[ContentScores, ...] = ()
-    positions: tuple[Positions, Positions] | None = None
+    positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
 
     def layer(self, index: int) -> "Order":
         """The order as layer ``index`` (from 0) sees it; only terms by content differ between layers."""
