@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.durable import of_the_system, restore_replaced
+from wordorder.durable import MANIFEST, of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
+from wordorder.limits import read_json
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
@@ -28,6 +29,8 @@ PRETRAINED = "pretrained.json"
 """Where the weights came from, and which are new; only in a run that started from a saved model."""
 DATA = "data.json"
 """The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
+_ARM = "arm.json"
+"""What a comparison writes into the folder of a run before the run does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,7 @@ def _run(
     fault = run_folder_fault(folder)
     if fault:
         raise BadInput(fault)
+    _check_ours(recipe, folder, resume=resume)
     if is_main():
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
@@ -178,6 +182,40 @@ def _prepare(recipe: Recipe) -> "PreparedData":
 
     with first_process_first():
         return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
+
+
+def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
+    """Refuse a folder with files that are not a run's: a run would overwrite or remove them."""
+    if resume and (folder / METRICS).is_file():
+        return  # nothing is written
+    if not _is_ours(folder):
+        found = sorted(path.name for path in folder.iterdir())
+        raise BadInput(
+            f"training.output_dir: {str(folder)!r} is not empty and holds no run ({', '.join(found[:4])}"
+            f"{', ...' * (len(found) > 4)}), so nothing is written into it; name another folder by"
+            " --set training.output_dir=..."
+        )
+    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / MODEL).resolve()):
+        raise BadInput(
+            f"model.pretrained: {recipe.pretrained} is where the run would save its own model; name another folder by"
+            " --set training.output_dir=..."
+        )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a run can have left a folder: it is empty, or was killed early, or has a run's files or checkpoints."""
+    if not folder.exists():
+        return True
+    # what a killed run leaves half-written has a hidden name
+    there = {path.name for path in folder.iterdir() if not path.name.startswith(".")} - {_ARM}
+    if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
+        return not there or (folder / curve.FILE).stat().st_size == 0
+    try:
+        if read_json(folder / DATA)["fingerprint"]:
+            return True
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return any((path / MANIFEST).is_file() for _, path in checkpoints(folder))
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
