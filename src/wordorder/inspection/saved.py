@@ -152,7 +152,7 @@ def _look_at_encoder(
     score: Callable[[], Mapping[str, Any]] | None,
 ) -> _Found:
     length = _length(config, length)
-    words = None if text is None else first_tokens(source, text, WORDS)
+    words = None if text is None else first_tokens(source, config, text, WORDS)
     model = load_saved(source, kind)
     if score is not None and not score_maps(model, 1):
         raise BadInput(
@@ -192,7 +192,7 @@ def _watch_language_model(
         )
     if score is not None:
         raise BadInput(f"{source}: --data scores an encoder with parts of its maps; leave it out for a language model")
-    ids = first_tokens(source, text, TOKENS)
+    ids = first_tokens(source, config, text, TOKENS)
     model = load_saved(source, kind)
     # as in training: a text by itself begins with [CLS], running text in lanes with nothing
     start_id = None if config.bos_token_id == config.eos_token_id else config.bos_token_id
