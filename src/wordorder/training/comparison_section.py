@@ -1,5 +1,6 @@
 """The section [compare]: which arms, on which seeds and folds."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,8 +106,8 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
     if "seeds" in values and (not values["seeds"] or min(values["seeds"]) < 0):
         faults.append(f"compare.seeds: must be at least one integer, none negative, got {list(values['seeds'])}")
     for name in ("tune", "grid"):
-        if any(rate <= 0 for rate in values.get(name, ())):
-            faults.append(f"compare.{name}: learning rates must be greater than 0, got {list(values[name])}")
+        if not all(rate > 0 and math.isfinite(rate) for rate in values.get(name, ())):
+            faults.append(f"compare.{name}: learning rates must be greater than 0 and finite, got {list(values[name])}")
     if values.get("tune") and values.get("grid"):
         faults.append("compare.grid: chooses the learning rates, as compare.tune does; drop one of the two")
     for name, choices in (("match", MATCHES), ("history", HISTORIES)):

@@ -24,7 +24,7 @@ from wordorder.errors import RunFailed
 from wordorder.launch import is_main
 from wordorder.models import build_model
 from wordorder.training import curve
-from wordorder.training.advice import numbers_advice, scale_advice, sharding_advice
+from wordorder.training.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
 from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import clean, read_state, write_model
 from wordorder.training.environment import describe_environment
@@ -96,7 +96,12 @@ def _train_and_test(
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
-    for advice in (scale_advice(recipe, prepared), numbers_advice(recipe, prepared), sharding_advice(recipe)):
+    for advice in (
+        scale_advice(recipe, prepared),
+        numbers_advice(recipe, prepared),
+        sharding_advice(recipe),
+        None if isinstance(prepared.train, TextStream) else accumulation_advice(recipe, len(order)),
+    ):
         if advice is not None:
             progress.advise(advice)
     advise_of_reading(prepared, progress)
