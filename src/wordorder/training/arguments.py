@@ -109,7 +109,7 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
     """What only TrainingArguments can say: values that are right alone and wrong together, or on this machine."""
     resolved = with_defaults(table)
     save, score = resolved.get("save_steps"), resolved.get("eval_steps")
-    if resolved["load_best_model_at_end"] and isinstance(save, int) and isinstance(score, int) and save % score:
+    if resolved["load_best_model_at_end"] and save is not None and score is not None and not _is_multiple(save, score):
         return [
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
@@ -119,6 +119,14 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
     except (ValueError, ImportError, TypeError, KeyError) as error:
         return [f"[training]: {' '.join(str(error).split())}"]
     return []
+
+
+def _is_multiple(save: float, score: float) -> bool:
+    """Whether every save falls on an evaluation: both in steps, or both in shares of the run to a millionth of it."""
+    if (save < 1) != (score < 1):
+        return False
+    unit = 1 if save >= 1 else 1_000_000
+    return round(save * unit) % max(1, round(score * unit)) == 0
 
 
 def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +148,9 @@ def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
         resolved["save_strategy"] = "epoch"
     if resolved["eval_strategy"] == "steps" and "save_steps" not in table and "eval_steps" in table:
         resolved["save_steps"] = resolved["eval_steps"]
+    both = resolved["eval_strategy"] == resolved["save_strategy"] == "steps" and resolved["load_best_model_at_end"]
+    if both and "eval_steps" not in table and isinstance(table.get("save_steps"), int):
+        resolved["eval_steps"] = resolved["save_steps"]  # the best checkpoint is one that was scored
     for strategy, steps in (("eval_strategy", "eval_steps"), ("save_strategy", "save_steps")):
         if resolved[strategy] != "steps" and steps not in table:
             del resolved[steps]
