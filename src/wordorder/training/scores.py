@@ -150,9 +150,8 @@ class ClassTally(TokenTally):
 
     def _count_rows(self, logits: Tensor, labels: Tensor) -> None:
         super()._count_rows(logits, labels)
-        classes = self._confusion.shape[0]
-        pairs = torch.bincount(labels * classes + logits.argmax(dim=-1), minlength=classes * classes)
-        self._confusion += pairs.view(classes, classes)
+        pairs = labels * self._confusion.shape[0] + logits.argmax(dim=-1)
+        self._confusion.view(-1).index_add_(0, pairs, torch.ones_like(pairs))  # no second matrix for each batch
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
         """See `Tally`."""
