@@ -1,10 +1,11 @@
 """A run writes into an empty folder or into one of its own, and refuses every other one before it writes anything."""
 
+import os
 import shutil
 
 import pytest
 
-from wordorder.errors import BadInput
+from wordorder.errors import BadInput, RunFailed
 from wordorder.training import curve, fit, read_recipe, run
 
 NAMES = ("recipe.toml", "data.json", "environment.json", "curve.jsonl", "metrics.json")
@@ -70,3 +71,44 @@ def test_the_model_to_start_from_is_not_where_the_own_one_is_saved(recipe_file, 
         with pytest.raises(BadInput, match=r"model\.pretrained: .* where the run would save its own model"):
             run(recipe, progress=False)
     assert content(tmp_path / "run") == before
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.fixture(scope="module")
+def finished(shared_recipe_file):
+    folder = shared_recipe_file.parent / "finished"
+    run(read_recipe(shared_recipe_file), output_dir=folder, progress=False)
+    return folder
+
+
+def spoil(path, how):
+    path.unlink()
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text(how)
+
+
+@pytest.mark.parametrize("how", ["pipe", "device", DEEP, "3"], ids=["pipe", "device", "deep", "number"])
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_a_run_folder_are_read_within_limits(recipe_file, finished, tmp_path, name, how):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    spoil(folder / name, how)
+    if name not in ("metrics.json", curve.FILE):
+        (folder / "metrics.json").unlink()
+    given = {"output_dir": folder, "resume": True, "progress": False}
+    with pytest.raises((BadInput, RunFailed), match=f"{folder / name}: cannot be read") as error:
+        run(read_recipe(recipe_file), **given)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("line", ["3", "[]", '{"loss": 1.0}', '{"step": "four"}'])
+def test_a_line_that_is_no_row_of_a_curve_is_named(tmp_path, line):
+    (tmp_path / curve.FILE).write_text(f'{{"step": 1, "loss": 2.0}}\n{line}\n')
+    with pytest.raises(RunFailed, match=r"curve\.jsonl: cannot be read: line 2 is no row with a step"):
+        curve.read(tmp_path)

@@ -25,6 +25,7 @@ from wordorder.inspection.parts import worth_of_parts
 from wordorder.inspection.reading_figures import draw_reading
 from wordorder.inspection.saved_model import LANGUAGE_MODEL, class_of, config_of, first_tokens, load_saved
 from wordorder.inspection.words import WORDS
+from wordorder.limits import read_json
 
 LENGTH = 512
 """Positions looked at where nobody says how many, unless the model takes fewer."""
@@ -218,7 +219,7 @@ def default_folder(model_dir: Path) -> Path:
 def _files_listed(path: Path) -> set[str]:
     """The names under "files" in a JSON file that an earlier inspection left; none where there is no such list."""
     try:
-        listed: Any = json.loads(path.read_text(encoding="utf-8"))["files"]
+        listed: Any = read_json(path)["files"]
         return {str(name) for name in listed if Path(str(name)).name == str(name)}
     except (OSError, ValueError, KeyError, TypeError):
         return set()

@@ -1,6 +1,5 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
-import json
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from wordorder.data.examples import LabelledExamples, TranslationExamples
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
+from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
 from wordorder.training import curve
 from wordorder.training.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
@@ -310,8 +310,10 @@ def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed
     environment = describe_environment(device, seed=seed)
     if resumed and path.exists():
         try:
-            before: Any = json.loads(path.read_text(encoding="utf-8"))
+            before: Any = read_json(path)
             environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
-        except (ValueError, AttributeError, TypeError) as error:
-            raise RunFailed(f"{path}: cannot be read: {error}; remove it, and --resume makes it anew") from None
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise RunFailed(
+                f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew"
+            ) from None
     write_json(path, environment)

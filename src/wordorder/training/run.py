@@ -1,18 +1,17 @@
 """One run: prepare the data, build the model, train it, test it, and leave a folder that says how."""
 
-import json
 import sys
 import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.durable import MANIFEST, of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
-from wordorder.limits import read_json
+from wordorder.limits import one_line, read_json, read_toml
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
@@ -166,14 +165,28 @@ def read_result(folder: Path) -> RunResult:
         folder: a run folder that holds metrics.json.
 
     Raises:
-        RunFailed: metrics.json cannot be read.
+        RunFailed: metrics.json or curve.jsonl cannot be read.
+    """
+    return RunResult(metrics=read_metrics(folder), model_dir=folder / MODEL, curve=curve.read(folder))
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """What a finished run measured.
+
+    Args:
+        folder: a run folder that holds metrics.json.
+
+    Raises:
+        RunFailed: it cannot be read.
     """
     path = folder / METRICS
     try:
-        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        metrics: Any = read_json(path)
+        if not isinstance(metrics, dict):
+            raise ValueError("it holds no table")
     except (OSError, ValueError) as error:
-        raise RunFailed(f"{path}: cannot be read: {error}; remove it, and --resume makes it anew") from None
-    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.read(folder))
+        raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew") from None
+    return cast("dict[str, Any]", metrics)
 
 
 def _prepare(recipe: Recipe) -> "PreparedData":
@@ -231,9 +244,9 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     if not path.exists():
         return
     try:
-        before = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
+        before = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
     now = tomllib.loads(recipe.to_toml())
     faults = differences(_with_rows_shared_out(before, now, folder), now)
     if faults:
@@ -248,14 +261,14 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
     """
     size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
     try:
-        environment: dict[str, Any] = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        environment: dict[str, Any] = read_json(folder / ENVIRONMENT)
         processes = int(environment.get("processes", 1))
         tables = [recipe["training"] for recipe in (before, now)]
         then, here = (
             (table[size] * count, table[pieces])
             for table, count in zip(tables, (processes, process_count()), strict=True)
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return before  # what is wrong is said elsewhere
     if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
         return before
@@ -270,9 +283,9 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
     if not path.exists() or not checkpoints(folder):
         return
     try:
-        before: Any = json.loads(path.read_text(encoding="utf-8"))["fingerprint"]
+        before: Any = read_json(path)["fingerprint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
     if before != prepared.statistics["fingerprint"]:
         raise BadInput(
             f"--resume: the data has changed since {folder} was made (another fingerprint than in {DATA}); "
