@@ -378,3 +378,16 @@ def test_batches_come_in_their_order(recipe_file):
     """With several workers torch would give them as they are ready, otherwise in each run."""
     with pytest.raises(BadInput, match=r"training\.dataloader_in_order: cannot be set in a recipe: a resumed run"):
         read_recipe(recipe_file, ("training.dataloader_num_workers=2", "training.dataloader_in_order=false"))
+
+
+def test_seeds_that_numpy_does_not_take_are_refused(recipe_file):
+    read_recipe(recipe_file, [f"training.seed={2**32 - 1}"])
+    (fault,) = faults(recipe_file, f"training.seed={2**32}")
+    assert "training.seed: must be at most 4294967295" in fault
+    arms = '[{name="a"},{name="b"}]'
+    for name in (f"seeds=[0, {2**32}]", f"tune_seed={2**40}"):
+        text = recipe_file.read_text()
+        recipe_file.write_text(f"{text}\n[compare]\narms={arms}\n{name}\n")
+        (fault,) = faults(recipe_file)
+        assert "compare.seeds and compare.tune_seed: must be at most 4294967295" in fault
+        recipe_file.write_text(text)

@@ -115,6 +115,27 @@ def read_config(folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", settings)
 
 
+def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
+    """What config.json names in the place of the files that are read.
+
+    Args:
+        folder: of the model.
+        settings: of its config.json.
+    """
+    return [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
+
+
+def adapter_faults(folder: Path) -> list[str]:
+    """One line where adapters lie beside a model: what is read would not be what was trained.
+
+    Args:
+        folder: of the model.
+    """
+    adapters = [name for name in _ADAPTERS if (folder / name).exists()]
+    merge = "merge them into the model (merge_and_unload) and save it, or load them with peft"
+    return [f"{folder}: holds adapters ({adapters[0]}); {merge}"] if adapters else []
+
+
 def load_config(kind: Any, folder: Path) -> Any:
     """The configuration of a folder; its own code, if it has any, is neither run nor asked about.
 
@@ -126,7 +147,7 @@ def load_config(kind: Any, folder: Path) -> Any:
         BadInput: a field is unknown, or has a value that it cannot have.
     """
     settings = read_config(folder)
-    faults = [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
+    faults = elsewhere_faults(folder, settings)
     if faults:
         raise BadInput(faults)
     from transformers import AutoConfig
@@ -261,12 +282,9 @@ def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
             config.json is not one of this package's; or generation_config.json cannot be read or asks for code.
     """
-    adapters = [name for name in _ADAPTERS if (folder / name).exists()]
+    adapters = adapter_faults(folder)
     if adapters:
-        raise BadInput(
-            f"{folder}: holds adapters ({adapters[0]}); merge them into the model (merge_and_unload) and save it, or"
-            " load them with peft"
-        )
+        raise BadInput(adapters)
     shapes = stored_shapes(folder)
     if config is None:
         from transformers import AutoConfig

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+MOST_SEED = 2**32 - 1
+"""The largest seed that numpy's generators take."""
+
 DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "per_device_train_batch_size": 32,

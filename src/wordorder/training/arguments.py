@@ -14,6 +14,7 @@ from wordorder.training.argument_names import BEAMS as BEAMS
 from wordorder.training.argument_names import (
     DEFAULTS,
     FIXED,
+    MOST_SEED,
     OWN,
     RENAMED,
     ROW_WISE_ADAM,
@@ -44,6 +45,7 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_POSITIVE, lambda value: value > 0, "greater than 0"),
     (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
     (_AT_LEAST_ZERO, lambda value: value >= 0, "at least 0"),
+    (("seed", "data_seed"), lambda value: value <= MOST_SEED, f"at most {MOST_SEED}, as numpy takes seeds"),
     (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
     (("generation_max_length",), lambda value: value >= 2, "at least 2"),
     (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from wordorder.hints import fits
+from wordorder.training.argument_names import MOST_SEED
 from wordorder.training.checks import table_faults, unknown_choice, unknown_name
 
 SECTIONS = ("data", "tokenizer", "model", "training", "compare")
@@ -105,6 +106,8 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
             faults.append(f"compare.{name}: holds the same value twice: {list(values[name])}")
     if "seeds" in values and (not values["seeds"] or min(values["seeds"]) < 0):
         faults.append(f"compare.seeds: must be at least one integer, none negative, got {list(values['seeds'])}")
+    if max((*values.get("seeds", ()), values.get("tune_seed", 0))) > MOST_SEED:
+        faults.append(f"compare.seeds and compare.tune_seed: must be at most {MOST_SEED}, as numpy takes seeds")
     for name in ("tune", "grid"):
         if not all(rate > 0 and math.isfinite(rate) for rate in values.get(name, ())):
             faults.append(f"compare.{name}: learning rates must be greater than 0 and finite, got {list(values[name])}")
