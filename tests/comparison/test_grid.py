@@ -12,6 +12,7 @@ from wordorder.comparison.rates import rates_tried
 from wordorder.comparison.report import report_page
 from wordorder.comparison.table import caption
 from wordorder.errors import BadInput, RunFailed
+from wordorder.training.comparison_section import check_compare
 
 RATES = [0.001, 0.002, 0.004]
 
@@ -180,3 +181,10 @@ def test_trials_are_judged_by_the_metric_that_chooses_checkpoints(make_recipe, l
     tried = rates_tried(results)
     assert tried.meaning.startswith("Validation accuracy after training")
     assert [best for _, best in tried.rows[0].cells] == [False, True, False]
+
+
+@pytest.mark.parametrize("name", ["tune", "grid"])
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1])
+def test_rates_are_finite_and_positive(name, rate):
+    words = f"compare.{name}: learning rates must be greater than 0 and finite"
+    assert any(fault.startswith(words) for fault in check_compare({name: [0.1, rate], "arms": [{"name": "a"}]})[1])

@@ -6,6 +6,7 @@ from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
 from wordorder.comparison.merge import merge
+from wordorder.comparison.verdict import verdict
 from wordorder.errors import BadInput
 
 ROPE, TUPE, NONE = ({"model.encoding": name} for name in ("rope", "tupe-r", "none"))
@@ -114,6 +115,7 @@ def test_arms_with_other_seeds_only_leave_the_table_incomplete(done):
     results = merged(done("a", arms={"none": NONE}, seeds=[0]), done("b", arms={"rope": ROPE}, seeds=[1]))
     assert not results["complete"]
     assert results["planned"]["runs"] == 4
+    assert "Not every arm was trained on every seed or fold: 2 of 4 runs are there." in str(verdict(results))
 
 
 def test_a_run_with_two_results_counts_once_and_is_told(done):

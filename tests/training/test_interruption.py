@@ -135,3 +135,24 @@ def test_outside_the_main_thread_nothing_is_changed():
     thread.start()
     thread.join()
     assert found == [[signal.getsignal(number) for number in SIGNALS]]
+
+
+EARLY = """
+import os, signal, sys
+import wordorder.cli.main as cli
+number = getattr(signal, sys.argv[2])
+cli.import_module = lambda name: os.kill(os.getpid(), number)
+sys.argv = ["wordorder", *sys.argv[1].split()]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("command", ["train r.toml --resume", "--debug compare r.toml", "list"])
+def test_a_signal_while_libraries_are_imported_is_answered_too(name, command):
+    done = subprocess.run([sys.executable, "-c", EARLY, command, name], capture_output=True, text=True, timeout=60)
+    if command == "list":
+        assert done.returncode == -getattr(signal, name)
+        return
+    assert done.returncode == 3
+    assert done.stderr == f"wordorder: stopped by {name} before anything was started\n"

@@ -177,6 +177,28 @@ def test_a_config_that_is_none_of_ours_is_refused(fine_tuning, saved, tmp_path, 
     assert words in found
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("adapter_config.json", "holds adapters (adapter_config.json); merge them into the model"),
+        ("quantization_config", "quantization_config: quantised models are not read"),
+        ("transformers_weights", "transformers_weights: other weights than model.safetensors"),
+        ("configuration_files", "configuration_files: another configuration than config.json"),
+    ],
+)
+def test_what_would_be_read_from_elsewhere_is_refused(fine_tuning, saved, tmp_path, name, words):
+    copy = tmp_path / "copy"
+    shutil.copytree(saved / "model", copy)
+    if name.endswith(".json"):
+        (copy / name).write_text("{}")
+    else:
+        config = json.loads((copy / "config.json").read_text())
+        (copy / "config.json").write_text(json.dumps({**config, name: {"a": "b"}}))
+    (found,) = faults(fine_tuning, f"model.pretrained={copy}")
+    assert words in found
+    assert found.startswith("model.pretrained: ")
+
+
 def test_a_folder_without_a_tokeniser_needs_one(fine_tuning, saved, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(saved / "model", copy)

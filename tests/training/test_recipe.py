@@ -13,6 +13,21 @@ def faults(path, *overrides):
     return error.value.faults
 
 
+def test_evaluations_follow_saves_where_nothing_is_said_of_them(recipe_file):
+    recipe_file.write_text(recipe_file.read_text().replace("eval_steps = 4", ""))
+    training = read_recipe(recipe_file, ["training.save_steps=10"]).training
+    assert (training["save_steps"], training["eval_steps"]) == (10, 10)
+    alone = read_recipe(recipe_file, ["training.save_steps=10", "training.load_best_model_at_end=false"]).training
+    assert (alone["save_steps"], alone["eval_steps"]) == (10, 0.1)
+    shares = read_recipe(recipe_file, ["training.save_steps=0.2"]).training
+    assert (shares["save_steps"], shares["eval_steps"]) == (0.2, 0.1)
+    (fault,) = faults(recipe_file, "training.save_steps=0.25")
+    assert "training.save_steps: must be a multiple of training.eval_steps = 0.1, got 0.25" in fault
+    assert "set eval_steps to 0.25" in fault
+    for wrong in ("-1", "0", "true", "'x'"):
+        assert all("save_steps" in fault for fault in faults(recipe_file, f"training.save_steps={wrong}"))
+
+
 def test_a_recipe_is_read_with_defaults_filled_in(recipe_file, tmp_path):
     recipe = read_recipe(recipe_file)
     assert (recipe.name, recipe.network, recipe.data.length) == ("tiny", "encoder", 32)
@@ -49,6 +64,8 @@ def test_saves_that_are_no_multiple_of_evaluations_are_named_with_both_remedies(
     (fault,) = faults(recipe_file, "training.save_steps=3", "training.eval_steps=2")
     assert "training.save_steps: must be a multiple of training.eval_steps = 2, got 3" in fault
     assert "set eval_steps to 3, or load_best_model_at_end to false" in fault
+    (fault,) = faults(recipe_file, "training.save_steps=0.25", "training.eval_steps=2")
+    assert "must be a multiple of training.eval_steps = 2, got 0.25" in fault
     both = ("training.save_steps=3", "training.eval_steps=2", "training.load_best_model_at_end=false")
     assert read_recipe(recipe_file, both).training["save_steps"] == 3
 

@@ -3,6 +3,7 @@
 Processes that are really killed, at any moment, are in tests/soak.
 """
 
+import json
 import os
 import re
 import resource
@@ -12,11 +13,12 @@ import signal
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from wordorder.durable import seal
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import fit, read_recipe, run
-from wordorder.training.checkpoint import newest_valid
+from wordorder.training.checkpoint import find_newest, newest_valid
 from wordorder.training.trainer import WordOrderTrainer
 
 # Dropout, gradient accumulation and several epochs, so that every generator, average and order matters.
@@ -147,6 +149,103 @@ def test_a_resumed_run_says_where_it_starts_and_what_it_passes_over(recipe_file,
         r"optimizer.safetensors has 0 bytes, \d+ were written",
         resume()[0],
     )
+
+
+def rewritten(checkpoint, name, change):
+    """Change a state of a checkpoint, and make its manifest agree, as somebody who shares a run folder could."""
+    path = checkpoint / name
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    (checkpoint / "manifest.json").unlink()
+    seal(checkpoint)
+
+
+def test_the_best_model_is_a_checkpoint_of_this_run_whatever_the_state_names(recipe_file, tmp_path, broken_off):
+    folder, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(broken_off, folder)
+    shutil.copytree(folder / "checkpoint-4", other)
+    weights = {name: torch.zeros_like(weight) for name, weight in load_file(other / "model.safetensors").items()}
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    never_better = {"best_global_step": None, "best_metric": -1e9, "best_model_checkpoint": str(other)}
+    rewritten(folder / "checkpoint-4", "trainer_state.json", lambda state: state.update(never_better))
+    result = go(recipe_file, output_dir=folder, resume=True)
+    assert result.metrics["best_step"] == 20
+    assert any(weight.any() for weight in load_file(result.model_dir / "model.safetensors").values())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"best_global_step": "../../other"}, "best_global_step must be an integer"),
+        ({"best_global_step": -4}, "best_global_step is -4"),
+        ({"global_step": "12"}, "global_step must be an integer"),
+        ({"log_history": [1]}, "log_history"),
+        ({"log_history": [{"loss": 1.0}]}, "log_history has an entry without step"),
+        ({"epoch": [1]}, "epoch must be a number"),
+        ({"unheard_of": 1}, "has no option 'unheard_of'"),
+    ],
+    ids=str,
+)
+def test_a_state_that_is_not_the_trainers_is_passed_over(recipe_file, tmp_path, change, reason, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole.model_dir.parent, folder)
+    rewritten(folder / "checkpoint-20", "trainer_state.json", lambda state: state.update(change))
+    found = find_newest(folder)
+    assert found.newest is not None
+    assert found.newest.name != "checkpoint-20"
+    ((passed, fault),) = found.passed_over
+    assert passed.name == "checkpoint-20"
+    assert reason in fault
+
+
+@pytest.fixture(scope="module")
+def broken_off(shared_recipe_file):
+    """A run that was killed after its checkpoint of step 4."""
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(shared_recipe_file, shared_recipe_file.parent / "broken-off", patch, at=6)
+    return shared_recipe_file.parent / "broken-off"
+
+
+def set_in(name, value):
+    """Set what `save_state` wrote under a name, wherever it lies."""
+
+    def change(node):
+        for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            change(inner)
+        for pair in node.get("dict", ()) if isinstance(node, dict) else ():
+            if pair[0] == name:
+                pair[1] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value"),
+    [
+        ("optimizer", "state", [1]),
+        ("optimizer", "param_groups", 3),
+        ("optimizer", "lr", "fast"),
+        ("optimizer", "betas", {"tuple": ["a", 0.9]}),
+        ("optimizer", "exp_avg", 1.0),
+        ("optimizer", "params", [0]),
+        ("scheduler", "last_epoch", "four"),
+        ("random", "torch", 5),
+        ("random", "numpy", [1]),
+        ("training", "meter", [1]),
+        ("training", "loss_sum", "low"),
+        ("training", "batches", 7),
+    ],
+)
+def test_a_state_that_does_not_fit_is_named_with_its_file(
+    recipe_file, tmp_path, monkeypatch, broken_off, file, name, value
+):
+    folder = tmp_path / "run"
+    shutil.copytree(broken_off, folder)
+    rewritten(folder / "checkpoint-4", f"{file}.json", set_in(name, value))
+    monkeypatch.setattr(WordOrderTrainer, "training_step", None)
+    with pytest.raises(RunFailed, match=rf"checkpoint-4/{file}\.json is not the state of this run .*--resume goes on"):
+        go(recipe_file, output_dir=folder, resume=True)
 
 
 def test_the_only_good_checkpoint_outlives_a_damaged_one(recipe_file, tmp_path, monkeypatch, whole):

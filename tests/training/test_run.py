@@ -2,6 +2,7 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 import threading
 
@@ -197,6 +198,20 @@ def test_a_small_batch_accumulated_is_a_large_batch(recipe_file, tmp_path):
     # The loss is a mean over tokens, not over batches of unequal numbers of masked tokens.
     assert [row["loss"] for row in small.curve] == pytest.approx([row["loss"] for row in large.curve], rel=1e-5)
     assert small.metrics["tokens"] == large.metrics["tokens"]
+
+
+def test_more_accumulation_than_an_epoch_has_batches_is_said(recipe_file, tmp_path, capsys):
+    settings = ("training.max_steps=2", "training.per_device_train_batch_size=8", "data.limit_documents=8")
+    run(read_recipe(recipe_file, [*settings, "training.gradient_accumulation_steps=1000000000000"]))
+    said = re.search(
+        r"= 1000000000000 is more than the (\d+) batches of an epoch: .*set it to \1 or fewer", capsys.readouterr().err
+    )
+    assert said
+    run(
+        read_recipe(recipe_file, [*settings, f"training.gradient_accumulation_steps={said[1]}"]),
+        output_dir=tmp_path / "2",
+    )
+    assert "batches of an epoch" not in capsys.readouterr().err
 
 
 def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch):

@@ -219,3 +219,23 @@ def test_a_model_is_scored_without_gradients():
     found = score(model, batches, TokenTally(CPU), device=CPU).scores()
     assert seen == [False, False]
     assert found["loss"] == pytest.approx(by_hand((b["logits"], b["labels"]) for b in batches)[0], rel=1e-6)
+
+
+def test_a_batch_of_many_classes_makes_no_second_matrix():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    tally, largest = ClassTally(torch.device("cpu"), 500), [0]
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.data_ptr() != tally._confusion.data_ptr():
+                largest[0] = max(largest[0], out.numel())
+            return out
+
+    one_hot = torch.eye(500)
+    with Watch():
+        for label in (3, 3, 499):
+            tally.add(one_hot[[label, 7]], torch.tensor([label, label]))
+    assert 0 < largest[0] <= 1000
+    assert tally.scores()["accuracy"] == 0.5

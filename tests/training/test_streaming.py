@@ -178,6 +178,20 @@ def test_what_cannot_be_read_is_an_error_or_is_skipped_and_told(corpus, capsys):
     assert "1 training texts stand in validation or test too, but for case" in told
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_bad_line_at_the_start_leaves_nothing_behind(corpus, kept):
+    for path in (corpus / "text").glob("*.jsonl"):
+        path.write_text('{"text": broken\n' * 2 + path.read_text())
+    folder = corpus / "new" / "run"
+    if kept:
+        folder.mkdir(parents=True)
+        (folder / ".note").write_text("mine")
+    before = sorted(corpus.rglob("*"))
+    with pytest.raises(BadInput, match="is not JSON"):
+        go(corpus, "new/run", "training.report_to=tensorboard")
+    assert sorted(corpus.rglob("*")) == before
+
+
 def test_a_clean_run_leaves_no_report(corpus):
     go(corpus, "run", "training.max_steps=2", "training.eval_steps=2")
     assert not (corpus / "run" / "reading.json").exists()

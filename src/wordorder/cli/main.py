@@ -1,12 +1,16 @@
 """The console script: says in one line what to install where the command line's own dependencies are missing."""
 
+import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
     """Run the command line; the process ends with the exit code that `faults.py` lists."""
     # Everything else is imported within: Ctrl-C while Python still reads files must not print a traceback.
     try:
+        if {"train", "compare"} & set(sys.argv[1:]):
+            _stop_at_once()
         _run()
     except KeyboardInterrupt:
         print("wordorder: interrupted", file=sys.stderr)
@@ -38,3 +42,19 @@ def _run() -> None:
     from wordorder.cli.app import app
 
     app()
+
+
+def _stop_at_once() -> None:
+    """Let SIGTERM and SIGUSR1 end with the exit code of a stopped run already while libraries are imported.
+
+    Training answers them itself later. A signal that is ignored stays ignored.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        print(f"wordorder: stopped by {signal.Signals(number).name} before anything was started", file=sys.stderr)
+        sys.exit(3)
+
+    for name in ("SIGTERM", "SIGUSR1"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, stop)

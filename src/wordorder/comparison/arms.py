@@ -38,7 +38,9 @@ REASONS = {
 }
 """Why an arm may not override these names of [training]; all others that are not free have one reason together."""
 
-WRITTEN = frozenset({"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json"})
+WRITTEN = frozenset(
+    {"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json", "plan.json", "timing.json"}
+)
 """Names in the comparison's folder that no arm may have: what a comparison or a run writes into its folder."""
 
 RATE = "training.learning_rate"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from wordorder.comparison.results import conclusions, finite, write_results
 from wordorder.comparison.schedule import listed
 from wordorder.comparison.statistics import summarise
 from wordorder.errors import BadInput, RunFailed, WordOrderError
-from wordorder.limits import one_line
+from wordorder.limits import one_line, read_json
 from wordorder.training.checkpoint import run_folder_fault
 
 MACHINE = ("device", "processors", "threads")
@@ -95,7 +94,7 @@ def _folder_fault(folder: Path, sources: Sequence[Source]) -> str | None:
     path = folder / "results.json"
     if path.exists():
         try:
-            there: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            there: dict[str, Any] = read_json(path)
         except (OSError, ValueError):
             there = {}
         if not there.get("merged_from"):

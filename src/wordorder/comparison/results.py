@@ -23,6 +23,8 @@ from wordorder.comparison.steps_to_loss import steps_to_loss
 from wordorder.data.config import TEST_ONCE
 from wordorder.data.split import SPLITS
 from wordorder.durable import write_json
+from wordorder.errors import RunFailed
+from wordorder.limits import one_line, read_json
 from wordorder.training.run import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:
@@ -232,7 +234,10 @@ class Record:
         for run in finished:
             path = run.folder / ENVIRONMENT
             if path.is_file():
-                return json.loads(path.read_text("utf-8"))
+                try:
+                    return read_json(path)
+                except (OSError, ValueError) as error:
+                    raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
         return {}
 
 

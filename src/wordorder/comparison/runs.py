@@ -15,10 +15,11 @@ from wordorder.comparison.own_arm import own_encodings_of
 from wordorder.comparison.probes.files import is_measured
 from wordorder.durable import write_json
 from wordorder.errors import BadInput
+from wordorder.limits import read_json
 from wordorder.training import curve
 from wordorder.training.older_version import older_version_fault
 from wordorder.training.pretrained import weights_content
-from wordorder.training.run import METRICS, differences
+from wordorder.training.run import METRICS, differences, read_metrics
 
 if TYPE_CHECKING:
     from wordorder.comparison.arms import Arm
@@ -69,7 +70,7 @@ class Run:
 
     def metrics(self) -> dict[str, Any]:
         """Return what the finished training measured."""
-        return json.loads((self.folder / METRICS).read_text("utf-8"))
+        return read_metrics(self.folder)
 
     def curve(self) -> list[dict[str, Any]]:
         """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
@@ -184,9 +185,9 @@ def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str])
             return "holds files of something else than a comparison; remove it or choose another folder"
         return None
     try:
-        there: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        there: dict[str, Any] = read_json(path)
         found = _differences(there, identity(run, statistics), skip)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"has an {IDENTITY} that cannot be read; remove the folder"
     if not found:
         older = older_version_fault(run.folder, run.recipe)

@@ -28,6 +28,7 @@ from wordorder.comparison.runs import Run
 from wordorder.comparison.workers import rehearse, team_for
 from wordorder.durable import write_json
 from wordorder.errors import RunFailed
+from wordorder.limits import read_json
 
 if TYPE_CHECKING:
     from wordorder.comparison.arms import Arm
@@ -222,6 +223,6 @@ def _machine(recipe: Recipe, workers: int) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return an earlier timing.json; nothing where there is none, or one that cannot be read: it is measured anew."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return read_json(path)
     except (OSError, ValueError):
         return {}

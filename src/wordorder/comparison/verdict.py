@@ -260,6 +260,8 @@ def _unfinished(results: Mapping[str, Any]) -> str:
         return ""
     done, planned = len(results["rows"]), results["planned"]["runs"]
     lost = Counter(str(run["arm"]) for run in results.get("failed", ()) if run.get("stage", "seeds") == "seeds")
+    if not lost and results.get("merged_from"):
+        return f"Not every arm was trained on every seed or fold: {done} of {planned} runs are there."
     if not lost:
         return f"Only {done} of {planned} runs have finished; this may change."
     of_arms = _listed([f"{arm} ({count})" for arm, count in lost.items()])

@@ -36,7 +36,8 @@ class ComplexOrderEmbedding(WaveEmbedding):
     Differs from the paper: without phases by default, which its ablation found to hurt (Table 4, .785 against .813), as
     its reference code does. ``variant="reference-code"`` starts as the torch text-classification code does: amplitudes
     from N(0, 1), ``frequency_init="reference-tc"``. That code also reads positions backwards, L - 1 .. 0 over a padded
-    text, and never masks: pass such positions, and no padding_idx, to get its numbers.
+    text, and never masks: pass such positions, and no padding_idx, to get its numbers. It keeps row 0 of the embedding
+    at 0, which the variant trains like any other; ``padding_idx=0`` keeps it at 0.
 
     >>> import torch, wordorder
     >>> embedding = wordorder.ComplexOrderEmbedding(1000, 64)

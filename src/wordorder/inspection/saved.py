@@ -25,6 +25,7 @@ from wordorder.inspection.parts import worth_of_parts
 from wordorder.inspection.reading_figures import draw_reading
 from wordorder.inspection.saved_model import LANGUAGE_MODEL, class_of, config_of, first_tokens, load_saved
 from wordorder.inspection.words import WORDS
+from wordorder.limits import read_json
 
 LENGTH = 512
 """Positions looked at where nobody says how many, unless the model takes fewer."""
@@ -158,7 +159,7 @@ def _look_at_encoder(
     score: Callable[[], Mapping[str, Any]] | None,
 ) -> _Found:
     length = _length(config, length)
-    words = None if text is None else first_tokens(source, text, WORDS)
+    words = None if text is None else first_tokens(source, config, text, WORDS)
     model = load_saved(source, kind)
     if score is not None and not score_maps(model, 1):
         raise BadInput(
@@ -198,7 +199,7 @@ def _watch_language_model(
         )
     if score is not None:
         raise BadInput(f"{source}: --data scores an encoder with parts of its maps; leave it out for a language model")
-    ids = first_tokens(source, text, TOKENS)
+    ids = first_tokens(source, config, text, TOKENS)
     model = load_saved(source, kind)
     # as in training: a text by itself begins with [CLS], running text in lanes with nothing
     start_id = None if config.bos_token_id == config.eos_token_id else config.bos_token_id
@@ -224,7 +225,7 @@ def default_folder(model_dir: Path) -> Path:
 def _files_listed(path: Path) -> set[str]:
     """The names under "files" in a JSON file that an earlier inspection left; none where there is no such list."""
     try:
-        listed: Any = json.loads(path.read_text(encoding="utf-8"))["files"]
+        listed: Any = read_json(path)["files"]
         return {str(name) for name in listed if Path(str(name)).name == str(name)}
     except (OSError, ValueError, KeyError, TypeError):
         return set()

@@ -71,33 +71,27 @@ def load_saved(folder: Path, kind: Any) -> Any:
         kind: of `class_of`.
 
     Raises:
-        BadInput: weights are missing, damaged, pickled or of other sizes.
+        BadInput: weights are missing, damaged, pickled, not finite, or of other sizes or types.
     """
     from wordorder.models.saved_folder import load_model_of
 
-    # sizes are looked at below, and named
-    model, report = load_model_of(kind, folder, output_loading_info=True, ignore_mismatched_sizes=True)
-    # transformers would draw these at random, and chance would be inspected
-    if report["mismatched_keys"]:
-        named = sorted(str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"])
-        raise BadInput(f"{folder}: weights have other sizes than config.json says: {', '.join(named)}")
-    if report["missing_keys"]:
-        raise BadInput(f"{folder}: weights are missing from the file: {', '.join(sorted(report['missing_keys']))}")
-    return model.eval()
+    return load_model_of(kind, folder).eval()
 
 
-def first_tokens(folder: Path, text: str | Path, count: int) -> list[int]:
+def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> list[int]:
     """The ids of the first tokens of a text.
 
     Args:
         folder: holds the tokenizer.
+        config: of the model in it.
         text: a UTF-8 file.
         count: how many tokens at most.
 
     Raises:
-        BadInput: the text cannot be read or holds no words, or there is no tokenizer.
+        BadInput: the text cannot be read or holds no words, or there is no tokenizer, or not the model's.
     """
     from wordorder.data.tokenisers import read_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
 
     try:
         with Path(text).open(encoding="utf-8") as file:
@@ -107,6 +101,7 @@ def first_tokens(folder: Path, text: str | Path, count: int) -> list[int]:
     except UnicodeDecodeError as error:
         raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
     tokenizer: Any = read_tokenizer(folder)
+    check_tokenizer(tokenizer, config, folder)
     ids: list[int] = tokenizer(content, add_special_tokens=False)["input_ids"][:count]
     if not ids:
         raise BadInput(f"--text {text}: holds no words")

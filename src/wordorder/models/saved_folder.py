@@ -6,6 +6,7 @@ of attention or a way of generating from the Hub and run it, take another config
 were looked at, and make room for whatever sizes config.json claims. None of this happens here.
 """
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,6 +115,27 @@ def read_config(folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", settings)
 
 
+def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
+    """What config.json names in the place of the files that are read.
+
+    Args:
+        folder: of the model.
+        settings: of its config.json.
+    """
+    return [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
+
+
+def adapter_faults(folder: Path) -> list[str]:
+    """One line where adapters lie beside a model: what is read would not be what was trained.
+
+    Args:
+        folder: of the model.
+    """
+    adapters = [name for name in _ADAPTERS if (folder / name).exists()]
+    merge = "merge them into the model (merge_and_unload) and save it, or load them with peft"
+    return [f"{folder}: holds adapters ({adapters[0]}); {merge}"] if adapters else []
+
+
 def load_config(kind: Any, folder: Path) -> Any:
     """The configuration of a folder; its own code, if it has any, is neither run nor asked about.
 
@@ -125,7 +147,7 @@ def load_config(kind: Any, folder: Path) -> Any:
         BadInput: a field is unknown, or has a value that it cannot have.
     """
     settings = read_config(folder)
-    faults = [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
+    faults = elsewhere_faults(folder, settings)
     if faults:
         raise BadInput(faults)
     from transformers import AutoConfig
@@ -142,22 +164,28 @@ def load_config(kind: Any, folder: Path) -> Any:
         raise BadInput(f"{folder / CONFIG}: {one_line(error)}") from error
 
 
-def load_model_of(kind: Any, folder: Path, *, config: Any = None, **options: Any) -> Any:
-    """A model, from safetensors only, of no more than its files hold.
+def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
+    """A model, from safetensors only: all of it from its files, and no more than they hold.
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
         folder: of the model.
         config: in place of the folder's own.
-        **options: passed on to from_pretrained.
 
     Raises:
-        BadInput: as `check_model_of`; or a weight is damaged or has another shape.
+        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite;
+            all are named.
     """
     config = check_model_of(kind, folder, config=config)
     try:
-        return kind.from_pretrained(
-            str(folder), config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False, **options
+        model, report = kind.from_pretrained(
+            str(folder),
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that all of them are named below
         )
     except WordOrderError:
         raise
@@ -165,6 +193,81 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None, **options: Any
         raise BadInput(
             no_weights(folder, str(error).strip().splitlines()[0] if str(error).strip() else error)
         ) from error
+    # transformers would draw these at random, and chance would answer
+    other = [str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"]]
+    own: dict[str, Any] = model.state_dict()
+    kinds = {
+        name.removeprefix(f"{model.base_model_prefix}."): shape.kind for name, shape in stored_shapes(folder).items()
+    }
+    types = {name: kinds.get(name.removeprefix(f"{model.base_model_prefix}."), "F32") for name in own}
+    faults = {
+        "weights are missing from the file": list(report["missing_keys"]),
+        "weights have other sizes than config.json says": other,
+        "weights are not of a floating-point type": wrong_types(own, types),
+        "weights are not finite": not_finite(dict(model.named_parameters())),
+    }
+    found = [f"{folder}: {fault}: {_listed(names)}" for fault, names in faults.items() if names]
+    if found:
+        raise BadInput(found)
+    return model
+
+
+def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
+    """The names of weights that are whole numbers in the file, but not in the model.
+
+    Args:
+        own: the model's tensors by name.
+        kinds: the stored ones' types by name, see `StoredShape`.
+    """
+    whole = [name for name, kind in kinds.items() if not kind.startswith(("F", "BF", "C"))]
+    return [name for name in whole if name in own and (own[name].is_floating_point() or own[name].is_complex())]
+
+
+def not_finite(weights: Mapping[str, Any]) -> list[str]:
+    """The names of weights that are NaN or infinite somewhere.
+
+    Args:
+        weights: by name.
+    """
+    return [name for name, weight in weights.items() if not bool(weight.isfinite().all())]
+
+
+def _listed(names: Collection[str], most: int = 20) -> str:
+    shown = sorted(names)[:most]
+    return ", ".join([*shown, *([f"and {len(names) - most} more"] if len(names) > most else [])])
+
+
+def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
+    """Refuse a tokenizer that is not the model's: it would name other words than those that the model learned.
+
+    Args:
+        tokenizer: that lies beside the model.
+        config: of the model.
+        folder: for the message.
+
+    Raises:
+        BadInput: it has ids that the model has not, or its special tokens have other ids than config.json says.
+    """
+    highest, faults = max(tokenizer.get_vocab().values(), default=-1), list[str]()
+    if highest >= config.vocab_size:
+        faults.append(f"{folder}: the tokenizer has ids up to {highest}, the model has {config.vocab_size} tokens")
+    # what begins and ends a text is used by models that write one; elsewhere it may be a default of the class
+    writes = str((config.architectures or [""])[0]).endswith(("ForCausalLM", "ForConditionalGeneration"))
+    for name, roles in {**_ROLES, **(_ROLES_OF_WRITERS if writes else {})}.items():
+        expected: Any = getattr(config, f"{name}_token_id", None)
+        ids: list[Any] = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
+        given = sorted({int(number) for number in ids if number is not None})
+        if isinstance(expected, int) and given and expected not in given:
+            shown = " or ".join(map(str, given))
+            faults.append(f"{folder}: the tokenizer's {name} token has the id {shown}, config.json says {expected}")
+    if faults:
+        raise BadInput([f"{fault}; put the tokenizer there that the model was trained with" for fault in faults])
+
+
+_ROLES = {"pad": ("pad",), "mask": ("mask",), "cls": ("cls", "bos"), "sep": ("sep", "eos")}
+"""A special token of config.json -> what the tokenizer may call it."""
+_ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
+"""The same; running text begins with what ends the text before."""
 
 
 def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
@@ -179,12 +282,9 @@ def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
             config.json is not one of this package's; or generation_config.json cannot be read or asks for code.
     """
-    adapters = [name for name in _ADAPTERS if (folder / name).exists()]
+    adapters = adapter_faults(folder)
     if adapters:
-        raise BadInput(
-            f"{folder}: holds adapters ({adapters[0]}); merge them into the model (merge_and_unload) and save it, or"
-            " load them with peft"
-        )
+        raise BadInput(adapters)
     shapes = stored_shapes(folder)
     if config is None:
         from transformers import AutoConfig

@@ -19,7 +19,8 @@ class ReferenceTextNetwork(nn.Module):
     normally padding at position 0, as the features. All of that is kept, so that results can be compared; the batch and
     the side of the padding change nothing, since every text is padded on the right to the same length.
 
-    Dropout differs: the code drops amplitudes and angles apart, here a complex number is dropped whole.
+    Two things differ. The code drops amplitudes and angles apart, here a complex number is dropped whole. The code
+    keeps row 0 of the embedding at 0, here that row is trained like any other.
 
     Args:
         words: complex embeddings; variant "reference-code" starts as the code does.

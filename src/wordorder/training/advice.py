@@ -1,4 +1,4 @@
-"""Advice on labels that are right, and yet not what was meant, or hard to learn from."""
+"""Advice on labels and settings that are right, and yet not what was meant, or hard to learn from."""
 
 from wordorder.data import PreparedData
 from wordorder.data.examples import LabelledExamples
@@ -40,6 +40,23 @@ def sharding_advice(recipe: Recipe) -> str | None:
     return (
         "training.fsdp shares weights out over the processes of a run, and this run has one; start it with "
         "torchrun --nproc-per-node N -m wordorder train ..."
+    )
+
+
+def accumulation_advice(recipe: Recipe, examples: int) -> str | None:
+    """Say that an optimizer step is to accumulate more batches than there are, so that it has an epoch's alone.
+
+    Args:
+        recipe: of the run.
+        examples: that all processes read in an epoch.
+    """
+    pieces = int(recipe.training.get("gradient_accumulation_steps", 1))
+    batches = -(-examples // (int(recipe.training["per_device_train_batch_size"]) * process_count()))
+    if pieces <= max(batches, 1):
+        return None
+    return (
+        f"training.gradient_accumulation_steps = {pieces} is more than the {batches} batches of an epoch: each step"
+        f" accumulates those alone; set it to {batches} or fewer"
     )
 
 

@@ -54,7 +54,7 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (("generation_max_length",), lambda value: value >= 2, "at least 2"),
     (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
     (_COUNTS, lambda value: value <= MOST_COUNT, f"at most {MOST_COUNT:,}"),
-    (("seed",), lambda value: value <= MOST_SEED, f"at most {MOST_SEED:,}"),
+    (("seed", "data_seed"), lambda value: value <= MOST_SEED, f"at most {MOST_SEED:,}"),
     (("threads",), lambda value: value <= MOST_THREADS, f"at most {MOST_THREADS:,}"),
     (("dataloader_num_workers",), lambda value: value <= MOST_WORKERS, f"at most {MOST_WORKERS:,}"),
     (("generation_num_beams",), lambda value: value <= MOST_BEAMS, f"at most {MOST_BEAMS:,}"),
@@ -125,7 +125,7 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
     """What only TrainingArguments can say: values that are right alone and wrong together, or on this machine."""
     resolved = with_defaults(table)
     save, score = resolved.get("save_steps"), resolved.get("eval_steps")
-    if resolved["load_best_model_at_end"] and isinstance(save, int) and isinstance(score, int) and save % score:
+    if resolved["load_best_model_at_end"] and save is not None and score is not None and not _is_multiple(save, score):
         return [
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
@@ -177,6 +177,14 @@ def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
     return []
 
 
+def _is_multiple(save: float, score: float) -> bool:
+    """Whether every save falls on an evaluation: both in steps, or both in shares of the run to a millionth of it."""
+    if (save < 1) != (score < 1):
+        return False
+    unit = 1 if save >= 1 else 1_000_000
+    return round(save * unit) % max(1, round(score * unit)) == 0
+
+
 def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
     """The section [training] with the defaults for what it leaves out: ours, and transformers' for `WRITTEN_OUT`.
 
@@ -196,6 +204,9 @@ def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
         resolved["save_strategy"] = "epoch"
     if resolved["eval_strategy"] == "steps" and "save_steps" not in table and "eval_steps" in table:
         resolved["save_steps"] = resolved["eval_steps"]
+    both = resolved["eval_strategy"] == resolved["save_strategy"] == "steps" and resolved["load_best_model_at_end"]
+    if both and "eval_steps" not in table and isinstance(table.get("save_steps"), int):
+        resolved["eval_steps"] = resolved["save_steps"]  # the best checkpoint is one that was scored
     for strategy, steps in (("eval_strategy", "eval_steps"), ("save_strategy", "save_steps")):
         if resolved[strategy] != "steps" and steps not in table:
             del resolved[steps]

@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,11 +21,20 @@ from wordorder.durable import (
     sync_files,
 )
 from wordorder.errors import RunFailed
+from wordorder.hints import fits, option_faults
 from wordorder.limits import one_line, read_json
 
 STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _SAVING = ".saving-"
+_HINTS: dict[str, Any] = {
+    "epoch": float | None, "global_step": int, "max_steps": int, "logging_steps": float, "eval_steps": float,
+    "save_steps": float, "train_batch_size": int | None, "num_train_epochs": float, "num_input_tokens_seen": int,
+    "total_flos": float, "log_history": list[dict[str, Any]], "best_metric": float | None,
+    "best_global_step": int | None, "best_model_checkpoint": str | None, "stateful_callbacks": dict[str, Any] | None,
+}  # fmt: skip
+"""What of transformers' TrainerState a resumed run reads, with its types."""
+_NEEDED = ("global_step", "max_steps", "log_history")
 
 
 def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
@@ -58,7 +67,7 @@ def find_newest(run_folder: Path) -> Found:
     """
     passed_over: list[tuple[Path, str]] = []
     for _, path in reversed(checkpoints(run_folder)):
-        fault = damage(path)
+        fault = damage(path) or _state_fault(path)
         if fault is None:
             return Found(newest=path, passed_over=tuple(reversed(passed_over)))
         passed_over.append((path, fault))
@@ -190,7 +199,33 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
         raise RunFailed(f"{checkpoint / STATE} cannot be read: {one_line(error)}") from error
     if not isinstance(state, dict):
         raise RunFailed(f"{checkpoint / STATE} holds no state of a Trainer")
-    return cast("dict[str, Any]", state)
+    state = cast("dict[str, Any]", state)
+    faults = [f"{name} is missing" for name in _NEEDED if name not in state] + _faults_of(state)
+    if faults:
+        raise RunFailed(f"{checkpoint / STATE} is no state of a Trainer: {one_line('; '.join(faults))}")
+    return state
+
+
+def _faults_of(state: dict[str, Any]) -> list[str]:
+    from transformers import TrainerState
+
+    hints = {field.name: _HINTS.get(field.name, Any) for field in fields(TrainerState)}
+    wrong = option_faults(STATE, "TrainerState", state, hints)
+    if wrong:
+        return wrong
+    wrong = [f"{name} is {state[name]}" for name in ("global_step", "best_global_step") if (state.get(name) or 0) < 0]
+    logged = all(fits(int, entry.get("step")) for entry in state.get("log_history", ()) if fits(dict[str, Any], entry))
+    return wrong if logged else [*wrong, "log_history has an entry without step"]
+
+
+def _state_fault(checkpoint: Path) -> str | None:
+    """What is wrong with what the Trainer knew, in a checkpoint whose files are as they were written; or None."""
+    try:
+        if (checkpoint / STATE).exists():
+            read_state(checkpoint)
+    except RunFailed as error:
+        return str(error).removeprefix(f"{checkpoint}/")
+    return None
 
 
 def run_folder_fault(run_folder: Path) -> str | None:

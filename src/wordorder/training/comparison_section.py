@@ -109,8 +109,8 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
     if max(values.get("seeds", ()), default=0) > MOST_SEED:
         faults.append(f"compare.seeds: must be at most {MOST_SEED:,}, got {max(values['seeds'])}")
     for name in ("tune", "grid"):
-        if any(rate <= 0 for rate in values.get(name, ())):
-            faults.append(f"compare.{name}: learning rates must be greater than 0, got {list(values[name])}")
+        if not all(rate > 0 and math.isfinite(rate) for rate in values.get(name, ())):
+            faults.append(f"compare.{name}: learning rates must be greater than 0 and finite, got {list(values[name])}")
     if values.get("tune") and values.get("grid"):
         faults.append("compare.grid: chooses the learning rates, as compare.tune does; drop one of the two")
     for name, choices in (("match", MATCHES), ("history", HISTORIES)):

@@ -33,13 +33,14 @@ class Continuation:
         model_dir: holds a causal language model with its tokenizer.
 
     Raises:
-        BadInput: the folder holds no such model, or no tokenizer.
+        BadInput: the folder holds no such model, or no tokenizer, or not the model's.
     """
 
     def __init__(self, model_dir: str | Path) -> None:
         import torch
 
         from wordorder.data.tokenisers import read_tokenizer
+        from wordorder.models.saved_folder import check_tokenizer
         from wordorder.training.predict import load_model, task_of
         from wordorder.training.quiet import quiet_libraries
 
@@ -50,6 +51,7 @@ class Continuation:
             )
         with quiet_libraries():
             model, self.tokenizer = load_model(model_dir), read_tokenizer(Path(model_dir))
+        check_tokenizer(self.tokenizer, model.config, Path(model_dir))
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         self.model = model.to(device or torch.device("cpu")).eval()
         end: int | list[int] | None = self.model.config.eos_token_id

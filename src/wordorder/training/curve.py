@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from wordorder.durable import write_text
+from wordorder.errors import RunFailed
+from wordorder.limits import one_line, parse_json, read_bytes
 from wordorder.training.metrics import NAMES
 
 FILE = "curve.jsonl"
@@ -64,12 +66,21 @@ def read(run_folder: Path) -> list[dict[str, Any]]:
 
     Args:
         run_folder: a run folder.
+
+    Raises:
+        RunFailed: the file cannot be read, or a line of it is no row.
     """
     path = run_folder / FILE
     found: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    try:
+        for line in read_bytes(path).decode("utf-8").splitlines() if path.exists() else ():
+            try:
+                entry: Any = parse_json(line)
+            except json.JSONDecodeError:
+                break
+            if not isinstance(entry, dict) or type(cast("dict[str, Any]", entry).get("step")) is not int:
+                raise ValueError(f"line {len(found) + 1} is no row with a step")
+            found.append(cast("dict[str, Any]", entry))
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and there is no curve") from None
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
 from wordorder.training.contexts import Context, batches_in_context
-from wordorder.training.predict import load_model, remembers, task_of
+from wordorder.training.predict import load_model, load_tokenizer_of, remembers, task_of
 from wordorder.training.saved_run import data_settings, search_settings
 from wordorder.training.sources import SOURCES, find_source
 
@@ -70,6 +70,7 @@ def evaluate_model_dir(
     from wordorder.data import TokenizerConfig, prepare
     from wordorder.data.config import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
+    from wordorder.models.saved_folder import check_tokenizer
     from wordorder.training.carried_memory import has_memory
     from wordorder.training.generation import Search, Translator, check_beams, translate_examples
     from wordorder.training.quiet import quiet_libraries
@@ -101,6 +102,7 @@ def evaluate_model_dir(
                 " raise the length"
             )
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
+        check_tokenizer(load_tokenizer_of(folder), model.config, folder)
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
         beams, longest = search_settings(folder)
         classes = model.config.num_labels if data.task == "classification" else None

@@ -1,7 +1,8 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
-import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,13 +21,14 @@ from wordorder.data import (
 )
 from wordorder.data.examples import LabelledExamples, TranslationExamples
 from wordorder.durable import make_folder, write_json, write_text
-from wordorder.errors import RunFailed
+from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
+from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
 from wordorder.training import curve
-from wordorder.training.advice import numbers_advice, scale_advice, sharding_advice
+from wordorder.training.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
 from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
-from wordorder.training.checkpoint import clean, read_state, write_model
+from wordorder.training.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.environment import describe_environment
 from wordorder.training.generation import Search
 from wordorder.training.interruption import Interruption
@@ -64,8 +66,27 @@ def train_and_test(
         start: a whole checkpoint to go on from, or None.
         shown: whether to show progress; or what to tell it to.
     """
-    with cpu_threads(recipe.training.get("threads")):
-        return _train_and_test(recipe, prepared, folder, start=start, shown=shown)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    there = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
+    try:
+        with cpu_threads(recipe.training.get("threads")):
+            return _train_and_test(recipe, prepared, folder, start=start, shown=shown)
+    except BadInput:  # nothing was started: a streamed text, which is read while it is trained on, is bad
+        if is_main() and not checkpoints(folder):
+            _take_back(folder, there, missing)
+        raise
+
+
+def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) -> None:
+    """Remove what a run wrote before its first step, and the folders that it made for it, innermost first."""
+    for name in {curve.FILE, DATA, RECIPE, ENVIRONMENT, PRETRAINED, LOGS} - set(there):
+        if name == LOGS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        else:
+            (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):  # something else is in it
+        for path in missing:
+            path.rmdir()
 
 
 def _train_and_test(
@@ -96,7 +117,12 @@ def _train_and_test(
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
-    for advice in (scale_advice(recipe, prepared), numbers_advice(recipe, prepared), sharding_advice(recipe)):
+    for advice in (
+        scale_advice(recipe, prepared),
+        numbers_advice(recipe, prepared),
+        sharding_advice(recipe),
+        None if isinstance(prepared.train, TextStream) else accumulation_advice(recipe, len(order)),
+    ):
         if advice is not None:
             progress.advise(advice)
     advise_of_reading(prepared, progress)
@@ -284,8 +310,10 @@ def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed
     environment = describe_environment(device, seed=seed)
     if resumed and path.exists():
         try:
-            before: Any = json.loads(path.read_text(encoding="utf-8"))
+            before: Any = read_json(path)
             environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
-        except (ValueError, AttributeError, TypeError) as error:
-            raise RunFailed(f"{path}: cannot be read: {error}; remove it, and --resume makes it anew") from None
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise RunFailed(
+                f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew"
+            ) from None
     write_json(path, environment)

@@ -14,7 +14,7 @@ from wordorder.data import Lanes, RunningText
 from wordorder.errors import RunFailed
 from wordorder.training.carried_memory import CarriedMemory, has_memory, score_running_text
 from wordorder.training.scores import CausalTally, Tally
-from wordorder.training.state_files import load_state
+from wordorder.training.state_files import load_state, taken_up
 from wordorder.training.trainer import WordOrderTrainer
 
 CARRIED = "carried"
@@ -95,15 +95,16 @@ class MemoryTrainer(WordOrderTrainer):
                 f"{checkpoint} holds the memories of {processes} processes, this run has {self.args.world_size}, whose "
                 "rows read other texts; resume with as many, or start anew"
             )
-        states = load_state(checkpoint, f"{CARRIED}-{self.args.process_index}")
-        memories = self._fresh()
-        if len(states) != len(memories):
-            raise RunFailed(
-                f"{checkpoint} holds the memories of {len(states)} micro-batches for each step, this run has "
-                f"{len(memories)}; resume with the same gradient_accumulation_steps"
-            )
-        for memory, state in zip(memories, states, strict=True):
-            memory.load_state_dict(state, self.args.device)
+        name, memories = f"{CARRIED}-{self.args.process_index}", self._fresh()
+        with taken_up(checkpoint, name):
+            states = load_state(checkpoint, name)
+            if len(states) != len(memories):
+                raise RunFailed(
+                    f"{checkpoint} holds the memories of {len(states)} micro-batches for each step, this run has "
+                    f"{len(memories)}; resume with the same gradient_accumulation_steps"
+                )
+            for memory, state in zip(memories, states, strict=True):
+                memory.load_state_dict(state, self.args.device)
         return memories
 
     def carried_state(self) -> Any:

@@ -1,12 +1,12 @@
 """The model card of a run: its scores with their splits, its recipe, and what nobody tested."""
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from wordorder import __version__
+from wordorder.limits import read_json, read_toml
 from wordorder.models.model_card import CardFacts, code, fenced, plain, write_card
 from wordorder.training.run import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 from wordorder.training.toml_text import to_toml
@@ -42,7 +42,7 @@ def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> Car
         run_folder: see `write_run_card`.
         metrics: see `write_run_card`.
     """
-    recipe = tomllib.loads((run_folder / RECIPE).read_text(encoding="utf-8"))
+    recipe = read_toml(run_folder / RECIPE)
     found = _json(run_folder / METRICS) if metrics is None else metrics
     data: Mapping[str, Any] = recipe.get("data", {})
     source = str(data.get("source", ""))
@@ -129,4 +129,4 @@ def _untested(task: str, metrics: Mapping[str, Any], source: str) -> list[str]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return read_json(path) if path.exists() else {}

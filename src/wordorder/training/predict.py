@@ -281,13 +281,18 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     from transformers import pipeline
 
     from wordorder.data.tokenisers import read_tokenizer
+    from wordorder.models.saved_folder import check_tokenizer
 
     found = task_of(model_dir)
     if found != task:
         raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
     device = "cpu" if not _accelerator() else None
     tokenizer: Any = read_tokenizer(Path(model_dir))
-    return pipeline(kind, model=load_model(model_dir), tokenizer=tokenizer, device=device, trust_remote_code=False)
+    model = load_model(model_dir)
+    check_tokenizer(tokenizer, model.config, Path(model_dir))
+    if task == "fill-mask" and tokenizer.mask_token_id is None:
+        raise BadInput(f"{model_dir}: the tokenizer has no mask token, which marks what is to be filled")
+    return pipeline(kind, model=model, tokenizer=tokenizer, device=device, trust_remote_code=False)
 
 
 def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:

@@ -84,13 +84,18 @@ def read_pretrained(folder: Path) -> Pretrained:
         folder: as a run's model/, a checkpoint-N/ or `wordorder convert` leave it.
 
     Raises:
-        BadInput: it holds no model, one of another kind, or no weights in safetensors.
+        BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
+            other files than those that are read.
     """
     from wordorder.models import NETWORK_TASKS, build_config, changed_defaults, config_fields
+    from wordorder.models.saved_folder import adapter_faults, elsewhere_faults
     from wordorder.training.weights import weight_files
 
     name = f"model.pretrained: {folder}"
     config = _config(folder, name)
+    elsewhere = [*adapter_faults(folder), *elsewhere_faults(folder, config)]
+    if elsewhere:
+        raise BadInput([f"model.pretrained: {fault}" for fault in elsewhere])
     networks = {f"wordorder-{network}": network for network in NETWORK_TASKS}
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in networks:

@@ -49,7 +49,8 @@ def push_model(
         repository (its full name), url (of the commit), files (that were uploaded).
 
     Raises:
-        BadInput: the folder holds no model, or no weights as safetensors, or the name is no repository's.
+        BadInput: the folder holds no model, no weights as safetensors, or weights that are damaged, not all there or
+            not finite; or the name is no repository's.
         RunFailed: the hub refused it, or could not be reached.
     """
     from huggingface_hub import HfApi
@@ -63,6 +64,7 @@ def push_model(
     files = list(filter_repo_objects(names, allow_patterns=list(UPLOADED)))
     if not any(name.endswith(".safetensors") for name in files):
         raise BadInput(f"{folder}: holds no weights (no model.safetensors); only safetensors are uploaded")
+    _check_weights(folder)
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
@@ -85,3 +87,20 @@ def push_model(
             f"{repository} could not be uploaded: {reason}; log in by hf auth login, or check HF_TOKEN and HF_ENDPOINT"
         ) from error
     return {"repository": full, "url": str(getattr(done, "commit_url", done)), "files": files}
+
+
+def _check_weights(folder: Path) -> None:
+    """Refuse a model of this package whose weights are not all there, or not finite; what else there is goes as it is.
+
+    Raises:
+        BadInput: they are named.
+    """
+    import wordorder.models as models
+    from wordorder.models.saved_folder import load_model_of, read_config
+
+    listed: Any = read_config(folder).get("architectures")
+    kind: Any = (
+        getattr(models, str(cast("list[Any]", listed)[0]), None) if isinstance(listed, list) and listed else None
+    )
+    if kind is not None and not (folder / "adapter_config.json").exists():
+        load_model_of(kind, folder)

@@ -18,8 +18,14 @@ from wordorder.training.fed import FedBatches, of_all_processes
 from wordorder.training.meter import Meter
 from wordorder.training.own_share import load_place, load_random_state, own_counts
 from wordorder.training.processes import Processes
-from wordorder.training.sharded import gathered, is_sharded, optimizer_state_for, whole_weights
-from wordorder.training.state_files import load_state, random_state, save_state
+from wordorder.training.sharded import (
+    check_optimizer_state,
+    gathered,
+    is_sharded,
+    optimizer_state_for,
+    whole_weights,
+)
+from wordorder.training.state_files import check_alike, load_state, random_state, save_state, taken_up
 from wordorder.training.weights import check_finite, load_weights
 
 _Trainer: Any = Trainer  # most of its attributes have no types
@@ -102,10 +108,13 @@ class ResumableTrainer(_Trainer):
 
     def _take_up(self, checkpoint: Path) -> dict[str, Any]:
         """Go on counting and reading where this process was, and return what it had counted and averaged."""
-        saved = own_counts(checkpoint, self._processes, rows_of_a_step=self.rows_of_a_step())
-        load_place(self.train_dataset, checkpoint, self._processes)
-        self._meter.load_state(saved["meter"])
-        self._fed.load_state(saved.get("batches"))
+        with taken_up(checkpoint, "training"):
+            saved = own_counts(checkpoint, self._processes, rows_of_a_step=self.rows_of_a_step())
+            self._meter.load_state(saved["meter"])
+            self._fed.load_state(saved.get("batches"))
+            saved = {**saved, "loss_sum": float(saved["loss_sum"]), "logged_step": int(saved["logged_step"])}
+        with taken_up(checkpoint, f"data-{self._processes.index}"):
+            load_place(self.train_dataset, checkpoint, self._processes)
         return saved
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
@@ -176,13 +185,13 @@ class ResumableTrainer(_Trainer):
     def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
         result = super()._init_training_state(*args, **kwargs)
         best = self.state.best_global_step
-        if best:
-            folder = self._folder / f"checkpoint-{best}"
-            found = is_whole(folder)
-            # The run folder may have been moved, or its best checkpoint lost: then the best is looked for anew.
-            self.state.best_model_checkpoint = str(folder) if found else None
-            if not found:
-                self.state.best_global_step = self.state.best_metric = None
+        folder = self._folder / f"checkpoint-{best}"
+        found = bool(best) and is_whole(folder)
+        # The run folder may have been moved, or its best checkpoint lost: then the best is looked for anew. Whatever
+        # folder the state names, it is a checkpoint of this run.
+        self.state.best_model_checkpoint = str(folder) if found else None
+        if best and not found:
+            self.state.best_global_step = self.state.best_metric = None
         return result
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
@@ -285,16 +294,24 @@ class ResumableTrainer(_Trainer):
         load_weights(self.model, Path(cast(str, self.state.best_model_checkpoint)))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
+        if checkpoint is None:
+            return
+        with taken_up(Path(checkpoint), "optimizer"):
             saved = load_state(Path(checkpoint), "optimizer")
+            check_optimizer_state(self.optimizer, saved)
             self.optimizer.load_state_dict(optimizer_state_for(self.optimizer, saved))
-            self.lr_scheduler.load_state_dict(load_state(Path(checkpoint), "scheduler"))
+        with taken_up(Path(checkpoint), "scheduler"):
+            saved = load_state(Path(checkpoint), "scheduler")
+            check_alike(saved, self.lr_scheduler.state_dict())
+            self.lr_scheduler.load_state_dict(saved)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         scaler = getattr(self.accelerator, "scaler", None)
         if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(load_state(Path(checkpoint), "scaler"))
+            with taken_up(Path(checkpoint), "scaler"):
+                scaler.load_state_dict(load_state(Path(checkpoint), "scaler"))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            load_random_state(Path(checkpoint), self._processes, seed=self.args.seed + self.state.global_step)
+            with taken_up(Path(checkpoint), "random"):
+                load_random_state(Path(checkpoint), self._processes, seed=self.args.seed + self.state.global_step)

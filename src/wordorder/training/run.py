@@ -1,17 +1,17 @@
 """One run: prepare the data, build the model, train it, test it, and leave a folder that says how."""
 
-import json
 import sys
 import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from wordorder.durable import of_the_system, restore_replaced
+from wordorder.durable import MANIFEST, of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
+from wordorder.limits import one_line, read_json, read_toml
 from wordorder.streams import printable
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
@@ -30,6 +30,8 @@ PRETRAINED = "pretrained.json"
 """Where the weights came from, and which are new; only in a run that started from a saved model."""
 DATA = "data.json"
 """The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
+_ARM = "arm.json"
+"""What a comparison writes into the folder of a run before the run does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ def _run(
     fault = run_folder_fault(folder)
     if fault:
         raise BadInput(fault)
+    _check_ours(recipe, folder, resume=resume)
     if is_main():
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
@@ -164,14 +167,28 @@ def read_result(folder: Path) -> RunResult:
         folder: a run folder that holds metrics.json.
 
     Raises:
-        RunFailed: metrics.json cannot be read.
+        RunFailed: metrics.json or curve.jsonl cannot be read.
+    """
+    return RunResult(metrics=read_metrics(folder), model_dir=folder / MODEL, curve=curve.read(folder))
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """What a finished run measured.
+
+    Args:
+        folder: a run folder that holds metrics.json.
+
+    Raises:
+        RunFailed: it cannot be read.
     """
     path = folder / METRICS
     try:
-        metrics: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        metrics: Any = read_json(path)
+        if not isinstance(metrics, dict):
+            raise ValueError("it holds no table")
     except (OSError, ValueError) as error:
-        raise RunFailed(f"{path}: cannot be read: {error}; remove it, and --resume makes it anew") from None
-    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.read(folder))
+        raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew") from None
+    return cast("dict[str, Any]", metrics)
 
 
 def _prepare(recipe: Recipe) -> "PreparedData":
@@ -180,6 +197,40 @@ def _prepare(recipe: Recipe) -> "PreparedData":
 
     with first_process_first():
         return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
+
+
+def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
+    """Refuse a folder with files that are not a run's: a run would overwrite or remove them."""
+    if resume and (folder / METRICS).is_file():
+        return  # nothing is written
+    if not _is_ours(folder):
+        found = sorted(path.name for path in folder.iterdir())
+        raise BadInput(
+            f"training.output_dir: {str(folder)!r} is not empty and holds no run ({', '.join(found[:4])}"
+            f"{', ...' * (len(found) > 4)}), so nothing is written into it; name another folder by"
+            " --set training.output_dir=..."
+        )
+    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / MODEL).resolve()):
+        raise BadInput(
+            f"model.pretrained: {recipe.pretrained} is where the run would save its own model; name another folder by"
+            " --set training.output_dir=..."
+        )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a run can have left a folder: it is empty, or was killed early, or has a run's files or checkpoints."""
+    if not folder.exists():
+        return True
+    # what a killed run leaves half-written has a hidden name
+    there = {path.name for path in folder.iterdir() if not path.name.startswith(".")} - {_ARM}
+    if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
+        return not there or (folder / curve.FILE).stat().st_size == 0
+    try:
+        if read_json(folder / DATA)["fingerprint"]:
+            return True
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return any((path / MANIFEST).is_file() for _, path in checkpoints(folder))
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
@@ -198,9 +249,9 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     if not path.exists():
         return
     try:
-        before = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
+        before = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
     now = tomllib.loads(recipe.to_toml())
     faults = differences(_with_rows_shared_out(before, now, folder), now)
     if faults:
@@ -215,14 +266,14 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
     """
     size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
     try:
-        environment: dict[str, Any] = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+        environment: dict[str, Any] = read_json(folder / ENVIRONMENT)
         processes = int(environment.get("processes", 1))
         tables = [recipe["training"] for recipe in (before, now)]
         then, here = (
             (table[size] * count, table[pieces])
             for table, count in zip(tables, (processes, process_count()), strict=True)
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return before  # what is wrong is said elsewhere
     if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
         return before
@@ -237,9 +288,9 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
     if not path.exists() or not checkpoints(folder):
         return
     try:
-        before: Any = json.loads(path.read_text(encoding="utf-8"))["fingerprint"]
+        before: Any = read_json(path)["fingerprint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {error}") from None
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
     if before != prepared.statistics["fingerprint"]:
         raise BadInput(
             f"--resume: the data has changed since {folder} was made (another fingerprint than in {DATA}); "

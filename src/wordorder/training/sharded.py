@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from wordorder.training.state_files import check_alike
+
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether parameters of a model are shared out over processes.
@@ -82,6 +84,34 @@ def optimizer_state_for(optimizer: Any, state: Mapping[str, Any]) -> dict[str, A
         for number, values in state["state"].items()
     }
     return {**state, "state": shares}
+
+
+def check_optimizer_state(optimizer: Any, saved: Any) -> None:
+    """Refuse the state of another optimizer, which `load_state_dict` would take and the first step would not.
+
+    Args:
+        optimizer: whose `load_state_dict` is to take it.
+        saved: see `optimizer_state_for`.
+
+    Raises:
+        TypeError, ValueError, LookupError: a value is missing or has another type or shape.
+    """
+    groups = optimizer.state_dict()["param_groups"]
+    for group, own in zip(saved["param_groups"], groups, strict=True):
+        check_alike(group, own)
+        lost = [name for name, value in own.items() if name not in group and not isinstance(value, bool | None)]
+        if lost or group["params"] != own["params"]:
+            raise ValueError(f"a group of parameters lacks {', '.join(lost) or 'parameters of this model'}")
+    numbered = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
+    for number, values in saved["state"].items():
+        for name, value in values.items():
+            like = numbered[number].shape if name in _AVERAGES else ()
+            if name in (*_AVERAGES, "step") and torch.as_tensor(value).shape != like:
+                raise ValueError(f"{name} of parameter {number} has the shape {tuple(torch.as_tensor(value).shape)}")
+
+
+_AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
+"""What optimizers of torch keep of a parameter in the parameter's own shape."""
 
 
 def ask_for_nothing(model: Any, times: int, batch: Mapping[str, Tensor]) -> None:

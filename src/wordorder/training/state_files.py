@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save, save_file  # pyright: ignore[reportUnknownVariableType]  # bare dicts
 from torch import Tensor
 
-from wordorder.errors import RunFailed
+from wordorder.errors import RunFailed, WordOrderError
 from wordorder.limits import one_line, read_json, safetensors_header
 
 
@@ -54,6 +55,49 @@ def load_state(folder: Path, name: str) -> Any:
         return _decode(read_json(folder / f"{name}.json"), tensors)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunFailed(f"{folder}: the state {name!r} cannot be read: {one_line(error)}") from error
+
+
+@contextmanager
+def taken_up(folder: Path, name: str) -> Generator[None]:
+    """Name the file of a state that can be read, but is not one that this run can go on from.
+
+    Args:
+        folder: the folder that was given to `save_state`.
+        name: the files' name without ending.
+
+    Raises:
+        RunFailed: what is done within failed for it.
+    """
+    try:
+        yield
+    except WordOrderError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise RunFailed(
+            f"{folder / name}.json is not the state of this run ({one_line(error)}); remove {folder.name}, and --resume"
+            " goes on from the checkpoint before it"
+        ) from error
+
+
+def check_alike(saved: Any, own: Any) -> None:
+    """Refuse values of other types than the run's own have; an integer counts as a number.
+
+    Args:
+        saved: a dict of values.
+        own: a dict of the values of this run. What is None in either is not compared, nor is what one of them lacks.
+
+    Raises:
+        TypeError: there are; the first is named. Or ``saved`` is no dict.
+    """
+    if not isinstance(saved, dict):
+        raise TypeError("it holds no table")
+    for name, value in cast("dict[str, Any]", saved).items():
+        here = own.get(name)
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, here))
+        if value is not None and here is not None and not numbers and type(value) is not type(here):
+            raise TypeError(f"{name} is {value!r}, not {here!r}")
+        if isinstance(value, list | tuple):
+            check_alike(dict(enumerate(cast("list[Any]", value))), dict(enumerate(here or ())))
 
 
 def pack_state(state: Any) -> bytes:

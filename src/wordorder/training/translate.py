@@ -37,6 +37,7 @@ def translate(
     import torch
 
     from wordorder.models import check_length
+    from wordorder.models.saved_folder import check_tokenizer
     from wordorder.training.generation import Search, Translator, check_beams
     from wordorder.training.predict import load_model, load_tokenizer_of, task_of
     from wordorder.training.quiet import quiet_libraries
@@ -45,6 +46,7 @@ def translate(
         raise BadInput(f"{model_dir}: the model was trained for {task_of(model_dir)}, it cannot do translation")
     with quiet_libraries():
         model, tokenizer = load_model(model_dir), load_tokenizer_of(model_dir)
+        check_tokenizer(tokenizer, model.config, Path(model_dir))
         beams, longest = search_settings(model_dir)
         length = int(data_settings(model_dir).get("length") or model.config.max_position_embeddings)
         longest = max_length or longest or length + 1

@@ -68,7 +68,7 @@ def check_finite(weights: Mapping[str, Tensor], run_folder: Path, *, step: int) 
         RunFailed: some are not finite; the first are named, and the last good checkpoint is.
     """
     with torch.no_grad():
-        bad = [name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())]
+        bad = saved_folder.not_finite(weights)
     if bad:
         raise RunFailed(f"weights are not finite after step {step} ({', '.join(bad[:3])}); {last_good(run_folder)}")
 
@@ -111,7 +111,8 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
         with_head: also take what fits of the head, to go on with the same task.
 
     Raises:
-        BadInput: no weights can be read, or one of the body is missing or has another shape; all are named.
+        BadInput: no weights can be read, or one of the body is missing, has another shape or type, or is not finite;
+            all are named.
     """
     try:
         weights = _read(folder)
@@ -131,12 +132,20 @@ def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
     if faults:
         raise BadInput(faults)
     fitting = {name for name in own.keys() & weights.keys() if own[name].shape == weights[name].shape}
-    taken = fitting if with_head else fitting & body
-    model.load_state_dict({name: weights[name] for name in taken}, strict=False)
+    taken = {name: weights[name] for name in own if name in (fitting if with_head else fitting & body)}
+    kinds = {name: shape.kind for name, shape in saved_folder.stored_shapes(folder).items() if name in taken}
+    for reason, names in (
+        ("is not of a floating-point type", saved_folder.wrong_types(own, kinds)),
+        ("is not finite", saved_folder.not_finite(taken)),
+    ):
+        faults += [f"model.pretrained: {folder}: {name} {reason}" for name in names]
+    if faults:
+        raise BadInput(faults)
+    model.load_state_dict(taken, strict=False)
     return Loaded(
         loaded=tuple(name for name in own if name in taken),
-        new=tuple(name for name in own if name not in taken | _tied(model)),
-        unused=tuple(sorted(weights.keys() - taken)),
+        new=tuple(name for name in own if name not in taken.keys() | _tied(model)),
+        unused=tuple(sorted(weights.keys() - taken.keys())),
     )
 
 

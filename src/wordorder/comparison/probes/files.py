@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.durable import write_json
+from wordorder.limits import read_json
 
 if TYPE_CHECKING:
     from wordorder.comparison.runs import Run
@@ -42,7 +43,7 @@ def write_probe(run_folder: Path, name: str, content: Mapping[str, Any]) -> None
 def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
     """Return what a probe's file says; None where there is none that can be read."""
     try:
-        content: object = json.loads(path_of(run_folder, name).read_text("utf-8"))
+        content: object = read_json(path_of(run_folder, name))
     except (OSError, ValueError):
         return None
     return cast("dict[str, Any]", content) if isinstance(content, dict) else None

@@ -1,0 +1,170 @@
+"""A model folder whose weights or tokenizer are not the model's is refused, with the names, by all that reads it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+
+from saved_folder import save
+
+from wordorder.errors import BadInput
+from wordorder.inspection import inspect_model_dir
+from wordorder.models import build_config, build_model
+from wordorder.training import evaluate_model_dir
+from wordorder.training.continuation import Continuation
+from wordorder.training.predict import answer
+from wordorder.training.push import push_model
+from wordorder.training.weights import load_body
+
+TEXT = "the union of states is strong"
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    return Path(save(tmp_path / "encoder", "encoder", "masked-lm", encoding="tupe-r"))
+
+
+@pytest.fixture
+def decoder(tmp_path):
+    return Path(save(tmp_path / "decoder", "decoder", "causal-lm", encoding="rope", bos_token_id=2))
+
+
+def uses(folder, tmp_path):
+    """All that gives an answer from a model, by name."""
+    text = tmp_path / "text.txt"
+    text.write_text(f"{TEXT} " * 400)
+    every = {
+        "evaluate": lambda: evaluate_model_dir(folder, str(text), split="all"),
+        "inspect": lambda: inspect_model_dir(folder, tmp_path / "out", text=text),
+    }
+    if folder.name == "decoder":
+        return {**every, "generate": lambda: list(Continuation(folder).write(TEXT, max_new_tokens=2))}
+    return {**every, "predict": lambda: answer(folder, ["the [MASK] of states"])}
+
+
+def change(folder, how):
+    path = folder / "model.safetensors"
+    weights = how(load_file(path))
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def refused(folder, tmp_path, *named, also=()):
+    for name, use in {**uses(folder, tmp_path), **dict(also)}.items():
+        with pytest.raises(BadInput) as error:
+            use()
+        for words in named:
+            assert words in str(error.value), name
+
+
+def upload(folder):
+    return ("push", lambda: push_model(folder, "owner/name"))
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_whole_models_answer(kind, tmp_path, request):
+    for use in uses(request.getfixturevalue(kind), tmp_path).values():
+        use()
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_a_renamed_weight_is_missing(kind, tmp_path, request):
+    folder = request.getfixturevalue(kind)
+    lost = min(load_file(folder / "model.safetensors"))
+    change(folder, lambda weights: {(f"{n}x" if n == lost else n): weight for n, weight in weights.items()})
+    refused(folder, tmp_path, "weights are missing from the file: ", lost, also=[upload(folder)])
+
+
+def test_all_renamed_are_missing(encoder, tmp_path):
+    change(encoder, lambda weights: {f"other.{name}": weight for name, weight in weights.items()})
+    refused(encoder, tmp_path, "weights are missing from the file: ", "model.")
+
+
+def test_whole_numbers_are_no_weights(encoder, tmp_path):
+    name = min(load_file(encoder / "model.safetensors"))
+    change(encoder, lambda weights: {**weights, name: weights[name].to(torch.int64)})
+    refused(encoder, tmp_path, f"weights are not of a floating-point type: {name}", also=[upload(encoder)])
+
+
+def test_other_shapes_are_named(encoder, tmp_path):
+    name = min(load_file(encoder / "model.safetensors"))
+    change(encoder, lambda weights: {**weights, name: torch.zeros(3, 5)})
+    refused(encoder, tmp_path, f"weights have other sizes than config.json says: {name}")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(encoder, tmp_path, value):
+    name = min(load_file(encoder / "model.safetensors"))
+    change(encoder, lambda weights: {**weights, name: weights[name].clone().index_fill_(0, torch.tensor(0), value)})
+    refused(encoder, tmp_path, f"weights are not finite: {name}", also=[upload(encoder)])
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda weight: weight.to(torch.int64), "is not of a floating-point type"),
+        (lambda weight: torch.full_like(weight, float("nan")), "is not finite"),
+    ],
+)
+def test_training_starts_from_no_such_weights(encoder, harm, reason):
+    name = next(name for name in load_file(encoder / "model.safetensors") if name.startswith("model."))
+    change(encoder, lambda weights: {**weights, name: harm(weights[name])})
+    fields = json.loads((encoder / "config.json").read_text())
+    names = ("vocab_size", "pad_token_id", "hidden_size", "num_hidden_layers", "num_attention_heads", "encoding")
+    config = build_config("encoder", max_position_embeddings=32, **{name: fields[name] for name in names})
+    model = build_model(config, "classification", seed=0)
+    with pytest.raises(BadInput, match=rf"{name} {reason}"):
+        load_body(model, encoder, with_head=False)
+    if "finite" in reason:  # a head that is new may have been anything
+        head = {n: torch.full_like(w, float("nan")) for n, w in load_file(encoder / "model.safetensors").items()}
+        change(
+            encoder,
+            lambda weights: {n: head[n] if n.startswith("head") else w.nan_to_num() for n, w in weights.items()},
+        )
+        load_body(model, encoder, with_head=False)
+
+
+def rewrite_tokenizer(folder, how):
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    how(content)
+    path.write_text(json.dumps(content))
+
+
+def shift(content):
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = {token: number + 1 for token, number in vocabulary.items()}
+    for token in content["added_tokens"]:
+        token["id"] += 1
+
+
+def grow(content):
+    content["model"]["vocab"]["another"] = 999
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "named"),
+    [
+        ("encoder", shift, "the tokenizer's pad token has the id 1, config.json says 0"),
+        ("decoder", shift, "the tokenizer's eos token has the id 4, config.json says 3"),
+        ("encoder", grow, "the tokenizer has ids up to 999, the model has"),
+        ("decoder", grow, "the tokenizer has ids up to 999, the model has"),
+    ],
+)
+def test_a_tokenizer_that_is_not_the_models_is_refused(kind, how, named, tmp_path, request):
+    folder = request.getfixturevalue(kind)
+    rewrite_tokenizer(folder, how)
+    refused(folder, tmp_path, named)
+
+
+def test_a_tokenizer_that_has_lost_its_mask_token_fills_none(encoder):
+    path = encoder / "tokenizer_config.json"
+    content = json.loads(path.read_text())
+    del content["mask_token"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInput, match="the tokenizer has no mask token"):
+        answer(encoder, ["the [MASK] of states"])
