@@ -48,7 +48,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "transformer-xl": {"encoding": "transformer-xl"},
     "deberta": {"encoding": "deberta"},
     "cope": {"encoding": "cope", "decoder": True},
-    "tupe": {"encoding": "tupe-r"},
+    "tupe": {"encoding": "tupe-r", "encoding_options": {"cls": "position-0"}},
 }
 """What the small network of each page is. Symmetric biases cannot tell left from right: theirs is a decoder."""
 

@@ -17,8 +17,8 @@ USES: tuple[Use, ...] = ("encoder", "decoder", "cross-attention")
 
 _UNDER_TEST = "encoding-under-test"
 _SIZES_HINT = (
-    "its constructor may take width, heads, head_dim, layers, max_positions, vocabulary, padding_idx, bidirectional"
-    " and cls, which the network gives it; every other argument is an option and needs a type and a default"
+    "its constructor may take width, heads, head_dim, layers, max_positions, vocabulary, padding_idx and"
+    " bidirectional, which the network gives it; every other argument is an option and needs a type and a default"
 )
 
 
