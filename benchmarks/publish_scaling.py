@@ -23,6 +23,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "rows": 64,
         "fields": {
             "encoding": "tupe-r",
+            "cls_token_id": 2,
             "vocab_size": 32768,
             "hidden_size": 768,
             "num_hidden_layers": 12,

@@ -153,7 +153,6 @@ def test_only_the_reference_code_s_reset_has_the_extra_row():
         ({"reset": "code"}, "reset"),
         ({"cls": "position-0", "reset": "reference-code", "bidirectional": False}, "bidirectional"),
         ({"reset": "reference-code"}, "cls='position-0'"),
-        ({"theta": "free"}, "cls='position-0'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, word):

@@ -17,7 +17,7 @@ BERT_BASE = {
 
 def test_tupe_adds_the_paper_s_parameters_to_bert_base():
     plain = cost(build_config("encoder", encoding="none", **BERT_BASE), "masked-lm", length=512)
-    tupe = cost(build_config("encoder", encoding="tupe-a", **BERT_BASE), "masked-lm", length=512)
+    tupe = cost(build_config("encoder", encoding="tupe-a", cls_token_id=1, **BERT_BASE), "masked-lm", length=512)
     assert tupe["encoding_parameters"] == {
         "tupe projections": 1_181_184,
         "tupe position table": 513 * 768,
@@ -63,7 +63,7 @@ def test_classifiers_have_a_cost_too():
     ("name", "parts"), [("tupe-a", ["absolute"]), ("tupe-r", ["absolute", "relative", "sum"]), ("t5", [])]
 )
 def test_correlations_of_what_was_learned(name, parts):
-    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=1)
+    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=1, cls_token_id=1)
     model = build_model(config, "masked-lm", seed=0)
     maps = position_correlation(model, 9)
     assert list(maps) == parts

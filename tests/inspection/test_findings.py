@@ -15,8 +15,9 @@ from wordorder.inspection.page import page, tables, worth_table
 N = 12
 
 
-def encoder(encoding, heads=2, **options):
+def encoder(encoding, heads=2, cls="position-0", **options):
     torch.manual_seed(3)
+    options = {**options, **{part: {"cls": cls} for part in encoding.split("+") if "tupe" in part}}
     model = Encoder(40, width=16, layers=1, heads=heads, max_positions=16, encoding=encoding, encoding_options=options)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -28,7 +28,8 @@ def bias_of(model, part=None):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "options", "first"), [("tupe-a", {}, 1), ("tupe-r", {}, 1), ("tupe-a", {"cls": "none"}, 0)]
+    ("encoding", "options", "first"),
+    [("tupe-a", {"cls": "position-0"}, 1), ("tupe-r", {"cls": "position-0"}, 1), ("tupe-a", {}, 0)],
 )
 def test_the_parts_are_toeplitz_and_rest_and_make_up_the_whole(encoding, options, first):
     model = encoder(encoding, **options)

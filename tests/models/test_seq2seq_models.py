@@ -368,7 +368,10 @@ def test_configuration():
         ({"label_smoothing": 1.0}, "label_smoothing must lie"),
         ({"decoder_layers": 0}, "decoder_layers must be positive"),
         ({"decoder_start_token_id": 99, "vocab_size": 99}, r"0 \.\. 98, got 99"),
-        ({"encoding": "tupe-r", "encoding_options": {"reset": "reference-code"}}, "bidirectional=True"),
+        (
+            {"encoding": "tupe-r", "encoding_options": {"reset": "reference-code"}, "cls_token_id": 2},
+            "bidirectional=True",
+        ),
     ):
         with pytest.raises(BadInput, match=words):
             build_config("seq2seq", **fields)

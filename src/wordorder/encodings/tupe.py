@@ -47,7 +47,7 @@ class TUPE(ProjectedPositions, OnScores):
             the row. "none", the default, unties nothing: with any other first token "position-0" would keep it from
             attending, and being attended to, by place. (On texts with a [CLS], "none" is the paper's ablation
             "tie-cls".)
-        theta: where theta1 and theta2 come from, "table-rows" or "free"; "free" needs ``cls="position-0"``.
+        theta: where theta1 and theta2 come from, "table-rows" or "free"; read only with ``cls="position-0"``.
         projection_bias: whether U_Q and U_K have biases.
         norm_eps: of the layer norm; 1e-5 as in the reference code.
 
@@ -78,8 +78,6 @@ class TUPE(ProjectedPositions, OnScores):
         for name, value, known in (("cls", cls, get_args(CLS)), ("theta", theta, get_args(Theta))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        if cls == "none" and theta == "free":
-            raise ValueError("theta='free' gives [CLS] its scores: set cls='position-0' too, or leave theta out")
         super().__init__(
             width,
             heads=heads,
@@ -218,12 +216,12 @@ class TUPERelative(TUPE):
         )
         if reset not in get_args(Reset):
             raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
-        if cls == "none" and reset != "paper":
-            raise ValueError(f"reset={reset!r} gives [CLS] its scores: set cls='position-0' too, or leave reset out")
         if reset == "reference-code" and not bidirectional:
             raise ValueError(
                 "reset='reference-code' needs bidirectional=True: it gives [CLS] the table row that no distance reaches"
             )
+        if cls == "none" and reset != "paper":
+            raise ValueError(f"reset={reset!r} gives [CLS] its scores: set cls='position-0' too, or leave reset out")
         self.reset = reset
         self.relative = T5(heads, scale=1.0, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
         if cls == "position-0" and reset == "reference-code":
