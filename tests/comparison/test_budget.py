@@ -18,7 +18,9 @@ from wordorder.errors import BadInput, UnfairComparison
 from wordorder.training.fed import FedBatches, rows_of
 from wordorder.training.fit import make_config
 
-TOKENS = SimpleNamespace(pad_token_id=0, sep_token_id=1, cls_token_id=2)
+TOKENS = SimpleNamespace(
+    pad_token_id=0, sep_token_id=1, cls_token_id=2, num_special_tokens_to_add=lambda pair: 3 if pair else 2
+)
 
 
 @dataclass

@@ -54,7 +54,7 @@ def test_a_recipe_passes_every_check_and_says_how_it_is_run(path, place, monkeyp
     header = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     assert any(f"recipes/{path.relative_to(FOLDER).as_posix()}" in line for line in header)
     for word in ("/", "~", "\\"):
-        assert not str(tomllib.loads(path.read_text())["data"].get("source", "")).startswith(word)
+        assert not str(tomllib.loads(path.read_text()).get("data", {}).get("source", "")).startswith(word)
 
 
 def test_bert_base_has_the_papers_hyper_parameters(place, monkeypatch):

@@ -59,6 +59,15 @@ def test_what_an_old_configuration_says_itself_counts(tmp_path):
     assert (parts(old)["t5"].scale, parts(old)["t5"].buckets) == (3.0, 8)
 
 
+def test_an_old_reset_that_was_not_read_is_no_fault(tmp_path):
+    options = {"cls": "position-0", "reset": "reference-code"}
+    saved(tmp_path, "0.1.0", encoding="tupe-r", encoding_options=options)
+    path = tmp_path / "config.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**written, "encoding_options": {**options, "cls": "none"}}), encoding="utf-8")
+    assert parts(AutoConfig.from_pretrained(tmp_path))["tupe"].cls == "none"
+
+
 def test_an_old_decoder_never_untied_its_first_token(tmp_path):
     assert parts(saved(tmp_path, "0.1.0", network="decoder", encoding="tupe-r"))["tupe"].cls == "none"
 

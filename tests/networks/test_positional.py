@@ -137,7 +137,7 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
     ("misuse", "said"),
     [
         (lambda: Positional("learned", **SIZES).prepare(torch.randn(2, 7, 16)), r"write x = positional.embed\(x\)"),
-        (lambda: Positional("sinusoidal+t5", **SIZES).prepare(torch.randn(2, 7, 16)), "embed was not called"),
+        (lambda: Positional("sinusoidal+t5", **SIZES).prepare(torch.randn(2, 7, 16)), "embed was not called since"),
         (lambda: Positional("complex-order", **SIZES, vocabulary=V).embed(torch.randn(2, 7, 16)), "input_ids=ids"),
         (lambda: Positional("complex-order", **SIZES), "pass vocabulary"),
         (lambda: Positional("rope", **SIZES).embed(input_ids=torch.zeros(2, 7).long()), r"pass embed\(x\)"),
@@ -178,9 +178,26 @@ def test_masks_that_do_not_fit_are_refused(mask):
 def test_positions_go_to_embed_and_prepare():
     positional, places = Positional("learned", **SIZES), torch.arange(5, 12)
     x = positional.embed(torch.randn(2, 7, 16), positions=places)
-    with pytest.raises(BadInput, match="both embed and prepare"):
+    with pytest.raises(BadInput, match="the same positions"):
         positional.prepare(x)
-    positional.prepare(x, positions=places)
+    x = positional.embed(x, positions=places)
+    with pytest.raises(BadInput, match="the same positions"):
+        positional.prepare(x, positions=torch.arange(9, 16))
+    positional.prepare(positional.embed(x, positions=places), positions=places)
+
+
+def test_a_second_forward_pass_that_forgets_to_embed_is_refused():
+    positional, x = Positional("learned", **SIZES), torch.randn(2, 7, 16)
+    positional.prepare(positional.embed(x))
+    with pytest.raises(BadInput, match="not called since the last prepare"):
+        positional.prepare(x)
+
+
+def test_embed_may_be_compiled_and_prepare_not():
+    positional, x = Positional("learned", **SIZES), torch.randn(2, 7, 16)
+    embed = torch.compile(positional.embed, backend="eager")
+    for _ in range(2):
+        positional.prepare(embed(x))
 
 
 def test_another_length_than_was_embedded_is_refused():

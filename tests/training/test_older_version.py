@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from transformers import AutoModelForMaskedLM
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
 from wordorder.training.older_version import older_version_fault
+
+CLASSES = ("data.task=classification", "tokenizer.add_special_tokens=false")
 
 
 def begun(folder, version):
@@ -22,6 +25,9 @@ def begun(folder, version):
         ("0.1.0", ("model.encoding=rope-yarn+t5",), "rope-yarn.ramp = 'turns' and t5.scale = 1.0"),
         ("0.1.0", ("model.encoding=t5", "model.encoding_options={scale = 1.0}"), None),
         ("0.1.0", ("model.encoding=rope",), None),
+        ("0.1.0", ("model.encoding=tupe-r",), None),
+        ("0.1.0", ("model.encoding=tupe-r", *CLASSES), "tupe-r.cls = 'position-0'"),
+        ("0.1.0", ("model.encoding=tupe-r", "model.encoding_options={cls = 'none'}", *CLASSES), None),
         ("0.2.0", ("model.encoding=t5",), None),
     ],
 )
@@ -65,7 +71,11 @@ def test_fine_tuning_a_model_of_an_earlier_version_keeps_its_defaults(recipe_fil
     text = recipe_file.read_text()
     model = text[text.index("[model]") : text.index("[training]")]
     recipe.write_text(text.replace(model, f'[model]\npretrained = "{saved}"\n\n').replace("vocab_size = 200", ""))
-    assert read_recipe(recipe).model["encoding_options"] == {"t5": {"scale": 1.0}}
+    assert not read_recipe(recipe).model.get("encoding_options")  # so that a run that was begun before goes on
+    result = run(read_recipe(recipe, ("training.max_steps=1",)), output_dir=tmp_path / "fine", progress=False)
+    model = AutoModelForMaskedLM.from_pretrained(result.model_dir)
+    assert model.model.encoder.encoding.parts["t5"].scale == 1.0
+    AutoModelForMaskedLM.from_pretrained(result.model_dir, encoding="rope")  # another encoding is still a name
 
 
 def test_a_recipe_may_name_what_cls_gets(recipe_file, tmp_path):

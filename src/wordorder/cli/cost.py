@@ -177,11 +177,13 @@ def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
     from wordorder.training.declared_cls import declared_cls
+    from wordorder.training.pretrained import saved_version
 
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
     size = known if known is not None else recipe.tokenizer.vocab_size
-    fields = {**declared_cls(recipe.tokenizer), **recipe.model, "vocab_size": size}
+    known_before = declared_cls(recipe.tokenizer) if recipe.pretrained is None else saved_version(recipe.pretrained)
+    fields = {**known_before, **recipe.model, "vocab_size": size}
     return build_config(recipe.network, **fields), known is not None
 
 

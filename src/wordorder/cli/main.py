@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from importlib import import_module
 from types import FrameType
 
 
@@ -25,8 +26,6 @@ def _run() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    from importlib import import_module
-
     from wordorder.errors import install_command
     from wordorder.streams import prepare_streams, use_utf8
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from wordorder.comparison.arms import FREE_FOR_EVERY_ARM, WRITTEN
 from wordorder.comparison.earlier_results import Source
+from wordorder.training.older_version import changed_options
 from wordorder.training.run import differences
 from wordorder.training.sources import SOURCES
 from wordorder.training.toml_text import set_dotted
@@ -38,7 +39,7 @@ def differing(first: Source, other: Source) -> list[str]:
         # the seed of trials decides nothing where there are none
         if values[0] != values[1] and (name != "tune_seed" or compare_one.get("tune")):
             found.append(f"compare.{name} is {values[0]!r} in {first.name} and {values[1]!r} in {other.name}")
-    found += _own_encoding_faults(first, other) + _budget_faults(first, other)
+    found += _own_encoding_faults(first, other) + _budget_faults(first, other) + _version_faults(first, other)
     return [f"cannot be merged: {fault}" for fault in found]
 
 
@@ -73,6 +74,30 @@ def _own_encoding_faults(first: Source, other: Source) -> list[str]:
         for name in one.keys() & two.keys()
         if any(one[name].get(key) != two[name].get(key) for key in ("class", "sha256"))
     ]
+
+
+def _version_faults(first: Source, other: Source) -> list[str]:
+    """One name for an arm whose options had other defaults in another version would make two encodings one arm."""
+    versions = [_version(source.results) for source in (first, other)]
+    named = {str(arm["name"]) for arm in other.results["arms"]}
+    faults: list[str] = []
+    for arm in first.results["arms"]:
+        model = settings(first.results, arm)["model"] if arm["name"] in named else {}
+        tokenizer = first.results["recipe"].get("tokenizer", {})
+        options = [] if "pretrained" in model else changed_options(
+            model, versions[0], versions[1], has_cls=bool(tokenizer.get("add_special_tokens", True))
+        )  # fmt: skip
+        if options:
+            faults.append(
+                f"arm {arm['name']!r} was trained by wordorder {versions[0]} in {first.name}, with"
+                f" {' and '.join(options)} by default, and by {versions[1]} in {other.name}, with another default"
+            )
+    return faults
+
+
+def _version(results: Mapping[str, Any]) -> str | None:
+    packages = results.get("environment", {}).get("packages", {})
+    return packages.get("wordorder")
 
 
 def _budget_faults(first: Source, other: Source) -> list[str]:

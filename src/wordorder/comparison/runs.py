@@ -162,9 +162,13 @@ def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozense
     Raises:
         BadInput: a folder was made by a different recipe (every differing name is listed), or by something else.
     """
-    folders: dict[str, list[Path]] = {}
-    for run in runs:
+    planned, folders = list(runs), dict[str, list[Path]]()
+    trained = {run.arm for run in planned if not run.finished()}
+    for run in planned:
         reason = _folder_fault(run, statistics[run.fold], skip)
+        if reason is None and run.arm in trained:  # an arm whose runs are all finished is only read
+            older = older_version_fault(run.folder, run.recipe)
+            reason = None if older is None else older.removeprefix(f"{run.folder} ")
         if reason:
             folders.setdefault(reason, []).append(run.folder)
     faults = [f"{_all_of(paths)} {reason}" for reason, paths in folders.items()]
@@ -190,8 +194,7 @@ def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"has an {IDENTITY} that cannot be read; remove the folder"
     if not found:
-        older = older_version_fault(run.folder, run.recipe)
-        return None if older is None else older.removeprefix(f"{run.folder} ")
+        return None
     return (
         f"was made by a different recipe: {'; '.join(found)}; "
         "remove it or choose another folder with --set training.output_dir=FOLDER"

@@ -44,6 +44,8 @@ def complete_options(
     for part, own in given.items():
         cls = {"cls": "position-0"} if untie and "cls" in options_of(CATALOG[part]) else {}
         found[part] = {**cls, **old.get(part, {}), **own}
+        if old and found[part].get("cls", "none") == "none":
+            found[part].pop("reset", None)  # was read with [CLS] only, and is refused without by now
     return found
 
 

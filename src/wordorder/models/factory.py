@@ -102,13 +102,13 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     Args:
         network: a key of `CONFIGS`.
         **fields: of the configuration, and transformers' ``num_labels``, ``id2label``, ``label2id``,
-            ``problem_type``.
+            ``problem_type``; ``wordorder_version`` for a model that another version saved.
 
     Raises:
         BadInput: one line per unknown field, wrong type or value out of range.
     """
     config_class = _config_class(network)
-    known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type"}
+    known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type", "wordorder_version"}
     faults = [unknown_field(key, known) for key in fields if key not in known]
     wrong = type_faults(config_class, fields)
     sound = {k: v for k, v in fields.items() if k in known and not any(line.startswith(f"{k} must") for line in wrong)}

@@ -98,9 +98,10 @@ class Positional(nn.Module):
     >>> order.attend(0, q, k, v).shape
     torch.Size([8, 4, 10, 16])
 
-    Every encoding is used in the same way. `embed` adds what acts on embeddings and returns x as it is where nothing
-    does; `attend` does the rest: rotations, biases, terms with weights per layer, the scale of the scores (TUPE:
-    1/sqrt(2 D), most others: 1/sqrt(D)) and the mask. The parameters are trained and saved with the network.
+    Every encoding is used in the same way. `embed` adds what acts on embeddings, and returns x as it is where nothing
+    does: call it before every `prepare`, and go on with what it returns. `attend` does the rest: rotations, biases,
+    terms with weights per layer, the scale of the scores (TUPE: 1/sqrt(2 D), most others: 1/sqrt(D)) and the mask. The
+    parameters are trained and saved with the network.
 
     Args:
         encoding: a name of the catalogue ("rope", see `wordorder list`), several joined by "+" ("rope+tupe-a"), or
@@ -159,7 +160,8 @@ class Positional(nn.Module):
         )
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
-        self._embedded: tuple[int, int, bool] | None = None  # batch, tokens and whether positions were given, at last
+        # what embed saw last, until prepare: batch, tokens, positions; () = it ran compiled, and nothing is known
+        self._embedded: tuple[int, int, Positions | Tensor | None] | tuple[()] | None = None
         initialise(self)
 
     @property
@@ -200,8 +202,8 @@ class Positional(nn.Module):
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         embedded = given if self.embedding is None else self.embedding(given, where)
         embedded = self.encoding.embed(embedded, where)
-        if not torch.compiler.is_compiling():
-            self._embedded = given.shape[0], given.shape[1], positions is not None
+        compiling = torch.compiler.is_compiling()
+        self._embedded = () if compiling else (given.shape[0], given.shape[1], positions)
         return embedded
 
     def prepare(
@@ -283,14 +285,25 @@ class Positional(nn.Module):
         if not self.changes_embeddings or torch.compiler.is_compiling():
             return
         call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
-        if self._embedded is None or self._embedded[:2] != tuple(x.shape[:2]):
-            seen = "was not called" if self._embedded is None else f"was called on {self._embedded[:2]}"
+        embedded, self._embedded = self._embedded, None
+        if embedded == ():
+            self._embedded = ()  # compiled once, perhaps not traced again
+            return
+        if embedded is None or embedded[:2] != tuple(x.shape[:2]):
+            seen = "was not called since the last prepare" if embedded is None else f"was called on {embedded[:2]}"
             raise BadInput(
                 f"encoding {self.name!r} acts on embeddings, and embed {seen}, but x has {tuple(x.shape[:2])} (batch,"
                 f" tokens); write x = positional.{call} before prepare(x)"
             )
-        if self._embedded[2] != (positions is not None):
-            raise BadInput("positions must be given to both embed and prepare, or to neither")
+        if not _alike(embedded[2], positions):
+            raise BadInput("embed and prepare must be given the same positions, or none")
+
+
+def _alike(one: Positions | Tensor | None, other: Positions | Tensor | None) -> bool:
+    """Whether positions may be the same ones; tensors on another device are not compared, which would wait for it."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
+        return torch.equal(one, other)
+    return (one is None) == (other is None)
 
 
 def _check_mask(mask: object, batch: int, keys: int) -> None:

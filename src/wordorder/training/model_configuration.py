@@ -6,6 +6,7 @@ from wordorder.data import PreparedData, RunningText
 from wordorder.data.tokenisers import adds_special_tokens
 from wordorder.errors import BadInput
 from wordorder.models import build_config, config_fields
+from wordorder.training.pretrained import saved_version
 from wordorder.training.recipe import Recipe
 
 
@@ -21,7 +22,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
     """
     tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
     known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
-    if adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
+    if recipe.pretrained is None and adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
         known["cls_token_id"] = prepared.tokenizer.cls_token_id
     if prepared.label_names:
         known["id2label"] = dict(enumerate(prepared.label_names))
@@ -38,7 +39,7 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         if recipe.model.get("memory", "none") != "none":
             ends["segment_length"] = recipe.segment_length
         known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
-    fields = {**known, **recipe.model}
+    fields = {**known, **saved_version(recipe.pretrained), **recipe.model}
     if fields["vocab_size"] < tokens:
         raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
     return build_config(recipe.network, **fields)

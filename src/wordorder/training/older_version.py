@@ -1,9 +1,10 @@
 """Runs that an earlier version of the package began: what they cannot be mixed with."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wordorder.limits import read_json
 from wordorder.training.recipe import Recipe
 
 
@@ -14,28 +15,51 @@ def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
         folder: of the run; its environment.json says which version began it.
         recipe: of the run that is to go on there.
     """
-    from wordorder.encodings import names_of, split_options
-    from wordorder.models import changed_defaults
-
     try:
-        environment: Any = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        version = str(environment["packages"]["wordorder"])
-    except (OSError, ValueError, KeyError, TypeError):
+        version = str(read_json(folder / "environment.json")["packages"]["wordorder"])
+    except (OSError, ValueError, LookupError, TypeError):
         return None  # no run was begun here, or what is wrong is said elsewhere
-    encoding: str | None = recipe.model.get("encoding")
-    changed = changed_defaults(version)
-    if encoding is None or not changed:
-        return None
-    given = split_options(encoding, recipe.model.get("encoding_options"))
-    options = [
-        f"{name}.{option} = {value!r}"
-        for name in names_of(encoding)
-        for option, value in changed.get(name, {}).items()
-        if option not in given[name]
-    ]
+    if recipe.pretrained is not None:
+        return None  # a model that was saved before keeps its defaults
+    model = {"network": recipe.network, **recipe.model}
+    options = changed_options(model, version, None, has_cls=recipe.tokenizer.add_special_tokens)
     if not options:
         return None
     return (
         f"{folder} was made by wordorder {version}, in which the default was {' and '.join(options)}; the default is"
         " another now: start anew in another folder"
     )
+
+
+def changed_options(
+    model: Mapping[str, Any], version: str | None, other: str | None, *, has_cls: bool = True
+) -> list[str]:
+    """Return the options of the encoding that nobody gave and that mean something else in two versions.
+
+    Args:
+        model: the section [model] of a resolved recipe.
+        version: of the package.
+        other: of the package; None = this one.
+        has_cls: whether the tokenizer adds [CLS].
+
+    Returns:
+        `name.option = value`, of the first version.
+    """
+    from wordorder.models import complete_options
+
+    encoding: str | None = model.get("encoding")
+    if encoding is None:
+        return []
+    use, memory = "decoder" if model.get("network") == "decoder" else "encoder", model.get("memory", "none")
+    meant = [
+        complete_options(
+            encoding, model.get("encoding_options"), version=each, has_cls=has_cls, use=use, with_memory=memory
+        )
+        for each in (version, other)
+    ]
+    return [
+        f"{name}.{option} = {value!r}"
+        for name, options in meant[0].items()
+        for option, value in options.items()
+        if meant[1][name].get(option) != value
+    ]

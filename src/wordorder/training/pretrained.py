@@ -87,7 +87,7 @@ def read_pretrained(folder: Path) -> Pretrained:
         BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
             other files than those that are read.
     """
-    from wordorder.models import NETWORK_TASKS, build_config, changed_defaults, config_fields
+    from wordorder.models import NETWORK_TASKS, build_config, config_fields
     from wordorder.models.saved_folder import adapter_faults, elsewhere_faults
     from wordorder.training.weights import weight_files
 
@@ -102,26 +102,26 @@ def read_pretrained(folder: Path) -> Pretrained:
         raise BadInput(f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}")
     network = networks[kind]
     fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
-    version = config.get("wordorder_version")
-    if isinstance(version, str) and changed_defaults(version) and isinstance(fields.get("encoding"), str):
-        fields["encoding_options"] = _with_old_defaults(fields, version, name)
     try:
-        build_config(network, **fields)
+        build_config(network, **fields, **saved_version(str(folder)))
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
     weight_files(folder)
     return Pretrained(network=network, fields=fields)
 
 
-def _with_old_defaults(fields: Mapping[str, Any], version: str, name: str) -> dict[str, dict[str, Any]]:
-    """Write down what the options of the encoding were by default in the version that saved the model."""
-    from wordorder.models import complete_options
+def saved_version(folder: str | None) -> dict[str, str]:
+    """Return the field of a configuration that says which earlier version saved a model, or none.
 
-    given = fields.get("encoding_options")
-    try:  # not cls, which the tokenizer decides
-        return complete_options(fields["encoding"], given, version=version, has_cls=False, use="decoder")
-    except (BadInput, TypeError, AttributeError) as error:
-        raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
+    A model that starts from it means what it did: options that nobody gave have the defaults of that version.
+
+    Args:
+        folder: of the saved model that a recipe starts from; None where it starts from none.
+    """
+    from wordorder.models import changed_defaults
+
+    version = None if folder is None else _config(Path(folder), f"model.pretrained: {folder}").get("wordorder_version")
+    return {"wordorder_version": version} if isinstance(version, str) and changed_defaults(version) else {}
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

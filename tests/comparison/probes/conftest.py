@@ -68,7 +68,14 @@ def tiny_masked_model() -> Callable[[str], Any]:
     def make(encoding: str) -> Any:
         from wordorder.models import build_config, build_model
 
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        sizes: dict[str, Any] = {
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+        }
+        if encoding == "sinusoidal":
+            sizes["encoding_options"] = {"embedding_scale": 1.0}  # embeddings are of the size of the sines already
         config = build_config(
             "encoder", vocab_size=45, max_position_embeddings=64, encoding=encoding, initializer_range=0.5, **sizes
         )
