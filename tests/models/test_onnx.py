@@ -52,7 +52,7 @@ def check(model, session, inputs, where):
 
 def test_the_page_s_example_serves_any_batch_and_length_with_padding(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    build(encoding_options={"reset": "reference-code"}).save_pretrained("runs/mine/model")
+    build(encoding_options={"cls": "position-0", "reset": "reference-code"}).save_pretrained("runs/mine/model")
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert 5 <= len(code.splitlines()) <= 15
     names = {}
