@@ -102,7 +102,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
                 positions, packed sequences or a cache of keys to one with a memory, or a cache beside a memory;
                 token_type_ids other than 0.
         """
-        check_token_types(token_type_ids)
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
         if self.config.memory != "none":
             return self._read_segment(
                 self._cache_of(past_key_values, memory) if past_key_values is not None or use_cache else None,

@@ -60,17 +60,32 @@ def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     return given
 
 
-def check_token_types(token_type_ids: Tensor | None) -> None:
+def check_token_types(
+    token_type_ids: Tensor | None, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None
+) -> None:
     """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, which is where they say nothing.
 
+    Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
+
+    Args:
+        token_type_ids: as the caller gave them.
+        input_ids: the tokens that they belong to, (B, T).
+        inputs_embeds: or their vectors, (B, T, C).
+
     Raises:
-        BadInput: they are not a tensor of integers, or one of them is not 0 (looked at on the CPU only).
+        BadInput: they are not a tensor of integers, have another shape than the tokens, or one of them is not 0.
     """
     _check_tensor("token_type_ids", token_type_ids)
     if token_type_ids is None:
         return
     if token_type_ids.is_floating_point() or token_type_ids.is_complex():
         raise BadInput(f"token_type_ids must be integers, all of them 0, got {token_type_ids.dtype}")
+    given = input_ids if input_ids is not None else inputs_embeds
+    if given is not None and given.dim() > 1 and token_type_ids.shape != given.shape[:2]:
+        raise BadInput(
+            f"token_type_ids must be (batch, tokens) = {tuple(given.shape[:2])}, got {tuple(token_type_ids.shape)};"
+            " leave them out, since these models have no segment embeddings"
+        )
     if _may_be_read(token_type_ids) and token_type_ids.any():
         raise BadInput(
             f"token_type_ids must be 0, got {int(token_type_ids.max())}: these models have no segment embeddings, so"
