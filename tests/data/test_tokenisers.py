@@ -151,6 +151,7 @@ def test_existing_faults(tmp_path):
 TIMES = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
 NOWHERE = {"type": "Replace", "pattern": {"Regex": ""}, "content": "a"}
 UPPER = {"type": "Replace", "pattern": {"String": "a"}, "content": "A" * 100}
+MARKS = {"type": "Replace", "pattern": {"String": "a"}, "content": "é" * 100}
 LIGATURES = [
     {"type": "Replace", "pattern": {"String": letter}, "content": letters}
     for letter, letters in {"Œ": "Oe", "ß": "ss", "Æ": "Ae", "ĳ": "ij"}.items()
@@ -172,10 +173,18 @@ def with_normalizer(path: Path, *steps: object) -> Path:
         [{"type": "Sequence", "normalizers": [TIMES, {"type": "Sequence", "normalizers": [TIMES]}]}],
         [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 2000}],
         [NOWHERE] * 11,
+        *(
+            [{"type": "Replace", "pattern": {"Regex": regex}, "content": "a"}] * 11
+            for regex in ("(?=.)", "b*", "[^b]?+")
+        ),
         [UPPER, {"type": "Lowercase"}, UPPER],
+        [MARKS, {"type": "StripAccents"}, {**TIMES, "pattern": {"String": "e"}}],
         [{"type": "Lowercase"}] * 1001,
     ],
-    ids=["eight", "nested", "long", "regex", "through lower case", "many"],
+    ids=[
+        *("eight", "nested", "long", "regex", "before each letter", "letters or none", "letters for good"),
+        *("through lower case", "through accents", "many"),
+    ],
 )
 def test_a_normalizer_that_blows_texts_up_is_refused_before_the_library_reads_it(tmp_path, steps, monkeypatch):
     path = with_normalizer(tmp_path, *steps)
@@ -189,6 +198,28 @@ def test_a_normalizer_of_many_letters_is_read(tmp_path):
     path = with_normalizer(tmp_path, {"type": "NFKC"}, *LIGATURES * 4, {"type": "Lowercase"}, spaces, spaces)
     loaded = load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
     assert loaded.decode(loaded("Œuvre  ß")["input_ids"], skip_special_tokens=True) == "oeuvre ss"
+
+
+def test_a_normalizer_that_tidies_texts_up_is_read(tmp_path):
+    regexes = (
+        r"\s+",
+        r"[\u2010-\u2015]",
+        r"[\u2018\u2019]",
+        "[\u201c\u201d]",
+        "\u00a0",
+        r"\p{C}",
+        "\t",
+        "\n",
+        r"\r",
+        "_+",
+        "~",
+    )
+    spaces = [{"type": "Replace", "pattern": {"Regex": regex}, "content": " "} for regex in regexes]
+    words = {"…": "...", "½": " 1/2", "¼": " 1/4", "€": " euro ", "£": " pound "}
+    spelt = [{"type": "Replace", "pattern": {"String": mark}, "content": word} for mark, word in words.items()]
+    path = with_normalizer(tmp_path, *spaces, spelt[0], {"type": "Lowercase"}, *spelt[1:])
+    loaded = load_tokenizer(TokenizerConfig(kind="existing", path=str(path)), [], cache_dir=tmp_path)
+    assert loaded.decode(loaded("A\u00a0€ ½…")["input_ids"], skip_special_tokens=True) == "a  euro   1/2..."
 
 
 @pytest.mark.parametrize("kind", TRAINED)

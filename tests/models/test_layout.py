@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.models.layout import layout_of
+from wordorder.models.layout import cached_layout, layout_of
 from wordorder.ops import Contiguous, Packed
 
 
@@ -66,3 +66,15 @@ def test_sequence_ids_count_positions_from_each_first_token():
 def test_wrong_shapes_are_named(arguments, word):
     with pytest.raises(ValueError, match=word):
         layout_of((2, 3), *arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_mask_of_floats_is_one_of_ones_and_zeros(dtype):
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    added = (1 - mask.to(dtype)) * -1e9  # 0 = token
+    for read in (lambda mask: layout_of((2, 3), mask, None), lambda mask: cached_layout((2, 1), 2, mask, None)):
+        assert_close(read(mask.to(dtype)).valid_BT, read(mask).valid_BT)
+        assert_close(read(added == 0).valid_BT, read(mask).valid_BT)
+        for wrong in (added, added.clamp(min=-1), mask.to(dtype) / 2, added.masked_fill(added != 0, float("nan"))):
+            with pytest.raises(ValueError, match=r"attention_mask must be 1 for a token .* got .*attention_mask == 0"):
+                read(wrong)

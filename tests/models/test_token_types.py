@@ -56,6 +56,9 @@ def assert_zeros_alone_pass(model, tokenizer, **more):
             called(**pairs, **more)
         with pytest.raises(BadInput, match=r"token_type_ids must be a tensor .* got list"):
             called(**{**batch, "token_type_ids": [[0, 0]]}, **more)
+        for wrong in (torch.zeros(7, dtype=torch.long), batch["token_type_ids"][:, 1:], batch["token_type_ids"][:1]):
+            with pytest.raises(BadInput, match=r"token_type_ids must be \(batch, tokens\) = \(2, \d+\), got"):
+                called(**{**batch, "token_type_ids": wrong}, **more)
 
 
 @pytest.mark.parametrize(("network", "task"), [("decoder", "causal-lm"), ("seq2seq", "translation")])
@@ -64,6 +67,8 @@ def test_generation_takes_them(tokenizer, network, task):
     assert model.generate(**batch, max_new_tokens=2).shape[0] == 1
     with pytest.raises(BadInput, match=REFUSED):
         model.generate(**{**batch, "token_type_ids": torch.ones_like(batch["input_ids"])}, max_new_tokens=2)
+    with pytest.raises(BadInput, match=r"token_type_ids must be \(batch, tokens\)"):
+        model.generate(**{**batch, "token_type_ids": torch.zeros(7, dtype=torch.long)}, max_new_tokens=2)
 
 
 def test_pipelines_with_a_bert_tokenizer(tokenizer):

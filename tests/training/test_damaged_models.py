@@ -161,6 +161,16 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(kind, how, named, tmp_pat
     refused(folder, tmp_path, named)
 
 
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_another_special_token_may_be_taken_for_padding(kind, tmp_path, request):
+    folder = request.getfixturevalue(kind)
+    path = folder / "tokenizer_config.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "pad_token": content["sep_token"]}))
+    for name, use in uses(folder, tmp_path).items():
+        assert use() is not None, name
+
+
 def test_a_tokenizer_that_has_lost_its_mask_token_fills_none(encoder):
     path = encoder / "tokenizer_config.json"
     content = json.loads(path.read_text())

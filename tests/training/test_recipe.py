@@ -28,6 +28,21 @@ def test_evaluations_follow_saves_where_nothing_is_said_of_them(recipe_file):
         assert all("save_steps" in fault for fault in faults(recipe_file, f"training.save_steps={wrong}"))
 
 
+def test_evaluations_follow_saves_after_each_epoch(recipe_file):
+    (fault,) = faults(recipe_file, "training.save_strategy='epoch'")  # beside eval_steps
+    assert "training.save_strategy: must be that of training.eval_strategy = 'steps', got 'epoch'" in fault
+    assert "set both to 'steps' or to 'epoch', or load_best_model_at_end to false" in fault
+    recipe_file.write_text(recipe_file.read_text().replace("eval_steps = 4", ""))
+    training = read_recipe(recipe_file, ["training.save_strategy='epoch'"]).training
+    assert (training["save_strategy"], training["eval_strategy"]) == ("epoch", "epoch")
+    last = ["training.save_strategy='epoch'", "training.load_best_model_at_end=false"]
+    assert read_recipe(recipe_file, last).training["eval_strategy"] == "steps"
+    for saves, scores in (("steps", "epoch"), ("no", "epoch"), ("epoch", "no")):
+        both = f"training.save_strategy='{saves}'", f"training.eval_strategy='{scores}'"
+        (fault,) = faults(recipe_file, *both, "training.load_best_model_at_end=true")
+        assert f"must be that of training.eval_strategy = '{scores}', got '{saves}'" in fault
+
+
 def test_a_recipe_is_read_with_defaults_filled_in(recipe_file, tmp_path):
     recipe = read_recipe(recipe_file)
     assert (recipe.name, recipe.network, recipe.data.length) == ("tiny", "encoder", 32)
@@ -137,7 +152,7 @@ def test_of_very_many_names_only_the_nearest_is_listed(recipe_file):
         ("training.decay_all_parameters=1", ["training.decay_all_parameters", "true or false"]),
         ("data.validation_source=nowhere.txt", ["data.validation_source", "nowhere.txt", "WORDORDER_DATA"]),
         ("data.test_source=nowhere.txt", ["data.test_source", "nowhere.txt"]),
-        ("training.save_strategy=epoch", ["[training]", "strategy"]),
+        ("training.save_strategy=epoch", ["training.save_strategy", "training.eval_strategy", "set both"]),
         ("training.max_steps=0", ["training.max_steps", "at least 1"]),
         ("training.learning_rate=inf", ["training.learning_rate", "inf"]),
         ("training.fsdp=full_shard", ["training.fsdp", "must be true or false"]),

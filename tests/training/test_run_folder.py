@@ -41,6 +41,19 @@ def test_the_folder_of_the_recipe_itself_is_refused(recipe_file, tmp_path, monke
     assert content(tmp_path) == before
 
 
+def test_logs_of_a_shell_or_a_scheduler_may_lie_there(recipe_file, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("train.log", "slurm-123.out", "slurm-123.err"):
+        (folder / name).write_text("mine\n")
+    before = content(folder)
+    assert run(read_recipe(recipe_file), output_dir=folder, progress=False).metrics["steps"] == 12
+    assert before.items() <= content(folder).items()
+    (tmp_path / "other" / "mine.log").mkdir(parents=True)
+    with pytest.raises(BadInput, match=r"not empty and holds no run \(mine\.log\)"):
+        run(read_recipe(recipe_file), output_dir=tmp_path / "other", progress=False)
+
+
 @pytest.mark.parametrize("moment", ["write_json", "write_text", "_write_environment", "choose_progress"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_that_was_killed_while_it_began_is_started_again(recipe_file, tmp_path, monkeypatch, moment, resume):

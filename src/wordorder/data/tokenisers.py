@@ -6,6 +6,7 @@ the same tokeniser, bit for bit.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -354,13 +355,14 @@ def _check_growth(tokenizer: dict[str, Any]) -> None:
         for step in steps:
             pattern, content = step.get("pattern"), step.get("content")
             if step.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(content, str):
-                changed = changed or bool(inserted)  # such as upper to lower case
+                changed = changed or (bool(inserted) and step.get("type") not in _SIMPLER)
                 continue
-            fixed = cast("dict[str, object]", pattern).get("String")
+            fixed, regex = (cast("dict[str, object]", pattern).get(kind) for kind in ("String", "Regex"))
             if isinstance(fixed, str) and fixed:
-                own, again = max(1, -(-len(content) // len(fixed))), changed or not set(fixed).isdisjoint(inserted)
+                own = max(1, -(-len(content) // len(fixed)))
+                again = changed or not _simpler(fixed).isdisjoint(_simpler(inserted))
             else:
-                own, again = 1 + len(content), True  # a regular expression may stand for nothing, between two letters
+                own, again = max(1, len(content) + _may_be_empty(regex)) if content else 1, True
             growth = growth * own if again else max(growth, own)
             inserted += content
             if growth > _MOST_GROWTH:
@@ -368,6 +370,36 @@ def _check_growth(tokenizer: dict[str, Any]) -> None:
                     f"its {part} may make a text more than {_MOST_GROWTH:,} times as long, by Replace steps one after "
                     "another; leave some out, or shorten their content"
                 )
+
+
+_SIMPLER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Strip", "BertNormalizer", "Nmt")
+"""Steps after which a letter is the same for `_simpler`."""
+
+
+def _simpler(text: str) -> set[str]:
+    """The letters of a text without case, accents and kinds of white space."""
+    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    kinds = ((letter, unicodedata.category(letter)[0]) for letter in letters)
+    return {" " if kind in "ZC" else letter for letter, kind in kinds if kind != "M"} | {
+        letter for letter in text if unicodedata.category(letter)[0] == "M"
+    }
+
+
+_DEPENDS = re.compile(r"\(\?<?[=!~>]|[?*+]\+|\\[bBAzZGKyY]|(?<![\[\\])[\^$]")
+"""What decides by the letters around it, or takes letters for good, whether a regular expression stands for nothing."""
+
+
+def _may_be_empty(regex: object) -> bool:
+    """Whether a regular expression may stand for nothing, between two letters, where its content makes texts longer."""
+    from tokenizers import Regex, normalizers
+
+    if not isinstance(regex, str) or _DEPENDS.search(regex):
+        return True
+    try:
+        before_a_mark = Regex(rf"(?:{regex})(?=\x01)")
+        return normalizers.Replace(before_a_mark, "x").normalize_str("\x01") != "\x01"
+    except Exception:  # no regular expression, which is said when the tokenizer is read
+        return True
 
 
 def _steps(value: object) -> list[dict[str, Any]]:

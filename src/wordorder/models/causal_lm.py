@@ -153,7 +153,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
                 False in a model with a memory; or token_type_ids other than 0.
         """
         refuse_mems(kwargs)
-        check_token_types(kwargs.pop("token_type_ids", None))
+        tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
         if kwargs.get("position_ids") is not None:
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)

@@ -116,7 +116,7 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
                 table, attentions of a network without attention, or token_type_ids other than 0.
         """
-        check_token_types(token_type_ids)
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
         given = one_input(input_ids, inputs_embeds)
         if given.dim() < 2:
             raise ValueError(f"token ids must be integers (batch, tokens), got {given.dtype} {tuple(given.shape)}")

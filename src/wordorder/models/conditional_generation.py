@@ -110,7 +110,8 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         Raises:
             ValueError: token_type_ids other than 0.
         """
-        check_token_types(kwargs.pop("token_type_ids", None))
+        tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
         return cast("Any", super()).generate(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:

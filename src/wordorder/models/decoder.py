@@ -14,7 +14,7 @@ from wordorder.models.cache import BoundCache, new_cache
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
 from wordorder.models.encoder import backend_of, wants
-from wordorder.models.layout import all_back, cached_layout, check_token_types, layout_of, one_input
+from wordorder.models.layout import all_back, cached_layout, check_token_types, layout_of, one_input, tokens_of
 from wordorder.models.network import build_decoder, input_parts
 from wordorder.models.outputs import WordOrderDecoderOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
@@ -102,7 +102,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
                 positions, packed sequences or a cache of keys to one with a memory, or a cache beside a memory;
                 token_type_ids other than 0.
         """
-        check_token_types(token_type_ids)
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
         if self.config.memory != "none":
             return self._read_segment(
                 self._cache_of(past_key_values, memory) if past_key_values is not None or use_cache else None,
@@ -210,7 +210,7 @@ def read_batch(
         valid_BS=layout.valid_BT,
         source_BSC=source,
         source_positions=source_positions,
-        source_valid_BS=None if source_mask is None else source_mask.bool(),
+        source_valid_BS=None if source_mask is None else tokens_of(source_mask),
         cache=bound,
         backend=backend_of(config),
         return_all_hidden=output_hidden_states,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, wants
-from wordorder.models.layout import layout_of
+from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import refuse_mems
 
@@ -59,6 +59,7 @@ def read_document(
             f"output_attentions: {given.shape[1]} tokens are read in segments of segment_length = {length}, and each"
             " attends to slots of its own; pass the segments to .model one by one, with memory=, to see their weights"
         )
+    check_token_types(inputs.pop("token_type_ids", None), input_ids, inputs_embeds)  # once, of all segments
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
     ids, vectors = (None if tensor is None else layout.turn(tensor) for tensor in (input_ids, inputs_embeds))
     outputs: list[WordOrderModelOutput] = []

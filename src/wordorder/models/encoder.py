@@ -88,7 +88,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
                 table; a memory given to a model without one, or positions or packed sequences to one with a memory;
                 token_type_ids other than 0.
         """
-        check_token_types(token_type_ids)
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
         if self.config.memory != "none":
             read = read_segment(
                 self.encoder,

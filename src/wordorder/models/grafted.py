@@ -25,7 +25,7 @@ from wordorder.encodings import (
 from wordorder.errors import BadInput
 from wordorder.models.configuration_faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.encoding_defaults import complete_options
-from wordorder.models.layout import one_input
+from wordorder.models.layout import one_input, tokens_of
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -157,7 +157,7 @@ class GraftedBody(GraftedPart):
             return Arbitrary((position_ids - self.first_position).clamp(min=0))
         if attention_mask is None or attention_mask.dim() != 2:
             return Contiguous(length)
-        return Contiguous(length, -attention_mask.bool().int().argmax(dim=1))
+        return Contiguous(length, -tokens_of(attention_mask).int().argmax(dim=1))
 
     def _check_call(self, kwargs: dict[str, Any]) -> None:
         check_attention(attention_of(self.config))

@@ -60,25 +60,62 @@ def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     return given
 
 
-def check_token_types(token_type_ids: Tensor | None) -> None:
+def check_token_types(
+    token_type_ids: Tensor | None, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None
+) -> None:
     """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, which is where they say nothing.
 
+    Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
+
+    Args:
+        token_type_ids: as the caller gave them.
+        input_ids: the tokens that they belong to, (B, T).
+        inputs_embeds: or their vectors, (B, T, C).
+
     Raises:
-        BadInput: they are not a tensor of integers, or one of them is not 0 (looked at on the CPU only).
+        BadInput: they are not a tensor of integers, have another shape than the tokens, or one of them is not 0.
     """
     _check_tensor("token_type_ids", token_type_ids)
     if token_type_ids is None:
         return
     if token_type_ids.is_floating_point() or token_type_ids.is_complex():
         raise BadInput(f"token_type_ids must be integers, all of them 0, got {token_type_ids.dtype}")
-    # reading ids on a GPU would stop the stream, and cannot be done where they are traced
-    if torch.compiler.is_compiling() or transformed() or token_type_ids.device.type != "cpu":
-        return
-    if token_type_ids.any():
+    given = input_ids if input_ids is not None else inputs_embeds
+    if given is not None and given.dim() > 1 and token_type_ids.shape != given.shape[:2]:
+        raise BadInput(
+            f"token_type_ids must be (batch, tokens) = {tuple(given.shape[:2])}, got {tuple(token_type_ids.shape)};"
+            " leave them out, since these models have no segment embeddings"
+        )
+    if _may_be_read(token_type_ids) and token_type_ids.any():
         raise BadInput(
             f"token_type_ids must be 0, got {int(token_type_ids.max())}: these models have no segment embeddings, so"
             " that [SEP] alone separates two texts; call the tokenizer with return_token_type_ids=False"
         )
+
+
+def tokens_of(attention_mask: Tensor) -> Tensor:
+    """Where the tokens are: bool, like the mask.
+
+    Args:
+        attention_mask: 1 = token, 0 = padding; of any dtype.
+
+    Raises:
+        BadInput: it holds floats other than 0 and 1, as a mask that is added to scores does (looked at on the CPU
+            only).
+    """
+    if attention_mask.is_floating_point() and _may_be_read(attention_mask):
+        other = attention_mask[(attention_mask != 0) & (attention_mask != 1)]
+        if other.numel():
+            raise BadInput(
+                f"attention_mask must be 1 for a token and 0 for padding, got {float(other[0]):g}; make one of a mask"
+                " that is added to scores (0 = token) by attention_mask == 0"
+            )
+    return attention_mask.bool()
+
+
+def _may_be_read(given: Tensor) -> bool:
+    """Whether to look at values: on a GPU it would stop the stream, and where they are traced it cannot be done."""
+    return not torch.compiler.is_compiling() and not transformed() and given.device.type == "cpu"
 
 
 def layout_of(
@@ -97,7 +134,7 @@ def layout_of(
       first token. All equal, they allow any ``position_ids`` in one sequence.
 
     Raises:
-        ValueError: a tensor has another shape, or the ids are not integers.
+        ValueError: a tensor has another shape, the ids are not integers, or as in `tokens_of`.
     """
     for name, ids in (
         ("attention_mask", attention_mask),
@@ -110,7 +147,7 @@ def layout_of(
             raise ValueError(f"{name} must be (batch, tokens) = {tuple(shape)}, got {tuple(ids.shape)}")
         if ids is not None and name != "attention_mask" and ids.is_floating_point():
             raise ValueError(f"{name} must be integers, got {ids.dtype}")
-    valid_BT = None if attention_mask is None else attention_mask.bool()
+    valid_BT = None if attention_mask is None else tokens_of(attention_mask)
     if sequence_ids is not None:
         position_BT = _within(sequence_ids) if position_ids is None else position_ids.expand(shape)
         return Layout(Packed(position_BT, sequence_ids), valid_BT)
@@ -144,7 +181,7 @@ def cached_layout(
 
     Raises:
         ValueError: a tensor has another shape, or position_ids are not integers, or do not grow by one from token to
-            token (looked at on the CPU only).
+            token (looked at on the CPU only), or as in `tokens_of`.
     """
     batch, total = shape[0], held + shape[1]
     _check_tensor("attention_mask", attention_mask)
@@ -161,10 +198,10 @@ def cached_layout(
             given = f"{position_ids.dtype} {tuple(position_ids.shape)}"
             raise ValueError(f"position_ids must be integers (batch or 1, tokens) = {tuple(shape)}, got {given}")
         offset = position_ids[:, -1] - (shape[1] - 1)
-        _check_steps(position_ids, offset, None if attention_mask is None else attention_mask[:, held:].bool())
+        _check_steps(position_ids, offset, None if attention_mask is None else tokens_of(attention_mask[:, held:]))
     elif attention_mask is not None:
         offset = held - attention_mask.int().argmax(dim=1)
-    return Layout(Contiguous(shape[1], offset), None if attention_mask is None else attention_mask.bool())
+    return Layout(Contiguous(shape[1], offset), None if attention_mask is None else tokens_of(attention_mask))
 
 
 def _check_tensor(name: str, given: object) -> None:

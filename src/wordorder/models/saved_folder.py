@@ -251,12 +251,14 @@ def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
     highest, faults = max(tokenizer.get_vocab().values(), default=-1), list[str]()
     if highest >= config.vocab_size:
         faults.append(f"{folder}: the tokenizer has ids up to {highest}, the model has {config.vocab_size} tokens")
+    # padding is masked, so that another special token may be taken for it: tokenizer.pad_token = tokenizer.eos_token
+    shared = {getattr(tokenizer, f"{role}_token_id", None) for role in ("bos", "eos", "cls", "sep", "unk", "mask")}
     # what begins and ends a text is used by models that write one; elsewhere it may be a default of the class
     writes = str((config.architectures or [""])[0]).endswith(("ForCausalLM", "ForConditionalGeneration"))
     for name, roles in {**_ROLES, **(_ROLES_OF_WRITERS if writes else {})}.items():
         expected: Any = getattr(config, f"{name}_token_id", None)
         ids: list[Any] = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
-        given = sorted({int(number) for number in ids if number is not None})
+        given = sorted({int(number) for number in ids if number is not None} - (shared if name == "pad" else set()))
         if isinstance(expected, int) and given and expected not in given:
             shown = " or ".join(map(str, given))
             faults.append(f"{folder}: the tokenizer's {name} token has the id {shown}, config.json says {expected}")

@@ -12,7 +12,7 @@ from transformers import Cache
 
 from wordorder.memory import MemoryState
 from wordorder.models.configuration import WordOrderConfig
-from wordorder.models.layout import one_input
+from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.network import memory_of
 from wordorder.models.segment import refuse
 from wordorder.networks import Decoder
@@ -301,7 +301,7 @@ def _new_columns(attention_mask: Tensor | None, held: int, batch: int, tokens: i
             f"attention_mask must be (batch, tokens) = {(batch, held + tokens)}, the {held} tokens of the cache"
             f" included, got {tuple(attention_mask.shape)}"
         )
-    mask = attention_mask.bool()
+    mask = tokens_of(attention_mask)
     valid_BT = mask[:, held:]
     if bool(valid_BT.all()):
         return None

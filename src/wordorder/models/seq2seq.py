@@ -175,7 +175,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             ValueError: no source or no target, a wrong shape, a position beyond a learned table, or packed sequences
                 with a cache or on one side only; token_type_ids other than 0.
         """
-        check_token_types(token_type_ids)
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
         extras = {
             "output_attentions": wants(self.config.output_attentions, output_attentions),
             "output_hidden_states": wants(self.config.output_hidden_states, output_hidden_states),

@@ -124,6 +124,13 @@ def _keep_faults(steps: list[int], last: object) -> list[str]:
 def _combination_faults(table: Mapping[str, Any]) -> list[str]:
     """What only TrainingArguments can say: values that are right alone and wrong together, or on this machine."""
     resolved = with_defaults(table)
+    saves, scores = resolved["save_strategy"], resolved["eval_strategy"]
+    if resolved["load_best_model_at_end"] and saves not in (scores, "best"):
+        return [
+            f"training.save_strategy: must be that of training.eval_strategy = {scores!r}, got {saves!r}, since the"
+            " best checkpoint is one that was scored; set both to 'steps' or to 'epoch', or load_best_model_at_end to"
+            " false"
+        ]
     save, score = resolved.get("save_steps"), resolved.get("eval_steps")
     if resolved["load_best_model_at_end"] and save is not None and score is not None and not _is_multiple(save, score):
         return [
@@ -202,6 +209,9 @@ def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
         resolved["load_best_model_at_end"] = False
     if "save_strategy" not in table and resolved["eval_strategy"] == "epoch":
         resolved["save_strategy"] = "epoch"
+    follows = resolved["save_strategy"] == "epoch" and resolved["load_best_model_at_end"]
+    if follows and not {"eval_strategy", "eval_steps"} & table.keys():
+        resolved["eval_strategy"] = "epoch"  # the best checkpoint is one that was scored
     if resolved["eval_strategy"] == "steps" and "save_steps" not in table and "eval_steps" in table:
         resolved["save_steps"] = resolved["eval_steps"]
     both = resolved["eval_strategy"] == resolved["save_strategy"] == "steps" and resolved["load_best_model_at_end"]

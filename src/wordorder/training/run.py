@@ -31,6 +31,7 @@ PRETRAINED = "pretrained.json"
 DATA = "data.json"
 """The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
 _ARM = "arm.json"
+_LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
 """What a comparison writes into the folder of a run before the run does."""
 
 
@@ -221,8 +222,9 @@ def _is_ours(folder: Path) -> bool:
     """Whether a run can have left a folder: it is empty, or was killed early, or has a run's files or checkpoints."""
     if not folder.exists():
         return True
-    # what a killed run leaves half-written has a hidden name
-    there = {path.name for path in folder.iterdir() if not path.name.startswith(".")} - {_ARM}
+    # what a killed run leaves half-written has a hidden name; a shell or a scheduler puts its log there beforehand
+    names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
+    there = {name for name in names if not name.startswith(".")} - {_ARM}
     if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
         return not there or (folder / curve.FILE).stat().st_size == 0
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from wordorder.data.corpora.document import Row
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.limits import check_plain, most_unpacked, one_line
+from wordorder.limits import MOST_UNPACKED, check_plain, most_unpacked, one_line
 
 _AT_A_TIME = 1024  # rows
 _BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the content
@@ -16,7 +16,7 @@ def read_parquet(path: Path) -> list[Row]:
     """Return one row per record, with all columns.
 
     Raises:
-        BadInput: the file is not Parquet or has no row.
+        BadInput: the file is not Parquet, has no row, or unpacks to too much.
         MissingExtra: pyarrow is not installed.
     """
     try:
@@ -35,6 +35,8 @@ def read_parquet(path: Path) -> list[Row]:
             if len(set(names)) < len(names):
                 raise ValueError("two of its columns have the same name")
             rows = rows_of(file, range(file.num_row_groups), path)
+    except BadInput:
+        raise
     except (arrow.ArrowException, ValueError, OSError) as error:  # OSError too where its content is damaged
         raise BadInput(f"{path} is not a Parquet file, or is damaged: {one_line(error)}") from error
     if not rows:
@@ -45,27 +47,35 @@ def read_parquet(path: Path) -> list[Row]:
 def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:
     """Return the rows of row groups, counting their bytes as they are unpacked.
 
+    What the file holds may be so many times its own size, see `most_unpacked`. What Python takes beside it for each row
+    and value says nothing of the file, and is held against `MOST_UNPACKED` alone.
+
     Args:
         file: the file, as pyarrow opened it.
         groups: numbers of the row groups.
         path: of the file.
 
     Raises:
-        ValueError: they are more than such a file may unpack to.
+        BadInput: they are more than such a file may unpack to.
     """
     limit = most_unpacked(path)
-    too_many = f"it unpacks to more than {limit / 2**30:.3g} GiB; divide it into files"
     if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:
-        raise ValueError(too_many)
+        raise _too_many(path, limit)
     rows: list[Row] = []
-    size = 0
+    held = beside = 0
     for batch in file.iter_batches(batch_size=_AT_A_TIME, row_groups=list(groups)):
-        size += batch.num_rows * (_BYTES_OF_A_ROW + _BYTES_OF_A_VALUE * batch.num_columns)
-        size += sum(map(_bytes_of, batch.columns))
-        if size > limit:
-            raise ValueError(too_many)
+        held += sum(map(_bytes_of, batch.columns))
+        beside += batch.num_rows * (_BYTES_OF_A_ROW + _BYTES_OF_A_VALUE * batch.num_columns)
+        if held > limit:
+            raise _too_many(path, limit)
+        if held + beside > MOST_UNPACKED:
+            raise _too_many(path, MOST_UNPACKED)
         rows += batch.to_pylist()
     return rows
+
+
+def _too_many(path: Path, limit: int) -> BadInput:
+    return BadInput(f"{path} unpacks to more than {limit / 2**30:.3g} GiB; divide it into files with fewer rows")
 
 
 def _bytes_of(column: Any) -> int:

@@ -261,7 +261,7 @@ def stream_parquet(path: Path, place: Place, columns: Sequence[str] | None = Non
             try:
                 rows = rows_of(file, [group], path)
             except wrong as error:
-                reason = str(error).splitlines()[0]
+                reason = str(error).splitlines()[0].replace(f"{path} unpacks", "it unpacks")
                 fault = f"{path} row group {group} (rows {before + 1} to {before + count}) cannot be read: {reason}"
                 yield Found(None, before + 1, Place(group + 1), fault)
             else:
