@@ -13,7 +13,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from wordorder.comparison.closed_testing import MOST_ARMS, closed_p, share_of_level
+from wordorder.comparison.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
 from wordorder.comparison.exact_tests import (
     EXACT_PAIRS,
     holm,
@@ -204,7 +204,11 @@ def _correction(
     if len(found) < 2:
         return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
-    if len(runs) > MOST_ARMS or not all(entry["paired"] for entry in found) or _share_too_few(found, runs, scale):
+    if (
+        len(runs) > MOST_ARMS_OF_CLOSED_TESTING
+        or not all(entry["paired"] for entry in found)
+        or _share_too_few(found, runs, scale)
+    ):
         return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
     scores = {arm: _units(rows, scale) for arm, rows in runs.items()}
     corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
