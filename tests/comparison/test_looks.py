@@ -129,3 +129,15 @@ def test_looks_of_an_earlier_version_hold_counts_alone():
     (known,) = looks_of({**results, "looks": old})
     assert known["seeds"]["t5"] == [0, 1, 2, 3, 4, 5]  # as the rows of its own file say
     assert together([*old, known]) == together([known, *old]) == [known]
+
+
+@pytest.mark.parametrize("grid", [[], [0.002, 0.004]])
+def test_files_that_are_written_between_runs_test_nothing(looked, monkeypatch, grid):
+    written = []
+    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "write_report", lambda r, _: written.append(r))
+    results = looked(seeds=[0, 1, 2, 3, 4, 5], grid=grid)
+    *partial, before, after = written  # the last run's, and the end's
+    assert [entry["waiting"] for entry in partial] == list(range(len(partial), 0, -1))
+    assert not any(entry["comparisons"] or entry["complete"] or entry["looks"] for entry in partial)
+    assert before["comparisons"] == after["comparisons"] == results["comparisons"] != []
+    assert (results["waiting"], results["complete"], len(results["looks"])) == (0, True, 1)

@@ -107,6 +107,9 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
     by Holm's method for very many arms and for arms without common seeds.
 
+    Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
+    look of its own. Merged results are tested with the runs that there are.
+
     Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
     its runs: `p_adjusted` is then 1. That takes claims away and adds none, so the level holds.
 
@@ -115,7 +118,7 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     """
     scale = _scale(results)
     runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
-    family = _family(results, list(runs))
+    family = _family(results, [] if waiting_runs(results) else list(runs))
     found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
     level = round(1 - scale.confidence, 12)
@@ -137,6 +140,19 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
         part for part in (said["sentence"], _without_number(results, runs, scale), rule) if part
     )
     return {"comparisons": comparisons, "significance": said}
+
+
+def waiting_runs(results: Mapping[str, Any]) -> int:
+    """Return how many runs of a comparison have still to end; 0 for merged results, which wait for none.
+
+    Args:
+        results: of a results file; of an older one the planned runs, "rows" and "failed" are counted.
+    """
+    if results.get("complete", True) or results.get("merged_from"):
+        return 0
+    failed = [run for run in entries_of(results, "failed") if run.get("stage", "seeds") == "seeds"]
+    ended = len(results["rows"]) + len(failed)
+    return max(0, int(results.get("waiting", results["planned"]["runs"] - ended)))
 
 
 def lost_runs(results: Mapping[str, Any]) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,16 @@ from wordorder.comparison.looks import looks_in_words
 from wordorder.comparison.newer_keys import mapping_of
 from wordorder.comparison.numbers import significant, with_spread
 from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_of, split_of
-from wordorder.comparison.significance import BETTER, IDENTICAL, TOO_FEW, WORSE, between, compare_arms, lost_runs
+from wordorder.comparison.significance import (
+    BETTER,
+    IDENTICAL,
+    TOO_FEW,
+    WORSE,
+    between,
+    compare_arms,
+    lost_runs,
+    waiting_runs,
+)
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, confidence_of, repeats, spread, statistic_of
 
 DESCRIPTION = (
@@ -125,7 +134,7 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
     if not others:
         sentence = f"{_lost(results)}{name} reached a {measure.name} of {measure.text(best)}."
         return Verdict(sentence=sentence, evidence=unfinished, best=name)
-    tested = results if _holds_tests(results) else compare_arms(results)
+    tested = results if _holds_tests(results) and not waiting_runs(results) else compare_arms(results)
     judged = _judge(name, others, tested["comparisons"])
     claimed = {str(entry["arm"]) for entry, _ in judged.ahead_of}
     lead = f"{_lost(results)}{name} has the {measure.extreme} {measure.name}, {measure.text(best)}"
@@ -262,10 +271,14 @@ def _unfinished(results: Mapping[str, Any]) -> str:
     lost = Counter(str(run["arm"]) for run in results.get("failed", ()) if run.get("stage", "seeds") == "seeds")
     if not lost and results.get("merged_from"):
         return f"Not every arm was trained on every seed or fold: {done} of {planned} runs are there."
+    finished = f"Only {done} of {planned} runs have finished"
+    if waiting_runs(results):
+        # with a grid, the runs that count may be there while those with other learning rates are not
+        finished = f"{finished if done < planned else 'Not every run has finished'}; nothing is tested before all have"
     if not lost:
-        return f"Only {done} of {planned} runs have finished; this may change."
+        return f"{finished}."
     of_arms = _listed([f"{arm} ({count})" for arm, count in lost.items()])
-    return f"Only {done} of {planned} runs have finished. Failed, and so in no mean and no test: {of_arms}."
+    return f"{finished}. Failed, and so in no mean and no test: {of_arms}."
 
 
 def _names(entries: Sequence[Entry]) -> str:
