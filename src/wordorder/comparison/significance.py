@@ -37,12 +37,13 @@ from wordorder.comparison.statistics import (
     statistic_of,
 )
 
-BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW = (
+BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
     "better",
     "worse",
     "not distinguishable",
     "identical",
     "too few",
+    "no claim",
 )
 _REVERSED = {BETTER: WORSE, WORSE: BETTER}
 LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
@@ -111,7 +112,8 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     look of its own. Merged results are tested with the runs that there are.
 
     Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
-    its runs: `p_adjusted` is then 1. That takes claims away and adds none, so the level holds.
+    its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
+    holds.
 
     Args:
         results: of a results file; "rows", "failed", "arms" and the recipe are read.
@@ -122,7 +124,7 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
     level = round(1 - scale.confidence, 12)
-    lost = {arm: gone / of for arm, (gone, of) in lost_runs(results).items()}
+    lost = lost_runs(results)
     comparisons = [
         _judged(
             entry,
@@ -130,7 +132,7 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
             level,
             correction.share,
             identical=are_identical(runs[entry["arm"]], runs[entry["against"]]),
-            lost=(lost.get(entry["arm"], 0.0), lost.get(entry["against"], 0.0)),
+            lost=lost,
         )
         for entry, corrected in zip(found, correction.p_values, strict=True)
     ]
@@ -283,19 +285,23 @@ def _judged(
     share: float,
     *,
     identical: bool,
-    lost: tuple[float, float],
+    lost: Mapping[str, tuple[int, int]],
 ) -> dict[str, Any]:
-    mine, theirs = lost
-    if corrected <= level + _EPSILON and (mine > theirs if entry["difference"] > 0 else theirs > mine):
-        corrected = 1.0  # the arm ahead is judged by the runs that went well only
+    names = entry["arm"], entry["against"]
+    ahead, behind = names if entry["difference"] > 0 else names[::-1]
+    (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
+    why: dict[str, str] = {}
     if identical:
         outcome = IDENTICAL
+    elif corrected <= level + _EPSILON and gone / of > gone_behind / of_behind:
+        # the arm ahead is judged by the runs that went well only
+        outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
     elif corrected <= level + _EPSILON:
         outcome = BETTER if entry["difference"] > 0 else WORSE
     else:
         outcome = TOO_FEW if float(entry["least"]) > level * share + _EPSILON else NOT_DISTINGUISHABLE
     kept = {name: value for name, value in entry.items() if name != "least"}
-    return {**kept, "p_adjusted": corrected, "outcome": outcome}
+    return {**kept, "p_adjusted": corrected, "outcome": outcome, **why}
 
 
 def _significance(

@@ -13,6 +13,7 @@ from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_
 from wordorder.comparison.significance import (
     BETTER,
     IDENTICAL,
+    NO_CLAIM,
     TOO_FEW,
     WORSE,
     between,
@@ -38,8 +39,8 @@ class Verdict:
     evidence: str
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Arms over which no advantage of the best is claimed: not distinguishable, identical, not tested, or too few
-    seeds for any claim."""
+    """Arms over which no advantage of the best is claimed: not distinguishable, identical, not tested, too few seeds
+    for any claim, or more runs lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,8 @@ class _Judged:
     untested: list[Entry]
     behind: list[tuple[Entry, Entry]]
     """Arms that are better pair by pair though their mean or median is not: possible, and rare."""
+    lost: list[tuple[Entry, Entry]]
+    """Arms over which nothing is claimed because the arm that is ahead lost more runs."""
 
 
 def ranked(results: Mapping[str, Any]) -> list[Entry]:
@@ -168,7 +171,7 @@ def _measure(results: Mapping[str, Any]) -> _Measure:
 
 
 def _judge(best: str, others: Sequence[Entry], comparisons: Sequence[Entry]) -> _Judged:
-    judged = _Judged(ahead_of=[], tied=[], identical=[], too_few=[], untested=[], behind=[])
+    judged = _Judged(ahead_of=[], tied=[], identical=[], too_few=[], untested=[], behind=[], lost=[])
     for entry in others:
         found = between(comparisons, best, str(entry["arm"]))
         if found is None:
@@ -177,6 +180,8 @@ def _judge(best: str, others: Sequence[Entry], comparisons: Sequence[Entry]) -> 
             (judged.ahead_of if found["outcome"] == BETTER else judged.behind).append((entry, found))
         elif found["outcome"] == IDENTICAL:
             judged.identical.append(entry)
+        elif found["outcome"] == NO_CLAIM:
+            judged.lost.append((entry, found))
         else:
             (judged.too_few if found["outcome"] == TOO_FEW else judged.tied).append((entry, found))
     return judged
@@ -205,11 +210,15 @@ def _sentence(
         nearest, *rest = judged.ahead_of
         further = f", and also ahead of {_names([entry for entry, _ in rest])}" if rest else ""
         parts.append(f"{'but ' if parts else ''}{measure.claim(*nearest)}{further}")
-    if judged.too_few or (judged.untested and not parts):
+    if judged.too_few or (judged.untested and not parts and not judged.lost):
         next_one = judged.too_few[0][0] if judged.too_few else judged.untested[0]
         equal = [entry for entry in others if measure.value(entry) == measure.value(best)]
         shown = f"the same as {_names(equal)}" if equal and not judged.identical else measure.gap(best, next_one)
         parts.append(f"{shown}{_no_claim(judged, significance, of)}")
+    if judged.lost:
+        over = [f"{entry['arm']} ({measure.text(entry)}; p = {_p(found)})" for entry, found in judged.lost]
+        why = dict.fromkeys(str(found["lost"]) for _, found in judged.lost)
+        parts.append(f"no claim over {_listed(over)}: {_listed(list(why))}")
     return f"{lead}, {', '.join(parts)}."
 
 
