@@ -58,14 +58,16 @@ def quality_sentences(results: Results) -> list[str]:
     outcome = {other: (between(found["comparisons"], best, other) or {}).get("outcome") for other in others}
     beaten = [other for other in others if outcome[other] == "better"]
     level = [other for other in others if outcome[other] in ("not distinguishable", "identical")]
+    lost = [other for other in others if outcome[other] == "no claim"]
     unknown = [other for other in others if outcome[other] is None]
     said = [f"**{best}** has the {place}."]
     if best != baseline and outcome.get(baseline) != "better":
-        return [*said, *nothing_claimed(results, baseline, [best, *level, *unknown])]
+        return [*said, *nothing_claimed(results, baseline, [best, *level, *lost, *unknown])]
     said.append(f"It is claimed to be better than {listed(beaten)}." if beaten else "")
     said.append(f"Not distinguishable from it: {listed(level)}." if level else "")
+    said.append(f"No claim over {listed(lost)}: runs were lost." if lost else "")
     said.append(f"Not tested against it: {listed(unknown)}." if unknown else "")
-    return [*said, cheapest(results, [best, *level])]
+    return [*said, cheapest(results, [best, *level, *lost])]
 
 
 def after(results: Results) -> str:

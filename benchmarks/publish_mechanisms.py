@@ -176,7 +176,7 @@ def _plain(value: Any) -> str:
 
 def _said(outcome: str, results: dict[str, Any]) -> str:
     """The outcome in words, with the baseline's name."""
-    words = {"too few": "no claim, too few seeds"}.get(outcome, outcome)
+    words = {"too few": "no claim, too few seeds", "no claim": "no claim, runs were lost"}.get(outcome, outcome)
     return f"{words} ({results['baseline']}, {results['significance']['seeds']} seeds)"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from publish_demo import RESULTS, ROOT, put
 
-from wordorder.comparison.closed_testing import MOST_ARMS, share_of_level
+from wordorder.comparison.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, share_of_level
 from wordorder.comparison.exact_tests import seeds_needed
 
 PAGE = ROOT / "docs" / "statistics.md"
@@ -47,7 +47,7 @@ def seeds_table() -> str:
     head += [f"against a baseline, {100 * level:.3g}%" for level in LEVELS]
     head.append("all pairs with Holm's method, 5%")
     rows: list[list[str]] = []
-    for arms in (2, 3, 4, 5, 6, 7, 8, 10, MOST_ARMS):
+    for arms in (2, 3, 4, 5, 6, 7, 8, 10, MOST_ARMS_OF_CLOSED_TESTING):
         pairs = arms * (arms - 1) // 2
         needed = [seeds_needed(level, share=share_of_level(arms)) for level in LEVELS]
         needed += [seeds_needed(level, share=share_of_level(arms, baseline=True)) for level in LEVELS]

@@ -8,7 +8,7 @@ from comparison_example import example_results
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.looks import looks_of, with_look
+from wordorder.comparison.looks import looks_of, together, with_look
 from wordorder.comparison.merge import merge
 from wordorder.comparison.verdict import verdict
 
@@ -75,6 +75,7 @@ def test_merging_keeps_the_looks(looked, tmp_path):
     assert both["looks"][2] == {
         **two["looks"][1],
         "runs": {"two-none": 2, "two-rope": 2, "two-tupe-r": 2},
+        "seeds": {"two-none": [1, 2], "two-rope": [1, 2], "two-tupe-r": [1, 2]},
         "baseline": "two-rope",
     }
     assert both["looks"][3]["runs"] == {"none": 1, "rope": 1, "tupe-r": 1, **both["looks"][2]["runs"]}
@@ -91,3 +92,52 @@ def test_the_first_look_says_nothing():
     assert looks_of(results) == results["looks"]
     more = {**example_results({"rope": 40.0, "t5": 50.0}, seeds=8), "looks": results["looks"]}
     assert "Second look at these results; earlier looks: n = 6 (all pairs of arms" in verdict(more).evidence
+
+
+def test_other_seeds_in_the_same_number_are_another_look():
+    first = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
+    first["looks"] = with_look(first)
+    other = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
+    for row in other["rows"]:
+        row["seed"] += 6
+    other["looks"] = with_look({**other, "looks": looks_of(first)})
+    assert [look["seeds"]["rope"] for look in other["looks"]] == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert "Second look at these results; earlier looks: n = 6 (" in verdict(other).evidence
+    assert "confidence 95%, seeds 0 to 5, " in verdict(other).evidence
+
+
+@pytest.mark.parametrize("changed", [{"statistic": "median"}, {"metric": "accuracy"}])
+def test_another_statistic_or_metric_is_another_look(changed):
+    results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
+    results["looks"] = with_look(results)
+    assert len(with_look({**results, **changed})) == 2
+
+
+def test_seeds_of_folds_are_told_apart():
+    results = example_results({"rope": 40.0, "t5": 50.0}, seeds=2)
+    results["rows"] = [{**row, "fold": fold} for row in results["rows"] for fold in (0, 1)]
+    results["looks"] = with_look(results)
+    assert results["looks"][0]["seeds"]["t5"] == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert len(with_look({**results, "rows": [{**row, "fold": row["fold"] + 2} for row in results["rows"]]})) == 2
+
+
+def test_looks_of_an_earlier_version_hold_counts_alone():
+    results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
+    newer = ("seeds", "metric", "statistic")
+    old = [{name: value for name, value in look.items() if name not in newer} for look in with_look(results)]
+    assert with_look({**results, "looks": old}) == old  # nothing that it says differs
+    (known,) = looks_of({**results, "looks": old})
+    assert known["seeds"]["t5"] == [0, 1, 2, 3, 4, 5]  # as the rows of its own file say
+    assert together([*old, known]) == together([known, *old]) == [known]
+
+
+@pytest.mark.parametrize("grid", [[], [0.002, 0.004]])
+def test_files_that_are_written_between_runs_test_nothing(looked, monkeypatch, grid):
+    written = []
+    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "write_report", lambda r, _: written.append(r))
+    results = looked(seeds=[0, 1, 2, 3, 4, 5], grid=grid)
+    *partial, before, after = written  # the last run's, and the end's
+    assert [entry["waiting"] for entry in partial] == list(range(len(partial), 0, -1))
+    assert not any(entry["comparisons"] or entry["complete"] or entry["looks"] for entry in partial)
+    assert before["comparisons"] == after["comparisons"] == results["comparisons"] != []
+    assert (results["waiting"], results["complete"], len(results["looks"])) == (0, True, 1)

@@ -62,6 +62,10 @@ def text_of(page):
         ({"outcome": "identical", "difference": 0.0}, "identical"),
         ({"outcome": "too few", "low": None, "high": None, "p": None, "p_adjusted": None}, "too few seeds: +0.12"),
         ({"outcome": "too few", "difference": None, "low": None, "high": None}, "too few seeds"),
+        (
+            {"outcome": "no claim", "lost": "t5 lost 1 of 8 runs"},
+            "no claim: t5 lost 1 of 8 runs; +0.12 [0.08, 0.17], p = 0.03",
+        ),
         ({"p_adjusted": None}, "better by 0.12 [0.08, 0.17], p = 0.01"),
     ],
 )
@@ -180,6 +184,15 @@ def test_figures_and_tables_are_numbered_in_order(results):
 def test_keys_that_older_files_lack_may_be_missing_each(results):
     for key in ("baseline", "budget", "comparisons", "significance", "steps_to_loss", "probes", "plan", "merged_from"):
         assert "Learning curves" in report_page({name: value for name, value in results.items() if name != key})
+
+
+def test_a_claim_that_lost_runs_forbid_is_told_with_the_reason(results):
+    results["comparisons"][0] |= {"outcome": "no claim", "lost": "tupe-r lost 1 of 8 runs"}
+    for told in (text_of(report_page(results)), markdown_table(results)):
+        assert "no claim: tupe-r lost 1 of 8 runs; +0.12 [0.08, 0.17], p = 0.03" in told
+        assert "no claim over rope (40" in told
+    results["comparisons"][0]["lost"] = EVIL
+    assert "<script>alert" not in report_page(results) + markdown_table(results)
 
 
 def test_hostile_text_in_every_new_place(results):

@@ -7,6 +7,7 @@ import pytest
 from comparison_example import example_results
 from scipy import stats
 
+from wordorder.comparison.differences import in_short
 from wordorder.comparison.identical import are_identical
 from wordorder.comparison.significance import between, compare_arms, lost_runs
 
@@ -124,7 +125,11 @@ def test_an_arm_that_lost_more_runs_is_not_called_better_by_those_that_are_left(
     lose("a", range(6))
     found = compare_arms(results)
     (entry,) = found["comparisons"]
-    assert (entry["n"], entry["p"], entry["p_adjusted"], entry["outcome"]) == (6, 2 / 64, 1.0, "not distinguishable")
+    assert (entry["n"], entry["p"], entry["p_adjusted"], entry["outcome"]) == (6, 2 / 64, 2 / 64, "no claim")
+    assert entry["lost"] == "a lost 6 of 12 runs"
+    assert between(found["comparisons"], "a", "b")["lost"] == between(found["comparisons"], "b", "a")["lost"]
+    assert in_short(entry).startswith("no claim: a lost 6 of 12 runs; \u2212")
+    assert in_short(entry).endswith("p = 0.031")
     assert (
         "No arm is called better than one that lost a smaller share of its runs." in found["significance"]["sentence"]
     )

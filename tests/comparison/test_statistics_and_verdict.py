@@ -260,6 +260,26 @@ def test_an_unfinished_comparison_says_so():
     assert "Only 6 of 10 runs have finished" in verdict(results).evidence
 
 
+def test_nothing_is_claimed_before_all_runs_have_ended():
+    results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6)
+    assert "p = 0.031" in verdict(results).sentence
+    whole = compare_arms(results)
+    unfinished = {**results, "complete": False, "planned": {**results["planned"], "runs": 24}}
+    for partial in (unfinished, unfinished | whole, unfinished | {"waiting": 12}):
+        assert compare_arms(partial)["comparisons"] == []
+        judged = verdict(partial)
+        assert judged.sentence.endswith("times lower than rope (40.02 ± 0.34), which was not tested.")
+        assert judged.evidence == "Only 12 of 24 runs have finished; nothing is tested before all have."
+        assert judged.ties == ("rope",)
+    # a grid whose other rates are not trained yet
+    grid = {**results, "complete": False, "waiting": 3}
+    assert verdict(grid).evidence == "Not every run has finished; nothing is tested before all have."
+    # every run has ended, or the results are merged and wait for none
+    failed = [{"arm": "rope", "seed": seed, "stage": "seeds", "reason": "nan"} for seed in range(6, 18)]
+    assert len(compare_arms({**unfinished, "failed": failed})["comparisons"]) == 1
+    assert compare_arms({**unfinished, "merged_from": [{"name": "one"}]}) == whole
+
+
 def test_nothing_finished_yet():
     results = example_results()
     results["rows"], results["summary"] = [], []
@@ -295,7 +315,7 @@ def test_the_first_sentence_says_that_runs_were_lost():
     assert judged.sentence.startswith(
         "Of the runs that did not fail or diverge (t5 lost 6 of 12), t5 has the lowest test masked-token perplexity, 30"
     )
-    assert "not distinguishable from rope" in judged.sentence
+    assert judged.sentence.endswith(", no claim over rope (40.02 ± 0.37; p = 0.031): t5 lost 6 of 12 runs.")
     assert judged.ties == ("rope",)
     assert "called better than one that lost a smaller share" in judged.evidence
 
@@ -305,7 +325,7 @@ def test_failed_runs_are_named():
     lost = [row for row in results["rows"] if row["arm"] == "rope" and row["seed"] == 2]
     results["rows"] = [row for row in results["rows"] if row not in lost]
     results["complete"], results["summary"] = False, summarise(results["rows"])
-    assert verdict(results).evidence.endswith("Only 5 of 6 runs have finished; this may change.")
+    assert verdict(results).evidence.endswith("Only 5 of 6 runs have finished; nothing is tested before all have.")
     results["failed"] = [{"arm": "rope", "seed": 2, "stage": "seeds", "reason": "the loss is not a number"}]
     assert verdict(results).evidence.endswith(
         "Only 5 of 6 runs have finished. Failed, and so in no mean and no test: rope (1)."

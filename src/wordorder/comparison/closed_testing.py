@@ -25,7 +25,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-MOST_ARMS = 12
+MOST_ARMS_OF_CLOSED_TESTING = 12
 """Up to so many arms all divisions are tested, in about a second; above it Holm's correction is used."""
 _DRAWS = 19_999
 _SEED = 0

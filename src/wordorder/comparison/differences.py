@@ -22,7 +22,17 @@ OUTCOMES = {
     "identical": "identical",
     "too few": "too few seeds for a claim",
 }
-"""Outcome of a comparison -> how a reader is told; each is a result, also the last three."""
+"""Outcome of a comparison -> how a reader is told; each is a result, also the last three. See `outcome_in_words`."""
+
+
+def outcome_in_words(entry: _Entry) -> str:
+    """Return the outcome of a comparison as a reader is told: "not distinguishable", "no claim: t5 lost 1 of 8 runs".
+
+    Args:
+        entry: the comparison.
+    """
+    outcome = str(entry["outcome"])
+    return f"no claim: {entry['lost']}" if entry.get("lost") else OUTCOMES.get(outcome, outcome)
 
 
 def references(results: Mapping[str, Any]) -> list[str]:
@@ -58,13 +68,13 @@ def in_short(entry: _Entry, places: int = 2) -> str:
 def in_parts(entry: _Entry, places: int = 2) -> tuple[str, str]:
     """Return `in_short` in two halves, for narrow columns: the difference, and its interval with p."""
     outcome, difference = str(entry["outcome"]), entry.get("difference")
-    words = {"too few": "too few seeds"}.get(outcome, outcome)
+    words = "too few seeds" if outcome == "too few" else outcome_in_words(entry)
     if outcome == "identical" or difference is None:
         return words, ""
     sign = -1 if outcome == "worse" else 1  # "worse by 0.12", not "worse by -0.12"
     low, high = entry.get("low"), entry.get("high")
     signed = "" if outcome in {"better", "worse"} else "+"
-    lead = f"{words} by" if not signed else f"{words}:"
+    lead = f"{words} by" if not signed else f"{words};" if entry.get("lost") else f"{words}:"
     first = f"{lead} {_rounded(sign * difference, places, signed)}"
     around = ""
     if low is not None and high is not None:

@@ -129,4 +129,7 @@ def _renamed(results: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def _look_renamed(look: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     baseline = f"{prefix}{look['baseline']}" if look["baseline"] else None
-    return {**look, "runs": {f"{prefix}{arm}": n for arm, n in look["runs"].items()}, "baseline": baseline}
+    of_arms = {
+        name: {f"{prefix}{arm}": n for arm, n in look[name].items()} for name in ("runs", "seeds") if name in look
+    }
+    return {**look, **of_arms, "baseline": baseline}

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.newer_keys import entries_of
-from wordorder.comparison.statistics import compare_section, confidence_of
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.statistics import by_run, compare_section, confidence_of, statistic_of
 from wordorder.limits import read_json
 
 Look = dict[str, Any]
@@ -23,8 +24,9 @@ _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", 
 def with_look(results: Mapping[str, Any]) -> list[Look]:
     """Return the looks of a results file with that at its present content, where that differs from the last one.
 
-    A look is ``{"date", "runs", "baseline", "confidence"}``: when; the finished runs of each arm; the arm that all
-    others were compared with, None for all pairs of arms; and 1 less the level of the claims.
+    A look is ``{"date", "runs", "seeds", "baseline", "confidence", "metric", "statistic"}``: when; how many runs of
+    each arm had finished, and with which seeds (``[fold, seed]`` where there are folds); the arm that all others were
+    compared with, None for all pairs of arms; 1 less the level of the claims; what was compared, by mean or median.
 
     Args:
         results: with "looks", the earlier ones, or without.
@@ -41,9 +43,15 @@ def looks_of(results: Mapping[str, Any]) -> list[Look]:
     Args:
         results: the content of a results file; anything else has no looks.
     """
-    if "looks" in results or not results.get("rows"):
-        return [dict(look) for look in entries_of(results, "looks")]
-    return [{"date": None, **_now(results)}]
+    looks = [dict(look) for look in entries_of(results, "looks")]
+    if not results.get("rows"):
+        return looks
+    now = _now(results)
+    if "looks" not in results:
+        return [{"date": None, **now}]
+    if looks and _says_no_other(looks[-1], now):  # an earlier version kept counts alone: the rows say which seeds
+        looks[-1] |= now
+    return looks
 
 
 def earlier_looks(path: Path) -> list[Look]:
@@ -67,7 +75,12 @@ def together(looks: Sequence[Look]) -> list[Look]:
     Args:
         looks: of all files.
     """
-    each = [look for number, look in enumerate(looks) if look not in looks[:number]]
+    each = [
+        look
+        for number, look in enumerate(looks)
+        if look not in looks[:number]
+        and not any(look.keys() < other.keys() and {**other, **look} == other for other in looks)
+    ]
     return sorted(each, key=lambda look: look["date"] or "")
 
 
@@ -86,15 +99,23 @@ def looks_in_words(results: Mapping[str, Any]) -> str:
 
 def _before(results: Mapping[str, Any]) -> list[Look]:
     looks = [dict(look) for look in entries_of(results, "looks")]
-    last = {name: value for name, value in looks[-1].items() if name != "date"} if looks else None
-    return looks[:-1] if last == _now(results) else looks
+    return looks[:-1] if looks and _says_no_other(looks[-1], _now(results)) else looks
+
+
+def _says_no_other(look: Look, now: Mapping[str, Any]) -> bool:
+    """Whether nothing that a look says differs; one of an earlier version says less."""
+    return all(value == now.get(name) for name, value in look.items() if name != "date")
 
 
 def _now(results: Mapping[str, Any]) -> dict[str, Any]:
+    runs = {arm: sorted(own, key=lambda unit: (unit[0] or 0, unit[1])) for arm, own in by_run(results).items()}
     return {
         "runs": dict(Counter(str(row["arm"]) for row in results["rows"])),
+        "seeds": {arm: [seed if fold is None else [fold, seed] for fold, seed in own] for arm, own in runs.items()},
         "baseline": compare_section(results).get("baseline") or None,
         "confidence": confidence_of(results),
+        "metric": quality_of(results).metric,
+        "statistic": statistic_of(results),
     }
 
 
@@ -103,4 +124,16 @@ def _in_words(look: Look) -> str:
     n = f"n = {numbers[0]}" if len(numbers) == 1 else f"n = {numbers[0]} to {numbers[-1]}"
     family = f"against {look['baseline']}" if look["baseline"] else "all pairs of arms"
     day = f", {look['date'][:10]}" if look["date"] else ""
-    return f"{n} ({family}, confidence {100 * look['confidence']:.3g}%{day})"
+    return f"{n} ({family}, confidence {100 * look['confidence']:.3g}%{_seeds_in_words(look)}{day})"
+
+
+def _seeds_in_words(look: Look) -> str:
+    """Say with which seeds, or folds; nothing of a look that an earlier version kept."""
+    units = [unit for own in look.get("seeds", {}).values() for unit in own]
+    of_folds = any(isinstance(unit, list) for unit in units)
+    numbers = sorted({unit[0] if of_folds else unit for unit in units})
+    if not numbers:
+        return ""
+    in_a_row = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    said = f"{numbers[0]} to {numbers[-1]}" if in_a_row else ", ".join(map(str, numbers))
+    return f", {'fold' if of_folds else 'seed'}{'s' * (len(numbers) > 1)} {said}"

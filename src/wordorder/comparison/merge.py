@@ -122,7 +122,7 @@ def merged(sources: Sequence[Source], folder: Path) -> dict[str, Any]:
     grid = {(entry["arm"], entry["learning_rate"]): entry for entry in _all(sources, "grid")}
     notes += _notes_on_machines(sources)
     results = {
-        **{key: value for key, value in first.items() if key not in {"plan", "merged_from"}},
+        **{key: value for key, value in first.items() if key not in {"plan", "merged_from", "waiting"}},
         "name": folder.resolve().name,
         "complete": len(rows) == planned,
         "planned": {**first["planned"], "arms": len(arms), "seeds": seeds, "runs": planned},

@@ -8,11 +8,11 @@ from typing import Any
 from wordorder.comparison.arm_style import arm_styles
 from wordorder.comparison.costs import costs_known, front_of, points_of
 from wordorder.comparison.differences import (
-    OUTCOMES,
     against,
     in_parts,
     in_short,
     meaning,
+    outcome_in_words,
     percent,
     places_of,
     references,
@@ -74,7 +74,7 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any] | None:
         {
             "arm": entry["arm"],
             "against": entry["against"],
-            "words": OUTCOMES.get(entry["outcome"], entry["outcome"]),
+            "words": outcome_in_words(entry),
             "claimed": entry["outcome"] in {"better", "worse"},
             "difference": _signed(entry, places_of(results)),
             "percent": percent(entry),
@@ -128,7 +128,14 @@ def _cell_of(entry: Mapping[str, Any] | None, places: int) -> dict[str, str] | N
     if entry is None:
         return None
     outcome = str(entry["outcome"])
-    sign = {"better": "\u25b2", "worse": "\u25bc", "not distinguishable": "\u2248", "identical": "=", "too few": "?"}
+    sign = {
+        "better": "\u25b2",
+        "worse": "\u25bc",
+        "not distinguishable": "\u2248",
+        "identical": "=",
+        "too few": "?",
+        "no claim": "!",
+    }
     number = "" if outcome == "identical" else in_parts(entry, places)[0].rsplit(" ", 1)[-1]
     return {
         "kind": outcome.replace(" ", "-"),
@@ -141,7 +148,7 @@ def _signed(entry: Mapping[str, Any], places: int) -> str:
     """Return the difference with its sign and interval; the outcome's words stand in a column of their own."""
     if entry.get("difference") is None:
         return MISSING
-    number, interval = in_parts({**entry, "outcome": "", "p": None, "p_adjusted": None}, places)
+    number, interval = in_parts({**entry, "outcome": "", "lost": None, "p": None, "p_adjusted": None}, places)
     return f"{number.lstrip(': ')} {interval}".strip()
 
 

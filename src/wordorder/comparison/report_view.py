@@ -10,10 +10,10 @@ from wordorder.comparison.arm_style import arm_styles
 from wordorder.comparison.costs import costs_known, front_of, points_of
 from wordorder.comparison.curves import LARGEST, curve_label, curve_value, in_perplexity, learning_curves, target_lines
 from wordorder.comparison.differences import (
-    OUTCOMES,
     against,
     difference_title,
     in_short,
+    outcome_in_words,
     percent,
     places_of,
     references,
@@ -77,7 +77,7 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any]:
 def _difference(entry: Mapping[str, Any], places: int) -> dict[str, Any]:
     return {
         **{name: entry.get(name) for name in ("arm", "difference", "low", "high", "outcome")},
-        "words": OUTCOMES.get(entry["outcome"], entry["outcome"]),
+        "words": outcome_in_words(entry),
         "short": in_short(entry, places),
         "percent": None if percent(entry) == MISSING else percent(entry),
     }

@@ -73,6 +73,7 @@ class Record:
             chosen = best_rates(self.grid, self.metric)
             self.runs = [run for run in self.grid if chosen[run.arm] == run.rate]
         finished = [run for run in self.runs if run.finished()]
+        waiting = [run for run in self.grid or self.runs if not run.finished() and run.folder not in self.failed]
         for run in finished:
             self._look_into(run)
         rows = [self._row(run) for run in finished]
@@ -90,7 +91,8 @@ class Record:
                 "protocol": self.protocol,
                 "optimistic": self.protocol != TEST_ONCE,
                 "statistic": "median" if self.grid else "mean",
-                "complete": len(rows) == planned,
+                "complete": len(rows) == planned and not waiting,
+                "waiting": len(waiting),
                 "planned": {
                     "arms": len(self.arms),
                     "seeds": list(seeds),

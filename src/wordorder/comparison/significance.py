@@ -13,7 +13,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from wordorder.comparison.closed_testing import MOST_ARMS, closed_p, share_of_level
+from wordorder.comparison.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
 from wordorder.comparison.exact_tests import (
     EXACT_PAIRS,
     holm,
@@ -37,12 +37,13 @@ from wordorder.comparison.statistics import (
     statistic_of,
 )
 
-BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW = (
+BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
     "better",
     "worse",
     "not distinguishable",
     "identical",
     "too few",
+    "no claim",
 )
 _REVERSED = {BETTER: WORSE, WORSE: BETTER}
 LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
@@ -107,19 +108,23 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
     by Holm's method for very many arms and for arms without common seeds.
 
+    Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
+    look of its own. Merged results are tested with the runs that there are.
+
     Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
-    its runs: `p_adjusted` is then 1. That takes claims away and adds none, so the level holds.
+    its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
+    holds.
 
     Args:
         results: of a results file; "rows", "failed", "arms" and the recipe are read.
     """
     scale = _scale(results)
     runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
-    family = _family(results, list(runs))
+    family = _family(results, [] if waiting_runs(results) else list(runs))
     found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
     level = round(1 - scale.confidence, 12)
-    lost = {arm: gone / of for arm, (gone, of) in lost_runs(results).items()}
+    lost = lost_runs(results)
     comparisons = [
         _judged(
             entry,
@@ -127,7 +132,7 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
             level,
             correction.share,
             identical=are_identical(runs[entry["arm"]], runs[entry["against"]]),
-            lost=(lost.get(entry["arm"], 0.0), lost.get(entry["against"], 0.0)),
+            lost=lost,
         )
         for entry, corrected in zip(found, correction.p_values, strict=True)
     ]
@@ -137,6 +142,19 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
         part for part in (said["sentence"], _without_number(results, runs, scale), rule) if part
     )
     return {"comparisons": comparisons, "significance": said}
+
+
+def waiting_runs(results: Mapping[str, Any]) -> int:
+    """Return how many runs of a comparison have still to end; 0 for merged results, which wait for none.
+
+    Args:
+        results: of a results file; of an older one the planned runs, "rows" and "failed" are counted.
+    """
+    if results.get("complete", True) or results.get("merged_from"):
+        return 0
+    failed = [run for run in entries_of(results, "failed") if run.get("stage", "seeds") == "seeds"]
+    ended = len(results["rows"]) + len(failed)
+    return max(0, int(results.get("waiting", results["planned"]["runs"] - ended)))
 
 
 def lost_runs(results: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -204,7 +222,11 @@ def _correction(
     if len(found) < 2:
         return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
-    if len(runs) > MOST_ARMS or not all(entry["paired"] for entry in found) or _share_too_few(found, runs, scale):
+    if (
+        len(runs) > MOST_ARMS_OF_CLOSED_TESTING
+        or not all(entry["paired"] for entry in found)
+        or _share_too_few(found, runs, scale)
+    ):
         return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
     scores = {arm: _units(rows, scale) for arm, rows in runs.items()}
     corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
@@ -263,19 +285,23 @@ def _judged(
     share: float,
     *,
     identical: bool,
-    lost: tuple[float, float],
+    lost: Mapping[str, tuple[int, int]],
 ) -> dict[str, Any]:
-    mine, theirs = lost
-    if corrected <= level + _EPSILON and (mine > theirs if entry["difference"] > 0 else theirs > mine):
-        corrected = 1.0  # the arm ahead is judged by the runs that went well only
+    names = entry["arm"], entry["against"]
+    ahead, behind = names if entry["difference"] > 0 else names[::-1]
+    (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
+    why: dict[str, str] = {}
     if identical:
         outcome = IDENTICAL
+    elif corrected <= level + _EPSILON and gone / of > gone_behind / of_behind:
+        # the arm ahead is judged by the runs that went well only
+        outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
     elif corrected <= level + _EPSILON:
         outcome = BETTER if entry["difference"] > 0 else WORSE
     else:
         outcome = TOO_FEW if float(entry["least"]) > level * share + _EPSILON else NOT_DISTINGUISHABLE
     kept = {name: value for name, value in entry.items() if name != "least"}
-    return {**kept, "p_adjusted": corrected, "outcome": outcome}
+    return {**kept, "p_adjusted": corrected, "outcome": outcome, **why}
 
 
 def _significance(

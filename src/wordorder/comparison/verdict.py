@@ -10,7 +10,17 @@ from wordorder.comparison.looks import looks_in_words
 from wordorder.comparison.newer_keys import mapping_of
 from wordorder.comparison.numbers import significant, with_spread
 from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_of, split_of
-from wordorder.comparison.significance import BETTER, IDENTICAL, TOO_FEW, WORSE, between, compare_arms, lost_runs
+from wordorder.comparison.significance import (
+    BETTER,
+    IDENTICAL,
+    NO_CLAIM,
+    TOO_FEW,
+    WORSE,
+    between,
+    compare_arms,
+    lost_runs,
+    waiting_runs,
+)
 from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, centre, confidence_of, repeats, spread, statistic_of
 
 DESCRIPTION = (
@@ -29,8 +39,8 @@ class Verdict:
     evidence: str
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Arms over which no advantage of the best is claimed: not distinguishable, identical, not tested, or too few
-    seeds for any claim."""
+    """Arms over which no advantage of the best is claimed: not distinguishable, identical, not tested, too few seeds
+    for any claim, or more runs lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,8 @@ class _Judged:
     untested: list[Entry]
     behind: list[tuple[Entry, Entry]]
     """Arms that are better pair by pair though their mean or median is not: possible, and rare."""
+    lost: list[tuple[Entry, Entry]]
+    """Arms over which nothing is claimed because the arm that is ahead lost more runs."""
 
 
 def ranked(results: Mapping[str, Any]) -> list[Entry]:
@@ -125,7 +137,7 @@ def verdict(results: Mapping[str, Any]) -> Verdict:
     if not others:
         sentence = f"{_lost(results)}{name} reached a {measure.name} of {measure.text(best)}."
         return Verdict(sentence=sentence, evidence=unfinished, best=name)
-    tested = results if _holds_tests(results) else compare_arms(results)
+    tested = results if _holds_tests(results) and not waiting_runs(results) else compare_arms(results)
     judged = _judge(name, others, tested["comparisons"])
     claimed = {str(entry["arm"]) for entry, _ in judged.ahead_of}
     lead = f"{_lost(results)}{name} has the {measure.extreme} {measure.name}, {measure.text(best)}"
@@ -159,7 +171,7 @@ def _measure(results: Mapping[str, Any]) -> _Measure:
 
 
 def _judge(best: str, others: Sequence[Entry], comparisons: Sequence[Entry]) -> _Judged:
-    judged = _Judged(ahead_of=[], tied=[], identical=[], too_few=[], untested=[], behind=[])
+    judged = _Judged(ahead_of=[], tied=[], identical=[], too_few=[], untested=[], behind=[], lost=[])
     for entry in others:
         found = between(comparisons, best, str(entry["arm"]))
         if found is None:
@@ -168,6 +180,8 @@ def _judge(best: str, others: Sequence[Entry], comparisons: Sequence[Entry]) -> 
             (judged.ahead_of if found["outcome"] == BETTER else judged.behind).append((entry, found))
         elif found["outcome"] == IDENTICAL:
             judged.identical.append(entry)
+        elif found["outcome"] == NO_CLAIM:
+            judged.lost.append((entry, found))
         else:
             (judged.too_few if found["outcome"] == TOO_FEW else judged.tied).append((entry, found))
     return judged
@@ -196,11 +210,15 @@ def _sentence(
         nearest, *rest = judged.ahead_of
         further = f", and also ahead of {_names([entry for entry, _ in rest])}" if rest else ""
         parts.append(f"{'but ' if parts else ''}{measure.claim(*nearest)}{further}")
-    if judged.too_few or (judged.untested and not parts):
+    if judged.too_few or (judged.untested and not parts and not judged.lost):
         next_one = judged.too_few[0][0] if judged.too_few else judged.untested[0]
         equal = [entry for entry in others if measure.value(entry) == measure.value(best)]
         shown = f"the same as {_names(equal)}" if equal and not judged.identical else measure.gap(best, next_one)
         parts.append(f"{shown}{_no_claim(judged, significance, of)}")
+    if judged.lost:
+        over = [f"{entry['arm']} ({measure.text(entry)}; p = {_p(found)})" for entry, found in judged.lost]
+        why = dict.fromkeys(str(found["lost"]) for _, found in judged.lost)
+        parts.append(f"no claim over {_listed(over)}: {_listed(list(why))}")
     return f"{lead}, {', '.join(parts)}."
 
 
@@ -262,10 +280,14 @@ def _unfinished(results: Mapping[str, Any]) -> str:
     lost = Counter(str(run["arm"]) for run in results.get("failed", ()) if run.get("stage", "seeds") == "seeds")
     if not lost and results.get("merged_from"):
         return f"Not every arm was trained on every seed or fold: {done} of {planned} runs are there."
+    finished = f"Only {done} of {planned} runs have finished"
+    if waiting_runs(results):
+        # with a grid, the runs that count may be there while those with other learning rates are not
+        finished = f"{finished if done < planned else 'Not every run has finished'}; nothing is tested before all have"
     if not lost:
-        return f"Only {done} of {planned} runs have finished; this may change."
+        return f"{finished}."
     of_arms = _listed([f"{arm} ({count})" for arm, count in lost.items()])
-    return f"Only {done} of {planned} runs have finished. Failed, and so in no mean and no test: {of_arms}."
+    return f"{finished}. Failed, and so in no mean and no test: {of_arms}."
 
 
 def _names(entries: Sequence[Entry]) -> str:
