@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -160,8 +160,8 @@ class Positional(nn.Module):
         )
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
-        # what embed saw last, until prepare: batch, tokens, positions; () = it ran compiled, and nothing is known
-        self._embedded: tuple[int, int, Positions | Tensor | None] | tuple[()] | None = None
+        # what embed saw last, until prepare: batch, tokens, positions; where it ran compiled, nothing is known
+        self._embedded: tuple[int, int, Positions | Tensor | None] | Literal["compiled"] | None = None
         initialise(self)
 
     @property
@@ -203,7 +203,7 @@ class Positional(nn.Module):
         embedded = given if self.embedding is None else self.embedding(given, where)
         embedded = self.encoding.embed(embedded, where)
         compiling = torch.compiler.is_compiling()
-        self._embedded = () if compiling else (given.shape[0], given.shape[1], positions)
+        self._embedded = "compiled" if compiling else (given.shape[0], given.shape[1], positions)
         return embedded
 
     def prepare(
@@ -286,8 +286,8 @@ class Positional(nn.Module):
             return
         call = "embed(input_ids=ids)" if self.embedding is not None else "embed(x)"
         embedded, self._embedded = self._embedded, None
-        if embedded == ():
-            self._embedded = ()  # compiled once, perhaps not traced again
+        if embedded == "compiled":
+            self._embedded = embedded  # code that is compiled may not set it again
             return
         if embedded is None or embedded[:2] != tuple(x.shape[:2]):
             seen = "was not called since the last prepare" if embedded is None else f"was called on {embedded[:2]}"
