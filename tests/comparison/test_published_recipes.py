@@ -37,7 +37,7 @@ def read(path, place, monkeypatch):
     data = place / "data" / path.stem
     monkeypatch.chdir(place)
     monkeypatch.setenv("WORDORDER_DATA", str(data))
-    given = tomllib.loads(path.read_text(encoding="utf-8"))["data"]
+    given = tomllib.loads(path.read_text(encoding="utf-8")).get("data", {})
     for name in SOURCES:
         source = given.get(name, "none")
         if source not in ("sotu", "none"):

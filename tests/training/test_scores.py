@@ -221,7 +221,7 @@ def test_a_model_is_scored_without_gradients():
     assert found["loss"] == pytest.approx(by_hand((b["logits"], b["labels"]) for b in batches)[0], rel=1e-6)
 
 
-def test_a_batch_of_many_classes_makes_no_second_matrix():
+def test_a_batch_of_many_classes_makes_no_matrix_of_them():
     from torch.utils._python_dispatch import TorchDispatchMode
 
     tally, largest = ClassTally(torch.device("cpu"), 500), [0]
@@ -229,7 +229,7 @@ def test_a_batch_of_many_classes_makes_no_second_matrix():
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor) and out.data_ptr() != tally._confusion.data_ptr():
+            if isinstance(out, torch.Tensor):
                 largest[0] = max(largest[0], out.numel())
             return out
 

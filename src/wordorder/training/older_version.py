@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe import Recipe
 
@@ -51,12 +52,14 @@ def changed_options(
     if encoding is None:
         return []
     use, memory = "decoder" if model.get("network") == "decoder" else "encoder", model.get("memory", "none")
-    meant = [
-        complete_options(
-            encoding, model.get("encoding_options"), version=each, has_cls=has_cls, use=use, with_memory=memory
-        )
-        for each in (version, other)
-    ]
+    given = model.get("encoding_options")
+    try:
+        meant = [
+            complete_options(encoding, given, version=each, has_cls=has_cls, use=use, with_memory=memory)
+            for each in (version, other)
+        ]
+    except BadInput:  # of an encoding of the user's own that is not registered here; it had no other defaults
+        return []
     return [
         f"{name}.{option} = {value!r}"
         for name, options in meant[0].items()
