@@ -5,6 +5,7 @@ import json
 import pytest
 from transformers import AutoModelForMaskedLM
 
+import wordorder
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
 from wordorder.training.older_version import older_version_fault
@@ -48,7 +49,7 @@ def test_a_run_of_an_earlier_version_is_not_resumed(recipe_file, tmp_path):
     run(recipe, output_dir=tmp_path / "run", progress=False)
     path = tmp_path / "run" / "environment.json"
     environment = json.loads(path.read_text())
-    assert environment["packages"]["wordorder"] == __import__("wordorder").__version__
+    assert environment["packages"]["wordorder"] == wordorder.__version__
     path.write_text(json.dumps({**environment, "packages": {"wordorder": "0.1.0"}}))
     finished = run(recipe, output_dir=tmp_path / "run", resume=True, progress=False)  # only read
     assert finished.metrics["steps"] == 2

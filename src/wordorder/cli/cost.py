@@ -176,8 +176,8 @@ def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
     largest that there can be."""
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
-    from wordorder.training.declared_cls import declared_cls
     from wordorder.training.pretrained import saved_version
+    from wordorder.training.run_sections import declared_cls
 
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)

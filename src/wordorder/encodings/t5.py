@@ -54,13 +54,15 @@ class T5(OnDistance):
         super().__init__()
         if heads <= 0:
             raise ValueError(f"heads must be positive, got {heads}")
-        if scale is None and head_dim is None:
-            raise ValueError("scale is sqrt(head_dim) unless given: pass head_dim, or scale=1.0 for a table as it is")
         if head_dim is not None and head_dim <= 0:
             raise ValueError(f"head_dim must be positive, got {head_dim}")
-        if scale is not None and not 0 < scale < math.inf:
+        if scale is None:
+            if head_dim is None:
+                raise ValueError("scale is sqrt(head_dim) unless given: pass head_dim, or scale=1.0 for a plain table")
+            scale = math.sqrt(head_dim)
+        if not 0 < scale < math.inf:
             raise ValueError(f"scale must be positive and finite, got {scale}")
-        self.scale: float = math.sqrt(head_dim or 1) if scale is None else scale
+        self.scale = scale
         self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
         self.table = nn.Embedding(buckets, heads)
         self.at_distance(self.table.weight.new_zeros(1).long())  # raises where the numbers do not fit together

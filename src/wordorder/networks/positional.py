@@ -237,37 +237,23 @@ class Positional(nn.Module):
             _check_mask(key_padding_mask, x.shape[0], keys.length)
             valid_BS = ~key_padding_mask
         mask = Visibility(where, keys, self.causal, valid_BS)
-        dtype, dropout = working_dtype(x), self.dropout if self.training else 0.0
+        dtype = working_dtype(x)
         order = self.encoding.prepare(where, keys, dtype=dtype, device=x.device)
-        head_dim = self.width // self.heads
+        call: dict[str, Any] = {
+            "batch": x.shape[0],
+            "heads": self.heads,
+            "queries": x.shape[1],
+            "keys": keys.length,
+            "head_dim": self.width // self.heads,
+            "dtype": dtype,
+            "device": x.device,
+            "dropout": self.dropout if self.training else 0.0,
+        }
 
         def plan(of_kind: Order, layers: int) -> Plan:
-            call = describe(
-                of_kind,
-                mask,
-                batch=x.shape[0],
-                heads=self.heads,
-                queries=x.shape[1],
-                keys=keys.length,
-                head_dim=head_dim,
-                dtype=dtype,
-                device=x.device,
-                dropout=dropout,
-            )
-            return make_plan(of_kind, mask, call, layers=layers)
+            return make_plan(of_kind, mask, describe(of_kind, mask, **call), layers=layers)
 
-        return PreparedPositions(
-            plan_layers(order, plan, layers=self.layers),
-            layers=self.layers,
-            batch=x.shape[0],
-            heads=self.heads,
-            queries=x.shape[1],
-            keys=keys.length,
-            head_dim=head_dim,
-            dtype=dtype,
-            device=x.device,
-            dropout=dropout,
-        )
+        return PreparedPositions(plan_layers(order, plan, layers=self.layers), layers=self.layers, **call)
 
     def extra_repr(self) -> str:
         """Show what it was built from."""

@@ -31,8 +31,8 @@ PRETRAINED = "pretrained.json"
 DATA = "data.json"
 """The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
 _ARM = "arm.json"
-_LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
 """What a comparison writes into the folder of a run before the run does."""
+_LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

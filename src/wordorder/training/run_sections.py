@@ -9,13 +9,23 @@ from wordorder.errors import BadInput
 from wordorder.hints import fits
 from wordorder.training.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.checks import unknown_choice, unknown_name
-from wordorder.training.declared_cls import declared_cls
 from wordorder.training.metrics import metric_fault
 from wordorder.training.pretrained import complete
 from wordorder.training.sources import SOURCES, find_source
 
 if typing.TYPE_CHECKING:
-    from wordorder.data import DataConfig
+    from wordorder.data import DataConfig, TokenizerConfig
+
+
+def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
+    """Return the field of a model's configuration that declares [CLS], or none where texts have no special tokens.
+
+    The id is that of tokenizers trained here; of an existing one only that there is one is known before it is read.
+
+    Args:
+        tokenizer: of the recipe; None where it has faults.
+    """
+    return {"cls_token_id": 2} if tokenizer is None or tokenizer.add_special_tokens else {}
 
 
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
