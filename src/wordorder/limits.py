@@ -97,7 +97,7 @@ def check_plain(path: Path) -> None:
 
 
 def most_unpacked(path: Path) -> int:
-    """The bytes that a packed file may unpack to, see `MOST_UNPACKED`.
+    """Return the number of bytes that a packed file may unpack to, see `MOST_UNPACKED`.
 
     Args:
         path: the file.
@@ -106,7 +106,7 @@ def most_unpacked(path: Path) -> int:
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """The paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
+    """Yield the paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
 
     A link to a folder that lies around it is not followed: the standard library goes round in it for hours.
 

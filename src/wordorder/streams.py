@@ -51,7 +51,7 @@ def prepare_streams() -> None:
 
 
 def drop_lost_output() -> None:
-    """From here on drop what cannot be written to stdout too: for commands whose result is in files."""
+    """Drop from here on what cannot be written to stdout too: for commands whose result is in files."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Output):
         raw.dropping = True
@@ -81,7 +81,7 @@ def lines_of_stdin() -> Iterator[str]:
 
 
 class _Output(io.FileIO):
-    """The bytes of stdout or stderr.
+    """Write the bytes of stdout or stderr.
 
     Args:
         number: the file descriptor, which is not closed with this.

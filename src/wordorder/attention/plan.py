@@ -206,7 +206,7 @@ def _differs(mask: Visibility | Tensor | None) -> bool:
 
 
 def _checked_tensor(mask: object, call: Call) -> Tensor:
-    """A mask given as a tensor, with four axes.
+    """Return a mask given as a tensor with four axes.
 
     Raises:
         BadInput: it is something else, or does not broadcast to (B, H, T, S).

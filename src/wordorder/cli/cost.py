@@ -1,6 +1,7 @@
 """`wordorder cost RECIPE`: parameters, arithmetic and memory of every arm, before anything is trained."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from wordorder.cli.train import Overrides
 from wordorder.streams import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from wordorder.comparison.arms import Arm
     from wordorder.training import Recipe
@@ -93,7 +94,9 @@ def cost(
         arms, budget = matched_arms(resolved)
         recipes = {arm.name: arm.recipe for arm in arms}
     else:
-        recipes = {resolved.name: WithVocabulary()(resolved)}
+        from wordorder.data import exact_vocab_size
+
+        recipes = {resolved.name: with_vocabulary(resolved, exact_vocab_size)}
     costs = {name: cost_of(own) for name, own in recipes.items()}
     if on_gpus:
         cost_on_gpus.tell(recipes, costs, asked, json=json, recipe=str(recipe))
@@ -116,9 +119,10 @@ def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
     from wordorder.comparison.arms import resolve_arms
     from wordorder.comparison.budget import fit_budget
     from wordorder.comparison.pipeline import Pipeline
+    from wordorder.data import exact_vocab_size
 
-    known = WithVocabulary()
-    arms = tuple(replace(arm, recipe=known(arm.recipe)) for arm in resolve_arms(recipe))
+    size_of = cache(exact_vocab_size)
+    arms = tuple(replace(arm, recipe=with_vocabulary(arm.recipe, size_of)) for arm in resolve_arms(recipe))
     if recipe.compare is None or recipe.compare.match == "time":
         return arms, {}
     return fit_budget(
@@ -126,27 +130,15 @@ def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
     )
 
 
-class WithVocabulary:
-    """Gives recipes the size of their vocabulary as model.vocab_size, where `exact_vocab_size` knows it.
+def with_vocabulary(recipe: "Recipe", size_of: "Callable[..., int | None]") -> "Recipe":
+    """Return the recipe with the size of its vocabulary as model.vocab_size, or as it is where that is not known.
 
-    Arms that share their data are counted once.
+    Args:
+        recipe: with a vocabulary of its own, which stays, or without.
+        size_of: `wordorder.data.exact_vocab_size`, cached where several arms share their data.
     """
-
-    def __init__(self) -> None:
-        self._found: list[tuple[Any, int | None]] = []
-
-    def __call__(self, recipe: "Recipe") -> "Recipe":
-        """The recipe with its vocabulary, or as it is where that is given or not cheap to know."""
-        from wordorder.data import exact_vocab_size
-
-        if recipe.model.get("vocab_size") is not None:
-            return recipe
-        asked = (recipe.data, recipe.tokenizer)
-        found = next((entry for entry in self._found if entry[0] == asked), None)
-        if found is None:
-            found = asked, exact_vocab_size(*asked)
-            self._found.append(found)
-        return recipe if found[1] is None else replace(recipe, model={**recipe.model, "vocab_size": found[1]})
+    size = None if recipe.model.get("vocab_size") is not None else size_of(recipe.data, recipe.tokenizer)
+    return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
 
 
 def print_matched(budget: "Mapping[str, Any]") -> None:
@@ -188,7 +180,7 @@ def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
 
 
 def assumed_sizes(costs: dict[str, dict[str, Any]]) -> list[int]:
-    """The sizes of vocabularies that are assumed, since only the data says how large they are."""
+    """Return the sizes of vocabularies that are assumed, since only the data says how large they are."""
     return sorted({parts["vocab_size"] for parts in costs.values() if parts["vocab_size_is_upper_bound"]})
 
 

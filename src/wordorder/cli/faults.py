@@ -101,7 +101,7 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:
-    """The first lines and how many follow, a long line without its middle: the remedy often stands at its end."""
+    """Return the first lines and how many follow, a long line without its middle: its end often holds the remedy."""
     cut = [
         line if len(line) <= _LINE_START + _LINE_END else f"{line[:_LINE_START]} ... {line[-_LINE_END:]}"
         for line in lines[:_MOST_LINES]

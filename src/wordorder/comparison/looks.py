@@ -103,7 +103,7 @@ def _before(results: Mapping[str, Any]) -> list[Look]:
 
 
 def _says_no_other(look: Look, now: Mapping[str, Any]) -> bool:
-    """Whether nothing that a look says differs; one of an earlier version says less."""
+    """Tell whether nothing that a look says differs; one of an earlier version says less."""
     return all(value == now.get(name) for name, value in look.items() if name != "date")
 
 

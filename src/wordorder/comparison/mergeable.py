@@ -77,16 +77,16 @@ def _own_encoding_faults(first: Source, other: Source) -> list[str]:
 
 
 def _version_faults(first: Source, other: Source) -> list[str]:
-    """One name for an arm whose options had other defaults in another version would make two encodings one arm."""
+    """Refuse arms of one name that two versions trained with other defaults: they are two encodings."""
     versions = [_version(source.results) for source in (first, other)]
+    has_cls = bool(first.results["recipe"].get("tokenizer", {}).get("add_special_tokens", True))
     named = {str(arm["name"]) for arm in other.results["arms"]}
     faults: list[str] = []
     for arm in first.results["arms"]:
-        model = settings(first.results, arm)["model"] if arm["name"] in named else {}
-        tokenizer = first.results["recipe"].get("tokenizer", {})
-        options = [] if "pretrained" in model else changed_options(
-            model, versions[0], versions[1], has_cls=bool(tokenizer.get("add_special_tokens", True))
-        )  # fmt: skip
+        model = settings(first.results, arm)["model"]
+        if arm["name"] not in named or "pretrained" in model:  # a saved model keeps its defaults
+            continue
+        options = changed_options(model, *versions, has_cls=has_cls)
         if options:
             faults.append(
                 f"arm {arm['name']!r} was trained by wordorder {versions[0]} in {first.name}, with"

@@ -19,14 +19,11 @@ from wordorder.limits import read_json
 from wordorder.training import curve
 from wordorder.training.older_version import older_version_fault
 from wordorder.training.pretrained import weights_content
-from wordorder.training.run import METRICS, differences, read_metrics
+from wordorder.training.run import IDENTITY, METRICS, differences, read_metrics
 
 if TYPE_CHECKING:
     from wordorder.comparison.arms import Arm
     from wordorder.training import CompareConfig, Recipe
-
-IDENTITY = "arm.json"
-"""Written into a run's folder before its training starts: what the folder was made by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
 
 
 def _is_small(data: DataConfig) -> bool:
-    """Whether all that the source names is on this machine and read in a moment."""
+    """Tell whether all that the source names is on this machine and read in a moment."""
     size = 0
     for name in ("", "validation_", "test_"):
         for option in (f"{name}source", f"{name}target_source"):
@@ -134,7 +134,7 @@ def _is_small(data: DataConfig) -> bool:
 
 
 def _training_texts(split: Split) -> list[str]:
-    """What a tokeniser is trained on: the training split, and nothing else."""
+    """Return what a tokeniser is trained on: the training split, and nothing else."""
     return [text for d in split.train for text in (d.text, d.pair) if text]
 
 

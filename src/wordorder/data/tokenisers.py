@@ -6,7 +6,6 @@ the same tokeniser, bit for bit.
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.data.cache import content_hash, write_cached
 from wordorder.data.config import TokenizerConfig
+from wordorder.data.normalizer_growth import check_growth
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import MOST_TOKENS, one_line, read_json
 
@@ -302,11 +302,6 @@ _KNOWN_SPECIALS = {
 }
 
 
-_MOST_STEPS, _MOST_GROWTH = 1000, 1024
-"""Steps of a normalizer or decoder, and how many times as long they may make a text together. Known tokenisers have
-some ten steps, most of which replace a text by a shorter one."""
-
-
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     """Read the tokeniser of a folder that save_pretrained wrote, or a tokenizer.json; no code of the folder is run.
 
@@ -326,7 +321,7 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
             if beside.exists() and (path.is_dir() or beside is file):
                 found = read_json(beside)  # first: its size, and how deep it is nested
                 if beside is file and isinstance(found, dict):
-                    _check_growth(cast("dict[str, Any]", found))
+                    check_growth(cast("dict[str, Any]", found))
                 if name == "tokenizer_config.json" and isinstance(found, dict) and "fast_tokenizer_files" in found:
                     raise ValueError("tokenizer_config.json names fast_tokenizer_files, in the place of tokenizer.json")
         loaded = _opened(path)
@@ -340,77 +335,6 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     if not 0 <= highest < MOST_TOKENS:  # it decides the rows of a model's tables
         raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {MOST_TOKENS - 1:,}")
     return loaded
-
-
-def _check_growth(tokenizer: dict[str, Any]) -> None:
-    """Refuse steps that replace each letter by many, one after another: the library would run out of memory and abort.
-
-    Args:
-        tokenizer: of a tokenizer.json.
-    """
-    for part in ("normalizer", "decoder"):
-        steps, growth, inserted, changed = _steps(tokenizer.get(part)), 1, "", False
-        if len(steps) > _MOST_STEPS:
-            raise ValueError(f"its {part} has {len(steps):,} steps, more than the {_MOST_STEPS:,} that are taken")
-        for step in steps:
-            pattern, content = step.get("pattern"), step.get("content")
-            if step.get("type") != "Replace" or not isinstance(pattern, dict) or not isinstance(content, str):
-                changed = changed or (bool(inserted) and step.get("type") not in _SIMPLER)
-                continue
-            fixed, regex = (cast("dict[str, object]", pattern).get(kind) for kind in ("String", "Regex"))
-            if isinstance(fixed, str) and fixed:
-                own = max(1, -(-len(content) // len(fixed)))
-                again = changed or not _simpler(fixed).isdisjoint(_simpler(inserted))
-            else:
-                own, again = max(1, len(content) + _may_be_empty(regex)) if content else 1, True
-            growth = growth * own if again else max(growth, own)
-            inserted += content
-            if growth > _MOST_GROWTH:
-                raise ValueError(
-                    f"its {part} may make a text more than {_MOST_GROWTH:,} times as long, by Replace steps one after "
-                    "another; leave some out, or shorten their content"
-                )
-
-
-_SIMPLER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Strip", "BertNormalizer", "Nmt")
-"""Steps after which a letter is the same for `_simpler`."""
-
-
-def _simpler(text: str) -> set[str]:
-    """The letters of a text without case, accents and kinds of white space."""
-    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    kinds = ((letter, unicodedata.category(letter)[0]) for letter in letters)
-    return {" " if kind in "ZC" else letter for letter, kind in kinds if kind != "M"} | {
-        letter for letter in text if unicodedata.category(letter)[0] == "M"
-    }
-
-
-_DEPENDS = re.compile(r"\(\?<?[=!~>]|[?*+]\+|\\[bBAzZGKyY]|(?<![\[\\])[\^$]")
-"""What decides by the letters around it, or takes letters for good, whether a regular expression stands for nothing."""
-
-
-def _may_be_empty(regex: object) -> bool:
-    """Whether a regular expression may stand for nothing, between two letters, where its content makes texts longer."""
-    from tokenizers import Regex, normalizers
-
-    if not isinstance(regex, str) or _DEPENDS.search(regex):
-        return True
-    try:
-        before_a_mark = Regex(rf"(?:{regex})(?=\x01)")
-        return normalizers.Replace(before_a_mark, "x").normalize_str("\x01") != "\x01"
-    except Exception:  # no regular expression, which is said when the tokenizer is read
-        return True
-
-
-def _steps(value: object) -> list[dict[str, Any]]:
-    """The steps of a normalizer or decoder, in their order, those of sequences within sequences too."""
-    if isinstance(value, list):
-        return [step for inner in cast("list[object]", value) for step in _steps(inner)]
-    if not isinstance(value, dict):
-        return []
-    step = cast("dict[str, Any]", value)
-    own = [] if step.get("type") == "Sequence" else [step]
-    return own + [inner for name in ("normalizers", "decoders") for inner in _steps(step.get(name))]
 
 
 def _opened(path: Path) -> "PreTrainedTokenizerFast":

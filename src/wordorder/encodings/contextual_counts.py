@@ -71,7 +71,7 @@ def _steps(by_row_BHTP: Tensor) -> Tensor:
 
 
 def _row(count: Tensor) -> Tensor:
-    """The row of the table below each count; row 0 where the count is NaN, whose fraction makes the term NaN."""
+    """Return the row of the table below each count; row 0 where it is NaN, whose fraction makes the term NaN."""
     return count.nan_to_num(0.0).long()
 
 

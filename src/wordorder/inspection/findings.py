@@ -126,7 +126,7 @@ def check_range(length: int) -> None:
 
 
 def _counted(values: ScoreMap) -> Tensor:
-    """The map without [CLS], which the model may reset to anything."""
+    """Return the map without [CLS], which the model may reset to anything."""
     first = int(values.skip_first)
     return values.values_HNN[:, first:, first:]
 

@@ -12,7 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.decoder import DecoderInputs, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
 from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.layout import check_token_types
+from wordorder.models.layout import take_token_types
 from wordorder.models.network import build_head
 from wordorder.models.next_token import adaptive_token_loss, next_token_loss
 from wordorder.models.outputs import WordOrderCausalLMOutput
@@ -153,8 +153,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
                 False in a model with a memory; or token_type_ids other than 0.
         """
         refuse_mems(kwargs)
-        tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
-        check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
+        take_token_types(args, kwargs)
         if kwargs.get("position_ids") is not None:
             raise ValueError("generate counts positions from attention_mask; leave position_ids out")
         memory = kwargs.pop("memory", None)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.layout import check_token_types
+from wordorder.models.layout import take_token_types
 from wordorder.models.next_token import next_token_loss, shifted_right
 from wordorder.models.outputs import WordOrderSeq2SeqLMOutput
 from wordorder.models.seq2seq import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
@@ -110,8 +110,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         Raises:
             ValueError: token_type_ids other than 0.
         """
-        tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
-        check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
+        take_token_types(args, kwargs)
         return cast("Any", super()).generate(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:

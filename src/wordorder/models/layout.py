@@ -93,8 +93,19 @@ def check_token_types(
         )
 
 
+def take_token_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Take ``token_type_ids`` out of the arguments of ``generate``, which knows none, after `check_token_types`.
+
+    Args:
+        args: of the call; the tokens are the first.
+        kwargs: of the call; changed.
+    """
+    tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+    check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
+
+
 def tokens_of(attention_mask: Tensor) -> Tensor:
-    """Where the tokens are: bool, like the mask.
+    """Return the mask as bool, True where a token is.
 
     Args:
         attention_mask: 1 = token, 0 = padding; of any dtype.
@@ -114,7 +125,7 @@ def tokens_of(attention_mask: Tensor) -> Tensor:
 
 
 def _may_be_read(given: Tensor) -> bool:
-    """Whether to look at values: on a GPU it would stop the stream, and where they are traced it cannot be done."""
+    """Tell whether to look at values: on a GPU that would stop the stream, and where they are traced it cannot be."""
     return not torch.compiler.is_compiling() and not transformed() and given.device.type == "cpu"
 
 

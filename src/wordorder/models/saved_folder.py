@@ -116,7 +116,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
-    """What config.json names in the place of the files that are read.
+    """Return a line for each file that config.json names in place of those that are read.
 
     Args:
         folder: of the model.
@@ -126,7 +126,7 @@ def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
 
 
 def adapter_faults(folder: Path) -> list[str]:
-    """One line where adapters lie beside a model: what is read would not be what was trained.
+    """Return a line where adapters lie beside a model: without them it would not be what was trained.
 
     Args:
         folder: of the model.
@@ -165,7 +165,7 @@ def load_config(kind: Any, folder: Path) -> Any:
 
 
 def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
-    """A model, from safetensors only: all of it from its files, and no more than they hold.
+    """Load a model from safetensors only: all of it from its files, and no more than they hold.
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
@@ -213,7 +213,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
 
 
 def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
-    """The names of weights that are whole numbers in the file, but not in the model.
+    """Return the names of weights that are whole numbers in the file, but not in the model.
 
     Args:
         own: the model's tensors by name.
@@ -224,7 +224,7 @@ def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
 
 
 def not_finite(weights: Mapping[str, Any]) -> list[str]:
-    """The names of weights that are NaN or infinite somewhere.
+    """Return the names of weights that are NaN or infinite somewhere.
 
     Args:
         weights: by name.

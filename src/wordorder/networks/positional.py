@@ -17,7 +17,7 @@ from wordorder.ops.precision import working_dtype
 
 @dataclass(frozen=True)
 class PreparedPositions:
-    """What `Positional.prepare` worked out for one forward pass; every layer attends with it.
+    """Attend in every layer with what `Positional.prepare` worked out for one forward pass.
 
     Args:
         plan: bias, rotations and mask in the form that attention reads.
@@ -166,7 +166,7 @@ class Positional(nn.Module):
 
     @property
     def changes_embeddings(self) -> bool:
-        """Whether `embed` does anything: some encodings act on the embeddings, or replace them."""
+        """Tell whether `embed` does anything: some encodings act on the embeddings, or replace them."""
         return self.embedding is not None or any(isinstance(p, OnEmbeddings) for p in self.encoding.parts.values())
 
     def embed(
@@ -286,7 +286,7 @@ class Positional(nn.Module):
 
 
 def _alike(one: Positions | Tensor | None, other: Positions | Tensor | None) -> bool:
-    """Whether positions may be the same ones; tensors on another device are not compared, which would wait for it."""
+    """Tell whether positions may be the same; tensors on a GPU are not compared, which would wait for it."""
     if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
         return torch.equal(one, other)
     return (one is None) == (other is None)

@@ -113,7 +113,7 @@ def as_positions(positions: Positions | Tensor) -> Positions:
 
 
 def device_of(*positions: Positions) -> torch.device | None:
-    """The device of the first tensor among them; None where all are plain numbers."""
+    """Return the device of the first tensor among them; None where all are plain numbers."""
     for given in positions:
         tensor = given.offset if isinstance(given, Contiguous) else given.position_BT
         if isinstance(tensor, Tensor):

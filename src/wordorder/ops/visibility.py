@@ -123,7 +123,7 @@ def check_padding_mask(name: str, valid: object, *, integers: bool = False) -> N
 
 
 def as_padding_mask(name: str, valid: Tensor | None, shape: tuple[int, int] | None = None) -> Tensor | None:
-    """The mask of a network's caller as bool; integers, 1 = token, are taken too.
+    """Return a caller's padding mask as bool; integers, 1 = token, are taken too.
 
     Args:
         name: of the argument, for the message.

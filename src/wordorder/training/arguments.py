@@ -153,7 +153,7 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
 
 
 def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
-    """What is wrong with an optimizer or a schedule, said by making each of one weight: packages and own options."""
+    """Return what is wrong with an optimizer or a schedule, found by making each of one weight."""
     named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
     if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused", ROW_WISE_ADAM)):
         return []
@@ -185,7 +185,7 @@ def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
 
 
 def _is_multiple(save: float, score: float) -> bool:
-    """Whether every save falls on an evaluation: both in steps, or both in shares of the run to a millionth of it."""
+    """Tell whether every save falls on an evaluation: both in steps, or both in shares of the run."""
     if (save < 1) != (score < 1):
         return False
     unit = 1 if save >= 1 else 1_000_000

@@ -219,7 +219,7 @@ def _faults_of(state: dict[str, Any]) -> list[str]:
 
 
 def _state_fault(checkpoint: Path) -> str | None:
-    """What is wrong with what the Trainer knew, in a checkpoint whose files are as they were written; or None."""
+    """Return what is wrong with the Trainer's state in a checkpoint whose files are as they were written; or None."""
     try:
         if (checkpoint / STATE).exists():
             read_state(checkpoint)

@@ -30,8 +30,8 @@ PRETRAINED = "pretrained.json"
 """Where the weights came from, and which are new; only in a run that started from a saved model."""
 DATA = "data.json"
 """The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
-_ARM = "arm.json"
-"""What a comparison writes into the folder of a run before the run does."""
+IDENTITY = "arm.json"
+"""Written by a comparison into a run's folder before its training starts: what the folder was made by."""
 _LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
 
 
@@ -174,7 +174,7 @@ def read_result(folder: Path) -> RunResult:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """What a finished run measured.
+    """Read what a finished run measured.
 
     Args:
         folder: a run folder that holds metrics.json.
@@ -219,12 +219,12 @@ def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a run can have left a folder: it is empty, or was killed early, or has a run's files or checkpoints."""
+    """Tell whether a run can have left a folder: empty, killed early, or with a run's files or checkpoints."""
     if not folder.exists():
         return True
     # what a killed run leaves half-written has a hidden name; a shell or a scheduler puts its log there beforehand
     names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
-    there = {name for name in names if not name.startswith(".")} - {_ARM}
+    there = {name for name in names if not name.startswith(".")} - {IDENTITY}
     if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
         return not there or (folder / curve.FILE).stat().st_size == 0
     try:

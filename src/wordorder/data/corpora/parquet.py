@@ -79,7 +79,7 @@ def _too_many(path: Path, limit: int) -> BadInput:
 
 
 def _bytes_of(column: Any) -> int:
-    """The bytes of a column, of a text that stands in a dictionary for each row that has it."""
+    """Count the bytes of a column, of a text that stands in a dictionary for each row that has it."""
     import pyarrow
     from pyarrow import compute
 

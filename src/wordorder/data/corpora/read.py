@@ -281,7 +281,7 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
 
 
 def _label_fault(label: object) -> str:
-    """What is wrong with a label, where there is one at all; pandas writes NaN for what is missing."""
+    """Return what is wrong with a label, or ""; pandas writes NaN for a missing one."""
     if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
         return _NO_LABEL
     return "" if _is_unicode(str(label)) else "holds half of a surrogate pair, not text"
