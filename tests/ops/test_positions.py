@@ -98,9 +98,9 @@ def test_conditions_that_contradict_each_other_are_refused(keywords, word):
         Visibility(Contiguous(4), Contiguous(4), **keywords)
 
 
-@pytest.mark.parametrize("positions", [[0, 1, 2], range(3), 3])
+@pytest.mark.parametrize("positions", [[0, 1, 2], range(3), True, 3.0])
 def test_positions_that_are_no_tensor_are_refused(positions):
-    with pytest.raises(ValueError, match=r"positions must be a tensor of integers, .* got (list|range|int)"):
+    with pytest.raises(ValueError, match=r"positions must be a tensor of integers, .* got (list|range|bool|float)"):
         as_positions(positions)
 
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from wordorder.attention import flex, reference, sdpa, tiles
+from wordorder.attention.accept import as_mask, as_order
 from wordorder.attention.choice import choose_backend
 from wordorder.attention.plan import Plan, describe, make_plan
-from wordorder.encodings import Order
+from wordorder.encodings import Composition, Encoding, Order
 from wordorder.ops import Bias, Visibility
 
 
@@ -18,9 +19,11 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | Plan | None = None,
+    order: Order | Plan | Composition | Encoding | Bias | None = None,
     mask: Visibility | Tensor | None = None,
     *,
+    is_causal: bool = False,
+    key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
     return_lse: Literal[False] = False,
@@ -30,9 +33,11 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | Plan | None = None,
+    order: Order | Plan | Composition | Encoding | Bias | None = None,
     mask: Visibility | Tensor | None = None,
     *,
+    is_causal: bool = False,
+    key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
     return_lse: Literal[True],
@@ -41,9 +46,11 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | Plan | None = None,
+    order: Order | Plan | Composition | Encoding | Bias | None = None,
     mask: Visibility | Tensor | None = None,
     *,
+    is_causal: bool = False,
+    key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
     return_lse: bool = False,
@@ -57,9 +64,12 @@ def attention(
         q: queries (B, H, T, D).
         k: keys (B, G, S, D); G divides H, each key head serves H / G query heads (grouped queries).
         v: values (B, G, S, E).
-        order: what `Composition.prepare` returned; a `Plan` where bias and mask were already put together once for
-            all layers (then ``mask`` and ``backend`` must be None); None for plain attention.
+        order: what `Composition.prepare` returned, which several layers may share; an encoding or a bias itself, for
+            queries and keys at 0 .. T - 1; a `Plan` where bias and mask were already put together once for all layers
+            (then ``mask`` and ``backend`` must be None); None for plain attention.
         mask: who sees whom; a `Visibility`, or a bool tensor that broadcasts to (B, H, T, S), True = visible.
+        is_causal: a query sees the keys at its own position and before it; in place of ``mask``.
+        key_padding_mask: bool (B, S), True = padding, as in `torch.nn.MultiheadAttention`; in place of ``mask``.
         dropout: probability that a weight is dropped; pass 0 outside training.
         backend: one of those that `choose_backend` lists; None lets it choose (or the environment variable
             ``WORDORDER_BACKEND``).
@@ -70,13 +80,16 @@ def attention(
         Output (B, H, T, E) in the dtype of v; with ``return_lse`` the pair of output and log-sum-exp.
 
     Raises:
-        ValueError: shapes do not fit, the mask is not boolean, dropout is out of range, or the backend cannot do what
-            is asked.
+        ValueError: shapes do not fit, a mask is not boolean, dropout is out of range, or the backend cannot do what
+            is asked; attention is only a part of what the encoding does (see `wordorder.Positional`); or a causal mask
+            meets an encoding that was built for both sides.
         RuntimeError: second derivatives of tiles are asked for.
     """
     _check_shapes(q, k, v)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+    order = as_order(order, q, k)
+    mask = as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
     plan = _plan(q, k, order, mask, dropout, backend, return_lse)
     groups = q.shape[1] // k.shape[1]
     if groups > 1:

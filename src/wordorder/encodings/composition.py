@@ -87,16 +87,16 @@ class Composition(nn.Module):
 
     def prepare(
         self,
-        positions: Positions | Tensor,
-        key_positions: Positions | Tensor | None = None,
+        positions: Positions | Tensor | int,
+        key_positions: Positions | Tensor | int | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> Order | HybridOrder:
-        """Everything that positions alone decide, once per forward: an `Order`, of a `Hybrid` one for each layer.
+        """Prepare what positions alone decide, once per forward: an `Order`, of a `Hybrid` one for each layer.
 
         Args:
-            positions: of the queries.
+            positions: of the queries; a number of tokens stands for 0 .. T - 1.
             key_positions: of the keys; the queries' where not given (self-attention).
             dtype: of the activations; angles are in at least float32.
             device: of the activations, such as q.device; default: that of the positions where they are tensors, else
@@ -107,7 +107,12 @@ class Composition(nn.Module):
         """
         query, key = queries_and_keys(positions, key_positions)
         terms = self.terms(query, key, dtype=dtype, device=device)
-        return order_of(self.scale, terms.values(), positions=(query, key))
+        return order_of(self.scale, terms.values(), positions=(query, key), two_sided=self.two_sided)
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether a part has weights of its own for keys on the right."""
+        return any(getattr(module, "bidirectional", False) for module in self.parts.modules())
 
     def terms(
         self,
@@ -151,7 +156,7 @@ class Composition(nn.Module):
 
 
 def queries_and_keys(
-    positions: Positions | Tensor, key_positions: Positions | Tensor | None
+    positions: Positions | Tensor | int, key_positions: Positions | Tensor | int | None
 ) -> tuple[Positions, Positions]:
     """Typed positions of queries and of keys, which are the queries' where none are given.
 

@@ -56,8 +56,8 @@ class Hybrid(Composition):
 
     def prepare(
         self,
-        positions: Positions | Tensor,
-        key_positions: Positions | Tensor | None = None,
+        positions: Positions | Tensor | int,
+        key_positions: Positions | Tensor | int | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -69,7 +69,12 @@ class Hybrid(Composition):
             if isinstance(term, ContentScores):
                 terms[name] = TermOfSomeLayers(term, self.layers_with(name))
         orders = [
-            order_of(scale, [terms[name] for name in kind if name in terms], positions=(query, key))
+            order_of(
+                scale,
+                [terms[name] for name in kind if name in terms],
+                positions=(query, key),
+                two_sided=self.two_sided,
+            )
             for scale, kind in zip(self.scales, self.kinds, strict=True)
         ]
         return HybridOrder(tuple(orders), self.kind_of_layer)

@@ -23,6 +23,7 @@ class Order:
         key_rotations: turns and shifts of the keys, in order.
         content: terms that depend on queries or keys.
         positions: of the queries and of the keys that it was prepared for; None = not known, and not checked.
+        two_sided: whether an encoding has weights of its own for keys on the right, which a causal mask would hide.
     """
 
     scale: float
@@ -31,6 +32,7 @@ class Order:
     key_rotations: tuple[Move, ...] = ()
     content: tuple[ContentScores, ...] = ()
     positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
+    two_sided: bool = field(default=False, compare=False)
 
     def layer(self, index: int) -> "Order":
         """The order as layer ``index`` (from 0) sees it; only terms by content differ between layers."""
@@ -62,13 +64,20 @@ class Order:
         return k_BHSD
 
 
-def order_of(scale: float, terms: Iterable[Term], *, positions: tuple[Positions, Positions] | None = None) -> Order:
+def order_of(
+    scale: float,
+    terms: Iterable[Term],
+    *,
+    positions: tuple[Positions, Positions] | None = None,
+    two_sided: bool = False,
+) -> Order:
     """The order of encodings that act together: moves one after the other, biases and terms by content added up.
 
     Args:
         scale: the content scale.
         terms: of the encodings, in the order of their names.
         positions: of the queries and of the keys.
+        two_sided: as in `Order`.
     """
     moves: list[tuple[Move, Move]] = []
     content: list[ContentScores] = []
@@ -80,7 +89,8 @@ def order_of(scale: float, terms: Iterable[Term], *, positions: tuple[Positions,
             content.append(term)
         else:
             moves.append(term)
-    return Order(scale, bias, tuple(q for q, _ in moves), tuple(k for _, k in moves), tuple(content), positions)
+    queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
+    return Order(scale, bias, queries, keys, tuple(content), positions, two_sided)
 
 
 @dataclass(frozen=True)

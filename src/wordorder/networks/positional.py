@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.attention import HybridPlan, Plan, attention, describe, make_plan, plan_layers
+from wordorder.attention.accept import check_key_padding_mask
 from wordorder.encodings import OnEmbeddings, Order, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
@@ -234,7 +235,7 @@ class Positional(nn.Module):
         keys = where if key_positions is None else as_positions(key_positions)
         valid_BS = None
         if key_padding_mask is not None:
-            _check_mask(key_padding_mask, x.shape[0], keys.length)
+            check_key_padding_mask(key_padding_mask, x.shape[0], keys.length)
             valid_BS = ~key_padding_mask
         mask = Visibility(where, keys, self.causal, valid_BS)
         dtype = working_dtype(x)
@@ -290,12 +291,3 @@ def _alike(one: Positions | Tensor | None, other: Positions | Tensor | None) -> 
     if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
         return torch.equal(one, other)
     return (one is None) == (other is None)
-
-
-def _check_mask(mask: object, batch: int, keys: int) -> None:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, keys):
-        given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise BadInput(
-            f"key_padding_mask must be bool (batch, keys) = {(batch, keys)}, True = padding, got {given}; a"
-            " Hugging Face attention_mask is the other way round: pass attention_mask == 0"
-        )

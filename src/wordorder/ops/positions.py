@@ -99,8 +99,8 @@ class Arbitrary:
 Positions = Contiguous | Packed | Arbitrary
 
 
-def as_positions(positions: Positions | Tensor) -> Positions:
-    """Accept a plain tensor (T,) or (B, T) of integers where typed positions are asked for.
+def as_positions(positions: Positions | Tensor | int) -> Positions:
+    """Accept a plain tensor (T,) or (B, T) of integers, or a number of tokens, where typed positions are asked for.
 
     Raises:
         BadInput: neither typed positions nor a tensor; or the tensor is not of integers, has neither one nor two axes,
@@ -108,7 +108,10 @@ def as_positions(positions: Positions | Tensor) -> Positions:
     """
     if isinstance(positions, (Contiguous, Packed, Arbitrary)):
         return positions
+    if isinstance(positions, int) and not isinstance(positions, bool):
+        return Contiguous(positions)
     _check_integers("positions", positions, "(T,) or (batch, T)", axes=(1, 2))
+    assert isinstance(positions, Tensor)
     return Arbitrary(positions if positions.dim() == 2 else positions[None])
 
 

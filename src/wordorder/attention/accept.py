@@ -1,0 +1,139 @@
+"""Turn what a caller may hand to `attention` into a prepared order and a typed mask, or say what to write instead."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.plan import HybridPlan, Plan
+from wordorder.encodings import (
+    Composition,
+    Encoding,
+    Hybrid,
+    HybridOrder,
+    OnEmbeddings,
+    OnScoresByContent,
+    Order,
+    ReplacesEmbedding,
+)
+from wordorder.errors import BadInput
+from wordorder.ops import Bias, Contiguous, Visibility
+
+_POSITIONAL = "use wordorder.Positional, which does all of it"
+
+
+def as_order(given: Any, q: Tensor, k: Tensor) -> Order | Plan | None:
+    """Return the order of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1.
+
+    Args:
+        given: an order, a plan or None, which stay what they are; a bias; an encoding that acts on queries, keys or
+            scores without weights for each layer, or several of them together.
+        q: queries (B, H, T, D).
+        k: keys (B, G, S, D).
+
+    Raises:
+        BadInput: it is something else, or more has to be done than attention can: the message says what to write.
+    """
+    if given is None or isinstance(given, Order | Plan):
+        return given
+    if isinstance(given, HybridOrder | HybridPlan):
+        raise BadInput("this order differs by layer: pass order.layer(index), with the layer's index from 0")
+    if isinstance(given, Bias):
+        return Order(q.shape[-1] ** -0.5, given)
+    if isinstance(given, Encoding):
+        given = Composition({"encoding": given}, head_dim=q.shape[-1])
+    if not isinstance(given, Composition):
+        raise BadInput(
+            "order must be what an encoding's prepare(...) returned, an encoding or a bias, got"
+            f" {given if isinstance(given, str) else type(given).__name__!r}; for an encoding by name {_POSITIONAL}"
+        )
+    _check_alone(given)
+    if q.shape[2] != k.shape[2]:
+        raise BadInput(
+            f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
+            " encoding.prepare(query_positions, key_positions)"
+        )
+    prepared = given.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device)
+    assert isinstance(prepared, Order)
+    return prepared
+
+
+def _check_alone(encoding: Composition) -> None:
+    """Refuse encodings of which attention is only a part."""
+    if isinstance(encoding, Hybrid):
+        raise BadInput(
+            f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"
+        )
+    parts = [*encoding.parts.values(), encoding.replacement]
+    if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
+        raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
+    if any(isinstance(part, OnScoresByContent) for part in parts):
+        raise BadInput(
+            "this encoding may have weights for each layer, and attention does not know which layer calls it:"
+            f" {_POSITIONAL}, or pass encoding.prepare(...).layer(index)"
+        )
+
+
+def as_mask(
+    order: Order | Plan | None,
+    mask: Visibility | Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    *,
+    is_causal: bool,
+    key_padding_mask: Tensor | None,
+) -> Visibility | Tensor | None:
+    """Return the mask that torch's keywords describe, or the one that was given.
+
+    Args:
+        order: gives the positions, where it knows them; else queries and keys stand at 0, 1, ...
+        mask: given in place of the keywords.
+        q: queries (B, H, T, D).
+        k: keys (B, G, S, D).
+        is_causal: a query sees keys at its own position and before it.
+        key_padding_mask: bool (B, S), True = padding.
+
+    Raises:
+        BadInput: both ways are used, a padding mask of another shape or dtype, a causal mask for queries whose places
+            among the keys nobody knows, or for an encoding that was built for both sides.
+    """
+    if not is_causal and key_padding_mask is None:
+        return mask
+    if mask is not None or isinstance(order, Plan):
+        raise BadInput("give either mask (or a Plan), or is_causal and key_padding_mask")
+    known = None if order is None else order.positions
+    query, key = known or (Contiguous(q.shape[2]), Contiguous(k.shape[2]))
+    if is_causal and known is None and q.shape[2] != k.shape[2]:
+        raise BadInput(
+            f"is_causal: nothing says where {q.shape[2]} queries stand among {k.shape[2]} keys; pass"
+            " mask=Visibility(query_positions, key_positions, causal=True)"
+        )
+    if is_causal and order is not None and order.two_sided:
+        raise BadInput(
+            "is_causal: the encoding was built for both sides, and half of its weights would never be read; build it"
+            " with bidirectional=False (wordorder.Positional(..., causal=True) does), or pass"
+            " mask=Visibility(positions, positions, causal=True) if you mean it"
+        )
+    if key_padding_mask is None:
+        return Visibility(query, key, is_causal)
+    check_key_padding_mask(key_padding_mask, q.shape[0], k.shape[2])
+    return Visibility(query, key, is_causal, ~key_padding_mask)
+
+
+def check_key_padding_mask(mask: object, batch: int, keys: int) -> None:
+    """Refuse a padding mask that is not bool (batch, keys).
+
+    Args:
+        mask: True = padding, as in `torch.nn.MultiheadAttention`.
+        batch: examples, B.
+        keys: S.
+
+    Raises:
+        BadInput: it is something else; a Hugging Face mask is the other way round, which the message says.
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, keys):
+        given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise BadInput(
+            f"key_padding_mask must be bool (batch, keys) = {(batch, keys)}, True = padding, got {given}; a"
+            " Hugging Face attention_mask is the other way round: pass attention_mask == 0"
+        )
