@@ -18,7 +18,7 @@ import torch
 from timing import interleave, machine
 from torch import Tensor, nn
 
-from wordorder.attention import describe, make_plan
+from wordorder.attention import AttentionSizes, plan_attention
 from wordorder.encodings import Order
 from wordorder.networks import Blocks, EncoderLayer
 from wordorder.networks.complex_valued import ComplexBlocks, ComplexLSTM
@@ -77,8 +77,7 @@ def layer_step(blocks: Blocks) -> Callable[[], Any]:
     layer = EncoderLayer(blocks)
     x = torch.randn(BATCH, TOKENS, blocks.channels, requires_grad=True)
     upstream, order = torch.randn_like(x), Order(blocks.head_dim**-0.5)
-    call = describe(
-        order,
+    sizes = AttentionSizes(
         batch=BATCH,
         heads=HEADS,
         queries=TOKENS,
@@ -87,7 +86,7 @@ def layer_step(blocks: Blocks) -> Callable[[], Any]:
         dtype=x.dtype,
         device=x.device,
     )
-    plan, leaves = make_plan(order, None, call, backend=blocks.backend), [x, *layer.parameters()]
+    plan, leaves = plan_attention(order, None, sizes, backend=blocks.backend), [x, *layer.parameters()]
     return lambda: gradients(layer(x, plan), leaves, upstream)
 
 

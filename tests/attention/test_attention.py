@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.attention import attention, attention_weights, describe, make_plan
+from wordorder.attention import AttentionSizes, attention, attention_weights, plan_attention
 from wordorder.encodings import Order, build_encoding
 from wordorder.networks import initialise
 from wordorder.ops import Contiguous, DenseBias, Visibility
@@ -47,8 +47,7 @@ def inputs(T, S, dtype, seed=0):
 
 
 def plan_for(q, k, order, mask, backend):
-    sizes = {"batch": len(q), "heads": q.shape[1], "queries": q.shape[2], "keys": k.shape[2], "head_dim": q.shape[3]}
-    return make_plan(order, mask, describe(order, dtype=q.dtype, device=q.device, **sizes), backend=backend)
+    return plan_attention(order, mask, AttentionSizes.of(q, k), backend=backend)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.attention import attention, describe, make_plan
+from wordorder.attention import AttentionSizes, attention, plan_attention
 from wordorder.attention.tiles.dropout import Dropout
 from wordorder.attention.tiles.geometry import Where
 from wordorder.encodings import Order
@@ -449,9 +449,7 @@ def test_sizes_that_do_not_fit_are_refused(backend, case):
 def test_a_plan_of_another_batch_is_refused():
     q = torch.randn(3, 2, 15, 8)
     mask = Visibility(Contiguous(15), Contiguous(15), valid_BS=torch.ones(3, 15, dtype=torch.bool))
-    sizes = {"batch": 3, "heads": 2, "queries": 15, "keys": 15, "head_dim": 8}
-    call = describe(Order(0.3), mask, dtype=q.dtype, device=q.device, **sizes)
-    plan = make_plan(Order(0.3), mask, call, backend="recomputed-tiles")
+    plan = plan_attention(Order(0.3), mask, AttentionSizes.of(q, q), backend="recomputed-tiles")
     with pytest.raises(ValueError, match="the plan was made for 3 examples"):
         attention(q[:2], q[:2], q[:2], plan)
 
@@ -480,10 +478,8 @@ def test_inference_runs_on_torchs_fused_kernel():
     bias = matrix.expand(1, HEADS, 64, 64).contiguous()
     v = v[..., :1].expand(-1, -1, -1, CHANNELS).contiguous()
     order = Order(0.3, DenseBias(bias.requires_grad_()))
-    sizes = {"batch": 3, "heads": HEADS, "queries": 64, "keys": 64, "head_dim": CHANNELS}
     with torch.no_grad():
-        call = describe(order, dtype=q.dtype, device=q.device, **sizes)
-        plan = make_plan(order, None, call)
+        plan = plan_attention(order, None, AttentionSizes.of(q, k))
         assert plan.backend == "sdpa"
         assert torch._fused_sdp_choice(q, k, v, plan.mask_BHTS) == 1
     assert torch._fused_sdp_choice(q, k, v, bias) == 0

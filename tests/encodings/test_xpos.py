@@ -144,9 +144,9 @@ def network(encoding_options=None, **more):
 
 def test_under_autocast_the_limit_is_that_of_the_queries_dtype():
     decoder, like = network(encoding_options={"scale_base": 512.0}).float(), torch.zeros(1, 5_800, 24)
-    decoder.plan_self_attention(Contiguous(5_800), like, causal=True, backend="recomputed-tiles")
+    decoder.plan(Contiguous(5_800), like, causal=True, backend="recomputed-tiles")
     with torch.autocast("cpu", dtype=torch.float16), pytest.raises(ValueError, match=r"tokens in float16"):
-        decoder.plan_self_attention(Contiguous(5_800), like, causal=True)
+        decoder.plan(Contiguous(5_800), like, causal=True)
 
 
 @pytest.mark.parametrize("key_value_heads", [4, 1])

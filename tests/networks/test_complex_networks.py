@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
-from wordorder.attention import Plan, describe, make_plan
+from wordorder.attention import AttentionSizes, Plan, plan_attention
 from wordorder.encodings import Order
 from wordorder.errors import BadInput
 from wordorder.networks import Blocks, KeyValueCache, initialise
@@ -81,9 +81,10 @@ def test_attention_and_every_gradient_match_complex128(kind, groups, shared, sco
     bias, visible = torch.randn(1, 4, 5, keys, dtype=torch.float64), torch.rand(2, 1, 5, keys) < 0.7
     visible[..., 0] = True
     order = Order(6**-0.5, DenseBias(bias, may_hide=False))
-    sizes = {"batch": 2, "heads": 4, "queries": 5, "keys": keys, "head_dim": 6}
-    call = describe(order, visible, dtype=torch.float64, device=torch.device("cpu"), **sizes)
-    plan = make_plan(order, visible, call, backend="reference")
+    sizes = AttentionSizes(
+        batch=2, heads=4, queries=5, keys=keys, head_dim=6, dtype=torch.float64, device=torch.device("cpu")
+    )
+    plan = plan_attention(order, visible, sizes, backend="reference")
     z, s = torch.complex(*split(x)), torch.complex(*split(source))
     if kind is ComplexSelfAttention:
         ours = module(x, plan)

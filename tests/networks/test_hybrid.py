@@ -11,11 +11,11 @@ from network_cases import assert_gradients_close, decoder, padded, seq2seq, shak
 from torch.testing import assert_close
 
 from wordorder import ComplexEncoder, Decoder, Encoder, LookAheadMemory, SegmentRecurrence
-from wordorder.attention import attention
+from wordorder.attention import attend
 from wordorder.encodings import Hybrid
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache
-from wordorder.networks.decoder_layer import Source
+from wordorder.networks.layer import Source
 from wordorder.ops import Contiguous, Packed
 
 LAYERS = 4
@@ -69,7 +69,7 @@ def by_hand(network, encoding, ids, *, positions=None, valid=None, source=None):
     x, where = stacks[0][0].embed(ids, None, positions)
     causal = isinstance(network, Decoder)
     for layer, (plain, table) in enumerate(stacks):
-        plan = plain.plan_self_attention(where, x, valid_BS=valid, causal=causal, backend="reference")
+        plan = plain.plan(where, x, valid_BS=valid, causal=causal, backend="reference")
         x = network.layers[layer](x, plan.layer(table), *([] if source is None else [source]))
     return network.finish(x)
 
@@ -152,7 +152,7 @@ def test_each_kind_of_layer_goes_to_the_backend_that_is_best_for_it():
     network = encoder("rope*3,tupe-r", dtype=torch.float32, max_positions=160)
     plan = network.plan(Contiguous(160), torch.randn(1, 160, 24))
     assert [plan.layer(index).backend for index in range(4)] == ["sdpa", "sdpa", "sdpa", "kept-tiles"]
-    causal = decoder("rope*3,tupe-r", layers=4).plan_self_attention(Contiguous(9), torch.randn(1, 9, 24), causal=True)
+    causal = decoder("rope*3,tupe-r", layers=4).plan(Contiguous(9), torch.randn(1, 9, 24), causal=True)
     assert [causal.layer(index).is_causal for index in range(4)] == [True] * 3 + [False]
     assert causal.layer(0).visible_B1TS is None
 
@@ -181,7 +181,7 @@ def test_attention_weights_are_those_of_each_layer(encoding):
     read = network(ids, return_attentions=True, return_all_hidden=True)
     for layer, (plain, table) in enumerate(plain_stacks(network, encoding)):
         plan = plain.plan(Contiguous(9), read.hidden, backend="reference").layer(table)
-        expected = network.layers[layer].attention_weights(read.all_hidden[layer], plan)
+        expected = network.layers[layer].attention_weights(read.all_hidden[layer], plan)[0]
         assert_close(read.attentions[layer], expected, rtol=1e-12, atol=1e-12)
 
 
@@ -242,7 +242,9 @@ def test_a_segment_in_steps_equals_the_segment(encoding, memory):
     whole = network(ids[:, 7:], memory=before)
     segment, pieces = network.open_segment(before, keep=True), []
     for start, stop in pairwise((7, 10, 11, 14)):
-        pieces.append(network.read_segment(segment, ids[:, start:stop])[0])
+        step = network.read_segment(segment, ids[:, start:stop])
+        pieces.append(step.hidden)
+        segment = step.segment
     assert_close(torch.cat(pieces, 1), whole.hidden, rtol=1e-10, atol=1e-10)
     for ours, theirs in zip(segment.close().slots().values(), whole.memory.slots().values(), strict=True):
         assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
@@ -261,13 +263,13 @@ def test_complex_layers_take_turns_too():
     network = ComplexEncoder(40, width=12, heads=2, layers=4, encoding="complex-order+rope,complex-order", dropout=0.0)
     ids = torch.randint(1, 40, (2, 7))
     calls = []
-    original = attention
+    original = attend
 
     def noted(q, k, v, plan, **rest):
         calls.append(plan.order.moves)
         return original(q, k, v, plan, **rest)
 
-    with patch("wordorder.networks.multi_head.attention", noted):
+    with patch("wordorder.networks.multi_head.attend", noted):
         assert network(ids).hidden.shape == (2, 7, 12)
     assert calls == [True, False, True, False]
 

@@ -136,8 +136,9 @@ def test_a_segment_read_in_steps_is_the_segment(encoding, kind):
         piece, done = ids[:, start : start + 5], 0
         while done < piece.shape[1]:
             count = 1 if start % 2 else min(3, piece.shape[1] - done)
-            found.append(decoder.read_segment(segment, piece[:, done : done + count])[0])
-            done += count
+            step = decoder.read_segment(segment, piece[:, done : done + count])
+            found.append(step.hidden)
+            segment, done = step.segment, done + count
         state = segment.close()
     assert_close(torch.cat(found, 1), whole, rtol=0, atol=1e-12)
     assert_close(state.state_dict(), expected.state_dict(), rtol=0, atol=1e-12)
@@ -173,7 +174,7 @@ def test_waves_are_counted_anew_in_every_segment(kind):
     _, state = read(decoder, ids, (4, 4))
     segment = decoder.open_segment(state, keep=True)
     for count in (2, 1):
-        decoder.read_segment(segment, ids[:, 8 : 8 + count])
+        segment = decoder.read_segment(segment, ids[:, 8 : 8 + count]).segment
     assert seen == [[[0, 1, 2, 3]], [[0, 1, 2, 3]], [[0, 1]], [[2]]]
 
 
@@ -300,13 +301,11 @@ def test_what_makes_no_sense_is_refused():
 
 def test_steps_that_cannot_be_read_are_refused():
     decoder, ids = decoder_of(LookAheadMemory(6)), tokens(2, 6)
-    segment = decoder.open_segment()
-    decoder.read_segment(segment, ids)
+    segment = decoder.read_segment(decoder.open_segment(), ids).segment
     with pytest.raises(ValueError, match="open it with keep=True"):
         decoder.read_segment(segment, ids)
     encoder = Encoder(VOCABULARY, width=WIDTH, heads=HEADS, layers=1, memory=LookAheadMemory(6))
-    segment = encoder.open_segment(keep=True)
-    encoder.read_segment(segment, ids)
+    segment = encoder.read_segment(encoder.open_segment(keep=True), ids).segment
     with pytest.raises(ValueError, match="must be read in one step"):
         encoder.read_segment(segment, ids)
     decoder.train().gradient_checkpointing = True

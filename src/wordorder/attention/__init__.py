@@ -1,4 +1,4 @@
-"""One attention with a slow specification (`reference`) and faster exact backends; the call itself is in `dispatch`.
+"""One attention with a slow specification (`reference`) and faster exact backends; the call itself is in `attend`.
 
 The package exports the function under the name of this folder, so the module can be called as well:
 ``wordorder.attention(q, k, v, order, mask)``.
@@ -8,9 +8,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from wordorder.attention.attend import attend, attention, attention_weights
 from wordorder.attention.choice import Backend, Call, choose_backend
-from wordorder.attention.dispatch import attention, attention_weights
-from wordorder.attention.plan import HybridPlan, Plan, describe, make_plan, plan_layers
+from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, plan_attention
 
 
 class _CallableModule(ModuleType):
@@ -23,14 +23,14 @@ class _CallableModule(ModuleType):
 sys.modules[__name__].__class__ = _CallableModule
 
 __all__ = [
+    "AttentionSizes",
     "Backend",
     "Call",
     "HybridPlan",
     "Plan",
+    "attend",
     "attention",
     "attention_weights",
     "choose_backend",
-    "describe",
-    "make_plan",
-    "plan_layers",
+    "plan_attention",
 ]

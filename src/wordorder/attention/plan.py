@@ -1,7 +1,7 @@
-"""What attention needs besides queries, keys and values, worked out once per forward and read by every layer."""
+"""Plan attention: put order and mask, once per forward pass, in the form that every layer's call reads."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class Plan:
     hidden: Hidden | None = None
 
     def layer(self, index: int) -> "Plan":
-        """The plan as layer ``index`` (from 0) sees it."""
+        """Return the plan as layer ``index`` (from 0) sees it."""
         return replace(self, order=self.order.layer(index)) if self.order.content else self
 
 
@@ -55,34 +55,187 @@ class HybridPlan:
     kind_of_layer: tuple[int, ...]
 
     def layer(self, index: int) -> Plan:
-        """The plan as layer ``index`` (from 0) sees it."""
+        """Return the plan as layer ``index`` (from 0) sees it."""
         return self.kinds[self.kind_of_layer[index]].layer(index)
 
 
-def plan_layers(order: Order | HybridOrder, make: Callable[[Order, int], Plan], *, layers: int) -> Plan | HybridPlan:
-    """The plan of all layers.
+@dataclass(frozen=True, kw_only=True)
+class AttentionSizes:
+    """Sizes, dtype and device of the queries, keys and values of a call of attention.
 
-    Kinds of layers with the same bias share what is written out of it, and the mask: they differ in nothing that
-    `make_plan` reads.
+    Args:
+        batch: examples, B.
+        heads: query heads, H.
+        queries: tokens that attend, T.
+        keys: tokens that are attended to, S.
+        head_dim: channels per head, D.
+        dtype: of queries, keys and values.
+        device: of queries, keys and values.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor) -> "AttentionSizes":
+        """Return the sizes of queries (B, H, T, D) and keys (B, G, S, D)."""
+        batch, heads, queries, head_dim = q.shape
+        return cls(
+            batch=batch,
+            heads=heads,
+            queries=queries,
+            keys=k.shape[2],
+            head_dim=head_dim,
+            dtype=q.dtype,
+            device=q.device,
+        )
+
+
+@overload
+def plan_attention(
+    order: Order,
+    mask: Visibility | Tensor | None,
+    sizes: AttentionSizes,
+    *,
+    layers: int = 1,
+    backend: str | None = None,
+    dropout: float = 0.0,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Plan: ...
+@overload
+def plan_attention(
+    order: Order | HybridOrder,
+    mask: Visibility | Tensor | None,
+    sizes: AttentionSizes,
+    *,
+    layers: int = 1,
+    backend: str | None = None,
+    dropout: float = 0.0,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Plan | HybridPlan: ...
+def plan_attention(
+    order: Order | HybridOrder,
+    mask: Visibility | Tensor | None,
+    sizes: AttentionSizes,
+    *,
+    layers: int = 1,
+    backend: str | None = None,
+    dropout: float = 0.0,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Plan | HybridPlan:
+    """Put order and mask in the form that the best backend wants, once for all layers that `attend` with it.
+
+    Kinds of layers with the same bias share what is written out of it, and the mask.
 
     Args:
         order: what the encodings prepared.
-        make: gives the plan of an order that so many layers read.
-        layers: of the network.
+        mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
+        sizes: of queries, keys and values.
+        layers: how many calls will share the plan; a bias that several read is written out once for all of them.
+        backend: forced; None chooses (`choose_backend`).
+        dropout: probability that a weight is dropped; 0 outside training.
+        return_lse: the log-sum-exp will be asked for.
+        return_weights: the attention weights will be asked for.
+
+    Raises:
+        ValueError: a mask tensor is not boolean, the mask or the order is of other sizes, or the forced backend cannot
+            do the call.
     """
+    wanted = _Wanted(backend, dropout > 0, return_lse, return_weights)
     if isinstance(order, Order):
-        return make(order, layers)
+        return _plan(order, mask, sizes, layers, wanted)
     readers = [sum(_alike(kind, order.kinds[other]) for other in order.kind_of_layer) for kind in order.kinds]
     plans: list[Plan] = []
     for kind, count in zip(order.kinds, readers, strict=True):
         made = next((plan for plan, other in zip(plans, order.kinds, strict=False) if _alike(kind, other)), None)
         shared = None if made is None else replace(made, order=replace(kind, bias=made.order.bias))
-        plans.append(shared or make(kind, count))
+        plans.append(shared or _plan(kind, mask, sizes, count, wanted))
     return HybridPlan(tuple(plans), order.kind_of_layer)
 
 
+def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse: bool) -> None:
+    """Refuse a call that the plan's backend cannot do.
+
+    Args:
+        plan: made for another call, perhaps.
+        sizes: of this call.
+        dropout: of this call.
+        return_lse: the log-sum-exp is asked for.
+
+    Raises:
+        ValueError: names the backend and what it cannot do.
+    """
+    call = _call(plan.order, None, sizes, _Wanted(plan.backend, dropout > 0, return_lse))
+    # a plan made outside a traced layer stays what it is: its backend runs outside as well
+    choose_backend(replace(call, traced=False), plan.backend)
+
+
+class _Wanted(NamedTuple):
+    """What is asked of a call beyond its output."""
+
+    backend: str | None = None
+    dropout: bool = False
+    lse: bool = False
+    weights: bool = False
+
+
+def _plan(order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, layers: int, wanted: _Wanted) -> Plan:
+    if order.positions is not None:
+        check_positions_fit("the order's query positions", order.positions[0], sizes.batch, sizes.queries)
+        check_positions_fit("the order's key positions", order.positions[1], sizes.batch, sizes.keys)
+    if isinstance(mask, Visibility):
+        _check_mask(mask, sizes)
+    elif mask is not None:
+        mask = _checked_tensor(mask, sizes)
+    call = _call(order, mask, sizes, wanted)
+    chosen = choose_backend(call, wanted.backend)
+    if isinstance(mask, Visibility) and mask.hides_nothing:
+        mask = None
+    if chosen == "flex":
+        return Plan(chosen, order, mask)
+    if chosen.endswith("tiles"):
+        return _plan_of_tiles(order, mask, sizes, chosen, layers)
+    if chosen == "reference":
+        return Plan(chosen, order, mask, _dense(mask, sizes.device))
+    causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
+    visible = None if causal else _dense(mask, sizes.device)
+    return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, sizes.dtype), causal)
+
+
+def _call(order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
+    """Return what `choose_backend` decides by."""
+    bias = order.bias
+    kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
+    return Call(
+        device=sizes.device.type,
+        dtype=sizes.dtype,
+        batch=sizes.batch,
+        heads=sizes.heads,
+        queries=sizes.queries,
+        keys=sizes.keys,
+        head_dim=sizes.head_dim,
+        bias=kind,
+        structured=bias is None or not any(isinstance(part, DenseBias) for part in bias.parts()),
+        content=bool(order.content),
+        training=torch.is_grad_enabled(),
+        dropout=wanted.dropout,
+        return_lse=wanted.lse,
+        return_weights=wanted.weights,
+        masked=_differs(mask),
+        traced=torch.compiler.is_compiling() or transformed(),
+    )
+
+
 def _alike(order: Order, other: Order) -> bool:
-    """Whether both have the same bias, and either both or neither have terms by content."""
+    """Tell whether both have the same bias, and either both or neither have terms by content."""
     mine, others = _summands(order.bias), _summands(other.bias)
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
     return same and bool(order.content) == bool(other.content)
@@ -92,104 +245,13 @@ def _summands(bias: Bias | None) -> tuple[Bias, ...]:
     return () if bias is None else bias.parts()
 
 
-def describe(
-    order: Order,
-    mask: Visibility | Tensor | None = None,
-    *,
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    dropout: float = 0.0,
-    training: bool | None = None,
-    return_lse: bool = False,
-    return_weights: bool = False,
-) -> Call:
-    """What `choose_backend` asks about a call.
-
-    Args:
-        order: what the encodings prepared.
-        mask: who sees whom.
-        batch: examples, B.
-        heads: query heads, H.
-        queries: T.
-        keys: S.
-        head_dim: D.
-        dtype: of queries, keys and values.
-        device: of queries, keys and values.
-        dropout: probability that a weight is dropped.
-        training: whether a gradient is wanted; None: whether gradients are recorded at all.
-        return_lse: the log-sum-exp is wanted.
-        return_weights: the weights are wanted.
-    """
-    bias = order.bias
-    kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
-    return Call(
-        device=device.type,
-        dtype=dtype,
-        batch=batch,
-        heads=heads,
-        queries=queries,
-        keys=keys,
-        head_dim=head_dim,
-        bias=kind,
-        structured=bias is None or not any(isinstance(part, DenseBias) for part in bias.parts()),
-        content=bool(order.content),
-        training=torch.is_grad_enabled() if training is None else training,
-        dropout=dropout > 0,
-        return_lse=return_lse,
-        return_weights=return_weights,
-        masked=_differs(mask),
-        traced=torch.compiler.is_compiling() or transformed(),
-    )
-
-
-def make_plan(
-    order: Order, mask: Visibility | Tensor | None, call: Call, *, backend: str | None = None, layers: int = 1
+def _plan_of_tiles(
+    order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, chosen: Backend, layers: int
 ) -> Plan:
-    """Put order and mask in the form that the backend wants.
-
-    Args:
-        order: what the encodings prepared.
-        mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
-        call: what `describe` returned.
-        backend: forced; None chooses.
-        layers: how many calls will share the plan; a bias that several read is written out once for all of them.
-
-    Raises:
-        ValueError: a mask tensor is not boolean, the mask or the order is of other sizes, or the forced backend cannot
-            do the call.
-    """
-    if order.positions is not None:
-        check_positions_fit("the order's query positions", order.positions[0], call.batch, call.queries)
-        check_positions_fit("the order's key positions", order.positions[1], call.batch, call.keys)
-    if isinstance(mask, Visibility):
-        _check_mask(mask, call)
-    elif mask is not None:
-        mask = _checked_tensor(mask, call)
-    chosen, device = choose_backend(call, backend), torch.device(call.device)
-    if isinstance(mask, Visibility) and mask.hides_nothing:
-        mask = None
-    if chosen == "flex":
-        return Plan(chosen, order, mask)
-    if chosen.endswith("tiles"):
-        return _plan_of_tiles(order, mask, call, chosen, layers)
-    if chosen == "reference":
-        return Plan(chosen, order, mask, _dense(mask, device))
-    causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
-    visible = None if causal else _dense(mask, device)
-    return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, call.dtype), causal)
-
-
-def _plan_of_tiles(order: Order, mask: Visibility | Tensor | None, call: Call, chosen: Backend, layers: int) -> Plan:
-    device = torch.device(call.device)
-    hidden = Hidden(mask, batch=call.batch, queries=call.queries, keys=call.keys, device=device)
+    hidden = Hidden(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
     if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
         # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
-        wide = torch.promote_types(call.dtype, torch.float32)
+        wide = torch.promote_types(sizes.dtype, torch.float32)
         order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
     return Plan(chosen, order, mask, hidden=hidden)
 
@@ -205,7 +267,7 @@ def _differs(mask: Visibility | Tensor | None) -> bool:
     return isinstance(mask, Visibility) and (mask.valid_BS is not None or isinstance(mask.key, Packed))
 
 
-def _checked_tensor(mask: object, call: Call) -> Tensor:
+def _checked_tensor(mask: object, sizes: AttentionSizes) -> Tensor:
     """Return a mask given as a tensor with four axes.
 
     Raises:
@@ -219,7 +281,7 @@ def _checked_tensor(mask: object, call: Call) -> Tensor:
         )
     if mask.dtype != torch.bool:
         raise BadInput(f"mask must be boolean (True = visible), got {mask.dtype}; additive terms belong in the order")
-    wanted = (call.batch, call.heads, call.queries, call.keys)
+    wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     if len(shape) > 4 or any(size not in (1, fits) for size, fits in zip(shape, wanted, strict=True)):
         raise BadInput(
@@ -228,14 +290,14 @@ def _checked_tensor(mask: object, call: Call) -> Tensor:
     return mask[(None,) * (4 - mask.dim())]
 
 
-def _check_mask(mask: Visibility, call: Call) -> None:
+def _check_mask(mask: Visibility, sizes: AttentionSizes) -> None:
     """A mask of other sizes would be broadcast, or read in part."""
     for positions in (mask.query, mask.key):
-        check_positions_fit("the mask's positions", positions, call.batch, positions.length)  # the rows, lengths below
-    lengths, asked = (mask.query.length, mask.key.length), (call.queries, call.keys)
+        check_positions_fit("the mask's positions", positions, sizes.batch, positions.length)  # the rows, lengths below
+    lengths, asked = (mask.query.length, mask.key.length), (sizes.queries, sizes.keys)
     valid = None if mask.valid_BS is None else tuple(mask.valid_BS.shape)
-    if lengths != asked or (valid is not None and valid not in ((1, call.keys), (call.batch, call.keys))):
+    if lengths != asked or (valid is not None and valid not in ((1, sizes.keys), (sizes.batch, sizes.keys))):
         raise BadInput(
-            f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has {call.batch} "
-            f"examples, {call.queries} queries and {call.keys} keys"
+            f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has {sizes.batch} "
+            f"examples, {sizes.queries} queries and {sizes.keys} keys"
         )

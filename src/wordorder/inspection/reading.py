@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.errors import BadInput
-from wordorder.memory import LookAheadMemory, LookAheadSegment, Segment, SegmentRecurrence
+from wordorder.memory import LookAheadMemory, OpenSegment, SegmentRecurrence
 from wordorder.networks import Decoder
 
 
@@ -124,12 +124,12 @@ class _Watch:
         memory, state = self.decoder.memory, None
         within = memory.length if isinstance(memory, SegmentRecurrence) and memory.same_length else None
         for number, piece in enumerate(pieces):
-            segment, counts = self.decoder.open_segment(state), number >= counted_from
-            found = self.decoder.read_segment(segment, piece[None], return_attentions=counts)
+            counts = number >= counted_from
+            read = self.decoder.read_segment(self.decoder.open_segment(state), piece[None], return_attentions=counts)
             if counts:
-                self._count(found[2], unseen=within)
-                self._remember(segment)
-            state = segment.close()
+                self._count(read.attentions, unseen=within)
+                self._remember(read.segment)
+            state = read.segment.close()
 
     def _count(self, attentions: Sequence[Tensor], *, unseen: int | None) -> None:
         """Add weights (1, H, T, S) of every layer; keys at a distance of ``unseen`` or more are not seen."""
@@ -145,8 +145,8 @@ class _Watch:
             self.on_memory_LH[layer] += wide_HTS[..., : keys - queries].sum((1, 2))
         self.tokens += queries
 
-    def _remember(self, segment: Segment) -> None:
-        if not isinstance(segment, LookAheadSegment):
+    def _remember(self, segment: OpenSegment) -> None:
+        if not isinstance(segment.memory, LookAheadMemory):
             return
         for layer, alpha in segment.alphas.items():
             self.alpha_LHA[layer, :, : segment.slots] += alpha[0].flip(-1).to(self.alpha_LHA.dtype)

@@ -1,20 +1,35 @@
-"""Memories of earlier segments: what is kept, how it is refreshed, and what a segment leaves."""
+"""Memories of earlier segments: what is kept, how a segment is read beside it, and what the segment leaves."""
 
 from wordorder.memory.look_ahead import LookAheadMemory, LookAheadState
-from wordorder.memory.segment import Attend, LookAheadSegment, Memory, Plans, RecurrentSegment, Segment
 from wordorder.memory.segment_recurrence import RecurrenceState, SegmentRecurrence
-from wordorder.memory.state import MemoryState
+from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState, RefreshedSlots
+from wordorder.memory.step import (
+    MemoryView,
+    OpenSegment,
+    SegmentStep,
+    StepPlan,
+    StepRead,
+    check_step,
+    plan_step,
+    read_step,
+)
 
 __all__ = [
-    "Attend",
+    "KeyValues",
+    "LayerRecord",
     "LookAheadMemory",
-    "LookAheadSegment",
     "LookAheadState",
     "Memory",
     "MemoryState",
-    "Plans",
+    "MemoryView",
+    "OpenSegment",
     "RecurrenceState",
-    "RecurrentSegment",
-    "Segment",
+    "RefreshedSlots",
     "SegmentRecurrence",
+    "SegmentStep",
+    "StepPlan",
+    "StepRead",
+    "check_step",
+    "plan_step",
+    "read_step",
 ]

@@ -2,15 +2,64 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self, Unpack
+from typing import ClassVar, Self, Unpack, cast
 
+import torch
 from torch import Tensor
 
-from wordorder.memory.state import MemoryState, Standing
+from wordorder.memory.state import LayerRecord, Memory, MemoryMeta, MemoryState
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookAheadState(MemoryState):
+    """What `LookAheadMemory` keeps.
+
+    Args:
+        embeddings: what the first layer read, (B, M, C).
+        read_outs: each layer's read-out but the last one's, (B, H, M, E), in at least float32.
+        normalisers: the log-sum-exp that belong to them, natural log, (B, H, M), in at least float32.
+    """
+
+    kind: ClassVar[str] = "look-ahead"
+    embeddings: Tensor
+    read_outs: tuple[Tensor, ...]
+    normalisers: tuple[Tensor, ...]
+
+    @property
+    def layers(self) -> int:
+        """Layers of the network that it is of."""
+        return len(self.read_outs) + 1
+
+    @staticmethod
+    def slot_axis(name: str) -> int:
+        """Heads stand before slots in what attention gave."""
+        return 1 if name == "embeddings" else 2
+
+    def slots(self) -> dict[str, Tensor]:
+        """Embeddings, and every layer's read-outs and normalisers, by name."""
+        found = {"embeddings": self.embeddings}
+        for layer, (read_out, normaliser) in enumerate(zip(self.read_outs, self.normalisers, strict=True)):
+            found |= {f"read_outs.{layer}": read_out, f"normalisers.{layer}": normaliser}
+        return found
+
+    @classmethod
+    def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
+        """The state of these tensors, named as in `slots`."""
+        layers = range(len(slots) // 2)
+        names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
+        if names != set(slots):
+            found = ", ".join(sorted(slots)) or "none of them"
+            raise ValueError(f"look-ahead memory keeps embeddings, read_outs.0, normalisers.0, .., got {found}")
+        return cls(
+            embeddings=slots["embeddings"],
+            read_outs=tuple(slots[f"read_outs.{layer}"] for layer in layers),
+            normalisers=tuple(slots[f"normalisers.{layer}"] for layer in layers),
+            **meta,
+        )
 
 
 @dataclass(frozen=True)
-class LookAheadMemory:
+class LookAheadMemory(Memory):
     """A memory whose slots are refreshed with every segment by what stands to their right.
 
     Ji et al. 2022, "LaMemo: language modeling with look-ahead memory", https://arxiv.org/abs/2204.07341. Of the M slots
@@ -48,58 +97,25 @@ class LookAheadMemory:
         ValueError: length is not a positive whole number, or epsilon is negative.
     """
 
-    name: ClassVar[Literal["look-ahead"]] = "look-ahead"
-    length: int
+    name = "look-ahead"
+    state_type = LookAheadState
     full: bool = False
     epsilon: float = 0.0
 
     def __post_init__(self) -> None:
-        if type(self.length) is not int:
-            raise ValueError(f"length must be a whole number, got {self.length!r}")
-        if self.length <= 0:
-            raise ValueError(f"length must be positive, got {self.length}; for no memory pass memory=None")
+        super().__post_init__()
         if not self.epsilon >= 0:  # what is no number is refused too
             raise ValueError(f"epsilon must not be negative, got {self.epsilon}")
 
+    def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:
+        """Return the slots' embeddings and the tokens' for the first layer; later ones get both from the one before."""
+        if layer:
+            return x_BTC
+        return torch.cat((cast(LookAheadState, state).embeddings.type_as(x_BTC), x_BTC), dim=1)
 
-@dataclass(frozen=True, kw_only=True)
-class LookAheadState(MemoryState):
-    """What `LookAheadMemory` keeps.
-
-    Args:
-        embeddings: what the first layer read, (B, M, C).
-        read_outs: each layer's read-out but the last one's, (B, H, M, E), in at least float32.
-        normalisers: the log-sum-exp that belong to them, natural log, (B, H, M), in at least float32.
-    """
-
-    kind: ClassVar[str] = "look-ahead"
-    embeddings: Tensor
-    read_outs: tuple[Tensor, ...]
-    normalisers: tuple[Tensor, ...]
-
-    @staticmethod
-    def slot_axis(name: str) -> int:
-        """Heads stand before slots in what attention gave."""
-        return 1 if name == "embeddings" else 2
-
-    def slots(self) -> dict[str, Tensor]:
-        """Embeddings, and every layer's read-outs and normalisers, by name."""
-        found = {"embeddings": self.embeddings}
-        for layer, (read_out, normaliser) in enumerate(zip(self.read_outs, self.normalisers, strict=True)):
-            found |= {f"read_outs.{layer}": read_out, f"normalisers.{layer}": normaliser}
+    def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
+        """Return what the first layer reads of the tokens, and what their attention found in every layer."""
+        found = {} if layer else {"embeddings": x_BTC.detach()}
+        if record.read_out is not None and record.normaliser is not None:
+            found |= {f"read_outs.{layer}": record.read_out, f"normalisers.{layer}": record.normaliser}
         return found
-
-    @classmethod
-    def from_slots(cls, slots: Mapping[str, Tensor], **standing: Unpack[Standing]) -> Self:
-        """The state of these tensors, named as in `slots`."""
-        layers = range(len(slots) // 2)
-        names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
-        if names != set(slots):
-            found = ", ".join(sorted(slots)) or "none of them"
-            raise ValueError(f"look-ahead memory keeps embeddings, read_outs.0, normalisers.0, .., got {found}")
-        return cls(
-            embeddings=slots["embeddings"],
-            read_outs=tuple(slots[f"read_outs.{layer}"] for layer in layers),
-            normalisers=tuple(slots[f"normalisers.{layer}"] for layer in layers),
-            **standing,
-        )

@@ -2,15 +2,49 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self, Unpack
+from typing import ClassVar, Self, Unpack, cast
 
+import torch
 from torch import Tensor
 
-from wordorder.memory.state import MemoryState, Standing
+from wordorder.memory.state import LayerRecord, Memory, MemoryMeta, MemoryState
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrenceState(MemoryState):
+    """What `SegmentRecurrence` keeps.
+
+    Args:
+        hidden: what each layer read, from the first to the last, each (B, M, C).
+    """
+
+    kind: ClassVar[str] = "segment-recurrence"
+    hidden: tuple[Tensor, ...]
+
+    @property
+    def layers(self) -> int:
+        """Layers of the network that it is of."""
+        return len(self.hidden)
+
+    def slots(self) -> dict[str, Tensor]:
+        """Every layer's states, by name."""
+        return {f"hidden.{layer}": tensor for layer, tensor in enumerate(self.hidden)}
+
+    @classmethod
+    def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
+        """The state of these tensors, named as in `slots`."""
+        names = [f"hidden.{layer}" for layer in range(len(slots))]
+        if not slots or set(names) != set(slots):
+            found = ", ".join(sorted(slots)) or "none of them"
+            raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
+        return cls(
+            hidden=tuple(slots[name] for name in names),
+            **meta,
+        )
 
 
 @dataclass(frozen=True)
-class SegmentRecurrence:
+class SegmentRecurrence(Memory):
     """Segment-level recurrence: each layer also attends to what it read from the segments before.
 
     Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, Sec. 3.2, for layer l and segment tau::
@@ -30,40 +64,20 @@ class SegmentRecurrence:
         ValueError: length is not a positive whole number.
     """
 
-    name: ClassVar[Literal["segment-recurrence"]] = "segment-recurrence"
-    length: int
+    name = "segment-recurrence"
+    state_type = RecurrenceState
     same_length: bool = False
 
-    def __post_init__(self) -> None:
-        if type(self.length) is not int:
-            raise ValueError(f"length must be a whole number, got {self.length!r}")
-        if self.length <= 0:
-            raise ValueError(f"length must be positive, got {self.length}; for no memory pass memory=None")
+    @property
+    def within(self) -> int | None:
+        """How many keys a token sees at most, itself included; None = all that are there."""
+        return self.length if self.same_length else None
 
+    def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:
+        """Return the slots' states of this layer, and the tokens' behind them."""
+        return torch.cat((cast(RecurrenceState, state).hidden[layer].type_as(x_BTC), x_BTC), dim=1)
 
-@dataclass(frozen=True, kw_only=True)
-class RecurrenceState(MemoryState):
-    """What `SegmentRecurrence` keeps.
-
-    Args:
-        hidden: what each layer read, from the first to the last, each (B, M, C).
-    """
-
-    kind: ClassVar[str] = "segment-recurrence"
-    hidden: tuple[Tensor, ...]
-
-    def slots(self) -> dict[str, Tensor]:
-        """Every layer's states, by name."""
-        return {f"hidden.{layer}": tensor for layer, tensor in enumerate(self.hidden)}
-
-    @classmethod
-    def from_slots(cls, slots: Mapping[str, Tensor], **standing: Unpack[Standing]) -> Self:
-        """The state of these tensors, named as in `slots`."""
-        names = [f"hidden.{layer}" for layer in range(len(slots))]
-        if not slots or set(names) != set(slots):
-            found = ", ".join(sorted(slots)) or "none of them"
-            raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
-        return cls(
-            hidden=tuple(slots[name] for name in names),
-            **standing,
-        )
+    def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
+        """Return what the layer reads of the tokens."""
+        del record
+        return {f"hidden.{layer}": x_BTC.detach()}

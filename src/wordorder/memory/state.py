@@ -1,16 +1,98 @@
-"""What a memory keeps between segments, as a value that is passed in and returned."""
+"""A memory of earlier segments: what every kind of it decides, and what it keeps between two segments, as a value."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NotRequired, Self, TypedDict, Unpack
+from typing import ClassVar, Literal, NamedTuple, NotRequired, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
+KeyValues = tuple[Tensor, Tensor]
+"""Keys and values of one layer, each (B, G, S, D)."""
 
-class Standing(TypedDict):
-    """What a state says of its slots, whatever they hold; see `MemoryState`."""
+
+class RefreshedSlots(NamedTuple):
+    """The slots' read-outs after a layer has refreshed them, cut off from the graph.
+
+    Args:
+        read_out: old and new merged, (B, H, M, E).
+        normaliser: the log-sum-exp that belongs to it, (B, H, M).
+        alpha: the weight of the old one, (B, H, M).
+    """
+
+    read_out: Tensor
+    normaliser: Tensor
+    alpha: Tensor
+
+
+class LayerRecord(NamedTuple):
+    """What the self-attention of one layer leaves of a step; None where nobody asked for it.
+
+    Args:
+        key_values: of the slots and of all tokens so far.
+        read_out: what the tokens' attention found, (B, H, T, E), cut off from the graph, in at least float32.
+        normaliser: the log-sum-exp that belongs to it, (B, H, T).
+        slots: the refreshed slots.
+    """
+
+    key_values: KeyValues | None = None
+    read_out: Tensor | None = None
+    normaliser: Tensor | None = None
+    slots: RefreshedSlots | None = None
+
+
+@dataclass(frozen=True)
+class Memory(ABC):
+    """A memory of earlier segments, as a network is built with: how many slots, and what they keep.
+
+    Args:
+        length: most slots, M: tokens that are kept; positive.
+
+    Raises:
+        ValueError: length is not a positive whole number.
+    """
+
+    name: ClassVar[Literal["segment-recurrence", "look-ahead"]]
+    state_type: ClassVar[type["MemoryState"]]
+    """What it keeps."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        if type(self.length) is not int:
+            raise ValueError(f"length must be a whole number, got {self.length!r}")
+        if self.length <= 0:
+            raise ValueError(f"length must be positive, got {self.length}; for no memory pass memory=None")
+
+    @property
+    def within(self) -> int | None:
+        """How many keys a token sees at most, itself included; None = all that are there."""
+        return None
+
+    @abstractmethod
+    def with_slots(self, layer: int, x_BTC: Tensor, state: "MemoryState") -> Tensor:
+        """Return what layer ``layer`` reads in a segment's first step: the tokens' states, behind the slots'.
+
+        Args:
+            layer: from 0.
+            x_BTC: what came out of the layer before.
+            state: the slots.
+        """
+
+    @abstractmethod
+    def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
+        """Return what the tokens of a step leave in layer ``layer``, by the names of `MemoryState.slots`.
+
+        Args:
+            layer: from 0.
+            x_BTC: the tokens' states that the layer reads (with slots before them where they came with them).
+            record: of the layer.
+        """
+
+
+class MemoryMeta(TypedDict):
+    """Where a state's slots are in their texts, and which hold a token; see `MemoryState`."""
 
     position: int | Tensor
     entered: int
@@ -47,7 +129,7 @@ class MemoryState(ABC):
 
     @classmethod
     @abstractmethod
-    def from_slots(cls, slots: Mapping[str, Tensor], **standing: Unpack[Standing]) -> Self:
+    def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
         """The state of these tensors, named as in `slots`.
 
         Raises:
@@ -59,6 +141,11 @@ class MemoryState(ABC):
         """Which axis of a tensor of `slots` counts slots."""
         del name
         return 1
+
+    @property
+    @abstractmethod
+    def layers(self) -> int:
+        """Layers of the network that it is of."""
 
     @property
     def length(self) -> int:

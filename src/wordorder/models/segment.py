@@ -4,7 +4,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from wordorder.memory import MemoryState
 from wordorder.models.layout import Layout, all_back, layout_of, one_input
-from wordorder.networks import Decoder, Encoder
-from wordorder.networks.segment_reading import SegmentRead
+from wordorder.networks import Decoder, DecoderOutput, Encoder
 
 
 def refuse(given: Mapping[str, object]) -> None:
@@ -41,8 +39,8 @@ def read_segment(
     backend: str | None = None,
     output_attentions: bool = False,
     output_hidden_states: bool = False,
-) -> SegmentRead:
-    """A network's output for one segment, and the memory for the next.
+) -> DecoderOutput:
+    """Return a network's output for one segment, and the memory for the next one.
 
     Args:
         network: has a memory.
@@ -73,11 +71,11 @@ def read_segment(
         return_all_hidden=output_hidden_states,
         return_attentions=output_attentions,
     )
-    return replace(
-        read,
-        hidden=layout.turn_back(read.hidden),
-        all_hidden=all_back(read.all_hidden, layout, (1,)),
-        attentions=None if read.attentions is None else tuple(_turned_weights(w, layout) for w in read.attentions),
+    return DecoderOutput(
+        layout.turn_back(read.hidden),
+        all_back(read.all_hidden or None, layout, (1,)),
+        tuple(_turned_weights(weights, layout) for weights in read.attentions) or None,
+        memory=read.segment.close(),
     )
 
 

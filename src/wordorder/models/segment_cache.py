@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from wordorder.memory import MemoryState
+from wordorder.memory import MemoryState, OpenSegment
 from wordorder.models.configuration import WordOrderConfig
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.network import memory_of
 from wordorder.models.segment import refuse
 from wordorder.networks import Decoder
 from wordorder.networks.decoder import DecoderOutput
-from wordorder.networks.segment_reading import open_segment
 
 
 class SegmentCache(Cache):
@@ -64,7 +63,7 @@ class SegmentCache(Cache):
 
     def _begin(self, memory: MemoryState | None) -> None:
         self._length = 0
-        self.segment = open_segment(self.kind, memory, layers=self._layers, keep=True)
+        self.segment = OpenSegment.after(self.kind, memory, layers=self._layers, keep=True)
 
     @property
     def memory(self) -> MemoryState | None:
@@ -84,16 +83,17 @@ class SegmentCache(Cache):
         """
         if self.segment.tokens:
             memory = _settled(self.segment.close())
-            self.segment = open_segment(self.kind, memory, layers=self._layers, keep=True)
+            self.segment = OpenSegment.after(self.kind, memory, layers=self._layers, keep=True)
         return self.memory
 
-    def advance(self, tokens: int) -> None:
-        """Take note of tokens that the open segment has read, and fold it if it is full.
+    def advance(self, segment: OpenSegment) -> None:
+        """Take note of tokens that were read, and fold the segment if it is full.
 
         Args:
-            tokens: how many, at most as many as there was room for.
+            segment: the open one after them, of at most as many tokens as there was room for.
         """
-        self._length += tokens
+        self._length += segment.tokens - self.segment.tokens
+        self.segment = segment
         if not self.room:
             self.fold()
 
@@ -117,7 +117,7 @@ class SegmentCache(Cache):
         """Rows; -1 where nothing is read yet."""
         if self.segment.state is not None:
             return self.segment.state.batch
-        return next((k.shape[0] for k, _ in self.segment.key_values.values()), -1)
+        return next((k.shape[0] for k, _ in self.segment.key_values), -1)
 
     @property
     def is_compileable(self) -> bool:
@@ -153,7 +153,7 @@ class SegmentCache(Cache):
             beam_idx: long (B,).
         """
         if self.batch_size > 0:
-            self.segment.reorder(beam_idx)
+            self.segment = self.segment.reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows.
@@ -240,12 +240,12 @@ def read_cached(
             f" {given.shape[1]}; pass so many at once, or output_attentions=False"
         )
     hidden: list[Tensor] = []
-    all_hidden: list[list[Tensor]] = []
-    attentions: list[Tensor] = []
+    all_hidden: list[tuple[Tensor, ...]] = []
+    attentions: tuple[Tensor, ...] = ()
     start = 0
     while start < given.shape[1]:
         columns = slice(start, start + min(cache.room, given.shape[1] - start))
-        read, layers, attentions = network.read_segment(
+        read = network.read_segment(
             cache.segment,
             None if input_ids is None else input_ids[:, columns],
             None if inputs_embeds is None else inputs_embeds[:, columns],
@@ -254,14 +254,15 @@ def read_cached(
             return_all_hidden=output_hidden_states,
             return_attentions=output_attentions,
         )
-        hidden.append(read)
-        all_hidden.append(layers)
-        cache.advance(columns.stop - start)
+        hidden.append(read.hidden)
+        all_hidden.append(read.all_hidden)
+        attentions = read.attentions
+        cache.advance(read.segment)
         start = columns.stop
     return DecoderOutput(
         torch.cat(hidden, dim=1),
         tuple(torch.cat(pieces, dim=1) for pieces in zip(*all_hidden, strict=True)) if output_hidden_states else None,
-        tuple(attentions) if output_attentions else None,
+        attentions if output_attentions else None,
         memory=cache.memory,
     )
 

@@ -6,10 +6,10 @@ from wordorder.networks.blocks import Blocks, FeedForward
 from wordorder.networks.cache import Cache, KeyValueCache
 from wordorder.networks.complex_valued import ComplexBlocks, ComplexDecoder, ComplexEncoder
 from wordorder.networks.decoder import Decoder, DecoderOutput
-from wordorder.networks.decoder_layer import DecoderLayer
-from wordorder.networks.encoder import Encoder, EncoderLayer, EncoderOutput
+from wordorder.networks.encoder import Encoder, EncoderOutput
 from wordorder.networks.encoding_suite import Finding, check_encoding
 from wordorder.networks.initialisation import initialise, initialise_module
+from wordorder.networks.layer import DecoderLayer, EncoderLayer
 from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
 from wordorder.networks.positional import Positional, PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput

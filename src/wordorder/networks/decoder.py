@@ -7,15 +7,16 @@ from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
 
-from wordorder.attention import HybridPlan, Plan
+from wordorder.attention import HybridPlan, Plan, plan_attention
 from wordorder.encodings import Order
 from wordorder.memory import Memory, MemoryState
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.cache import Cache, layer_cache
-from wordorder.networks.decoder_layer import DecoderLayer, Source
 from wordorder.networks.initialisation import initialise
+from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.stack import Stack, StackSizes
 from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions
+from wordorder.ops.checkpointing import run_layer
 
 
 @dataclass(frozen=True)
@@ -211,14 +212,15 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            return DecoderOutput(read.hidden, read.all_hidden, read.attentions, memory=read.memory)
+            memory = read.segment.close()
+            return DecoderOutput(read.hidden, read.all_hidden or None, read.attentions or None, memory=memory)
         given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
         x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
-        if cache is not None and self.gradient_checkpointing and self.training:
+        if cache is not None and self._checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass cache=None")
-        plan = self.plan_self_attention(
+        plan = self.plan(
             where,
             x_BTC,
             key_positions=_all_positions(where, cache),
@@ -268,8 +270,8 @@ class Decoder(Stack):
         """
         key = Contiguous(held or cast(Tensor, source_BSC).shape[1]) if key_positions is None else key_positions
         mask = Visibility(positions, key, valid_BS=as_padding_mask("source_valid_BS", valid_BS))
-        order = Order(self.head_dim**-0.5)
-        plan = self.plan_attention(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
+        sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)
+        plan = plan_attention(Order(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
         return Source(None if held else source_BSC, plan)
 
     def _asks(self, source_BSC: Tensor | None, cache: Cache | None, batch: int) -> bool:
@@ -305,7 +307,7 @@ class Decoder(Stack):
                 own, cross = layer.attention_weights(x_BTC, *arguments)
                 attentions.append(own)
                 cross_attentions += [] if cross is None else [cross]
-            x_BTC = self.run_layer(layer, x_BTC, *arguments)
+            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self._checkpointed)
         hidden = self.finish(x_BTC)
         return DecoderOutput(
             hidden,

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from wordorder.attention import HybridPlan, Plan
 from wordorder.memory import Memory, MemoryState, SegmentRecurrence
 from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
 from wordorder.networks.initialisation import initialise
-from wordorder.networks.multi_head import Recall, SelfAttention
+from wordorder.networks.layer import EncoderLayer
 from wordorder.networks.stack import Stack, StackSizes
 from wordorder.ops import Positions
+from wordorder.ops.checkpointing import run_layer
 
 
 @dataclass(frozen=True)
@@ -30,53 +31,6 @@ class EncoderOutput:
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
     memory: MemoryState | None = None
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward network, each inside a residual connection with a norm.
-
-    ``post``: ``x = norm(x + f(x))`` (Vaswani et al. 2017; BERT, TUPE). ``pre``: ``x = x + f(norm(x))`` (Xiong et al.
-    2020, https://arxiv.org/abs/2002.04745).
-
-    Args:
-        blocks: sizes and style, and what makes the parts.
-    """
-
-    def __init__(self, blocks: Blocks) -> None:
-        super().__init__()
-        self.pre = blocks.pre
-        self.attention = cast(SelfAttention, blocks.attention())
-        self.attention_norm = blocks.norm_layer()
-        self.feedforward = blocks.feedforward_network()
-        self.feedforward_norm = blocks.norm_layer()
-        self.dropout = blocks.dropout_layer()
-
-    def forward(self, x_BTC: Tensor, plan: Plan | Recall) -> Tensor:
-        """(B, T, C) -> (B, T, C).
-
-        Args:
-            x_BTC: the tokens; with a memory, its slots before them.
-            plan: order and mask; with a memory, the segment as this layer sees it, which may leave fewer rows.
-        """
-        asked = self.attention_norm(x_BTC) if self.pre else x_BTC
-        if isinstance(plan, Recall):
-            mixed, x_BTC = self.attention.recall(asked, plan), x_BTC[:, -plan.asking :]
-        else:
-            mixed = self.attention(asked, plan)
-        x_BTC = x_BTC + self.dropout(mixed)
-        if self.pre:
-            return x_BTC + self.dropout(self.feedforward(self.feedforward_norm(x_BTC)))
-        x_BTC = self.attention_norm(x_BTC)
-        return self.feedforward_norm(x_BTC + self.dropout(self.feedforward(x_BTC)))
-
-    def attention_weights(self, x_BTC: Tensor, plan: Plan | Recall) -> Tensor:
-        """The weights that `forward` uses on the same input, (B, H, T, S), without dropout."""
-        asked = self.attention_norm(x_BTC) if self.pre else x_BTC
-        return (
-            self.attention.recalled_weights(asked, plan)
-            if isinstance(plan, Recall)
-            else self.attention.weights(asked, plan)
-        )
 
 
 class Encoder(Stack):
@@ -224,24 +178,11 @@ class Encoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            return EncoderOutput(read.hidden, read.all_hidden, read.attentions, read.memory)
+            memory = read.segment.close()
+            return EncoderOutput(read.hidden, read.all_hidden or None, read.attentions or None, memory)
         x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
-        plan = self.plan(where, x_BTC, valid_BT, backend=backend, return_attentions=return_attentions)
+        plan = self.plan(where, x_BTC, valid_BS=valid_BT, backend=backend, return_attentions=return_attentions)
         return self._run(x_BTC, plan, return_all_hidden, return_attentions)
-
-    def plan(
-        self,
-        positions: Positions,
-        like_BTC: Tensor,
-        valid_BT: Tensor | None = None,
-        *,
-        backend: str | None = None,
-        return_attentions: bool = False,
-    ) -> Plan | HybridPlan:
-        """Word order and mask, prepared once for all layers."""
-        return self.plan_self_attention(
-            positions, like_BTC, valid_BS=valid_BT, backend=backend, return_attentions=return_attentions
-        )
 
     def _run(
         self, x_BTC: Tensor, plan: Plan | HybridPlan, return_all_hidden: bool, return_attentions: bool
@@ -252,8 +193,8 @@ class Encoder(Stack):
             assert isinstance(layer, EncoderLayer)
             all_hidden.append(x_BTC)
             if return_attentions:
-                attentions.append(layer.attention_weights(x_BTC, plan.layer(index)))
-            x_BTC = self.run_layer(layer, x_BTC, plan.layer(index))
+                attentions.append(layer.attention_weights(x_BTC, plan.layer(index))[0])
+            x_BTC = run_layer(layer, x_BTC, plan.layer(index), checkpointed=self._checkpointed)
         hidden = self.finish(x_BTC)
         return EncoderOutput(
             hidden,

@@ -1,15 +1,15 @@
 """Attention with its projections: of a sequence to itself, and of one sequence to another."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import Plan, attention, attention_weights
-from wordorder.memory import Plans, Segment
+from wordorder.attention import Plan, attend, attention_weights
+from wordorder.memory import LayerRecord, MemoryView, RefreshedSlots
+from wordorder.ops import merge_read_outs
 
 Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Takes this step's keys and values (B, G, T, D) and gives all of them so far (B, G, S, D): how a cache comes in.
@@ -42,11 +42,8 @@ class MultiHead(nn.Module):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """What the heads find (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
-        dropout = self.dropout if self.training else 0.0
-        if return_lse:
-            return attention(q, k, v, plan, dropout=dropout, return_lse=True)
-        return attention(q, k, v, plan, dropout=dropout), None
+        """Return what the heads find (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
+        return attend(q, k, v, plan, dropout=self.dropout if self.training else 0.0, return_lse=return_lse)
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
         """What the heads found as channels, (B, T, C)."""
@@ -58,28 +55,6 @@ class MultiHead(nn.Module):
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
         """The weights that `attend` gives to values, (B, H, T, S)."""
         return attention_weights(q, k, plan)
-
-
-@dataclass(frozen=True)
-class Recall:
-    """A segment that is read beside the slots of a memory, as one layer sees it in one step.
-
-    Args:
-        segment: what is remembered, and what of this step will be.
-        layer: from 0.
-        plans: order and masks of this step.
-        tokens: of this step; they are the last rows of what the layer reads, slots may stand before them.
-    """
-
-    segment: Segment
-    layer: int
-    plans: Plans
-    tokens: int
-
-    @property
-    def asking(self) -> int:
-        """How many of the last rows ask, and come out of the layer."""
-        return self.segment.asking(self.layer, self.tokens, self.plans.start)
 
 
 class SelfAttention(MultiHead):
@@ -117,16 +92,34 @@ class SelfAttention(MultiHead):
             k, v = extend(k, v)
         return self.out(self._join(self.attend(q, k, v, plan)[0]))
 
-    def recall(self, x_BSC: Tensor, recall: Recall) -> Tensor:
-        """What the rows that ask find among a memory's slots and a segment's tokens, (B, rows, C).
+    def with_memory(self, x_BSC: Tensor, view: MemoryView) -> tuple[Tensor, LayerRecord]:
+        """Return what the rows with queries find among a memory's slots and a segment's tokens, and what they leave.
+
+        Tokens attend to slots and tokens. Slots among the queries attend to the keys of their look-ahead window, and
+        what they find is merged with what they knew (`wordorder.ops.merge_read_outs`).
 
         Args:
             x_BSC: slots and tokens of this step, or tokens alone.
-            recall: the segment as this layer sees it.
+            view: the step as this layer sees it.
         """
-        q, k, v = self._heads(x_BSC, asking=recall.asking)
-        mixed = recall.segment.mix(recall.layer, recall.plans, q, k, v, self.attend)
-        return self.out(self._join(mixed))
+        q, k, v = self._heads(x_BSC, queries=view.queries)
+        if view.held is not None:
+            k, v = torch.cat((view.held[0], k), dim=2), torch.cat((view.held[1], v), dim=2)
+        slots = view.queries - view.tokens
+        mixed, lse = self.attend(q[:, :, slots:], k, v, view.plan, return_lse=view.keep_read_outs)
+        record = LayerRecord((k, v) if view.keep_keys else None)
+        if lse is not None:
+            # merged again and again, hence in at least float32
+            read_out = mixed.detach().to(torch.promote_types(mixed.dtype, torch.float32))
+            record = record._replace(read_out=read_out, normaliser=lse.detach())
+        if view.refresh is not None:
+            of, window = view.refresh, view.refresh.window
+            new, new_lse = self.attend(q[:, :, :slots], k[:, :, window], v[:, :, window], of.plan, return_lse=True)
+            assert new_lse is not None
+            merged, lse, alpha = merge_read_outs(of.read_out, of.normaliser, new, new_lse, epsilon=of.epsilon)
+            record = record._replace(slots=RefreshedSlots(merged.detach(), lse.detach(), alpha.detach()))
+            mixed = torch.cat((merged.type_as(v), mixed), dim=2)
+        return self.out(self._join(mixed)), record
 
     def weights(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """The attention weights (B, H, T, S), without dropout; for looking at.
@@ -141,24 +134,23 @@ class SelfAttention(MultiHead):
             k, _ = extend(k, v)
         return self._weigh(q, k, plan)
 
-    def recalled_weights(self, x_BSC: Tensor, recall: Recall) -> Tensor:
-        """The weights (B, H, T, S) that this step's tokens give to slots and tokens; call it before `recall`."""
-        q, k, _ = self._heads(x_BSC, asking=recall.tokens)
-        held = recall.segment.key_values.get(recall.layer)
-        return self._weigh(q, k if held is None else torch.cat((held[0], k), dim=2), recall.plans.tokens)
+    def weights_with_memory(self, x_BSC: Tensor, view: MemoryView) -> Tensor:
+        """Return the weights (B, H, T, S) that this step's tokens give to slots and tokens."""
+        q, k, _ = self._heads(x_BSC, queries=view.tokens)
+        return self._weigh(q, k if view.held is None else torch.cat((view.held[0], k), dim=2), view.plan)
 
-    def _heads(self, x_BTC: Tensor, asking: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries of the last ``asking`` rows (None = all), keys and values of all."""
-        if asking is None or asking == x_BTC.shape[1]:
+    def _heads(self, x_BTC: Tensor, queries: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""
+        if queries is None or queries == x_BTC.shape[1]:
             q, k, v = self._split(self.qkv(x_BTC), self.splits)
             return q, k, v
         if _is_more_than_its_weight(self.qkv):
             q, k, v = self._split(self.qkv(x_BTC), self.splits)
-            return q[:, :, -asking:], k, v
-        weight, bias, queries = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
-        of_queries, of_others = (None, None) if bias is None else (bias[:queries], bias[queries:])
-        (q,) = self._split(F.linear(x_BTC[:, -asking:], weight[:queries], of_queries), self.splits[:1])
-        k, v = self._split(F.linear(x_BTC, weight[queries:], of_others), self.splits[1:])
+            return q[:, :, -queries:], k, v
+        weight, bias, first = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
+        of_queries, of_others = (None, None) if bias is None else (bias[:first], bias[first:])
+        (q,) = self._split(F.linear(x_BTC[:, -queries:], weight[:first], of_queries), self.splits[:1])
+        k, v = self._split(F.linear(x_BTC, weight[first:], of_others), self.splits[1:])
         return q, k, v
 
 

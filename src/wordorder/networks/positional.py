@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from wordorder.attention import HybridPlan, Plan, attention, describe, make_plan, plan_layers
+from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
 from wordorder.attention.accept import check_key_padding_mask
-from wordorder.encodings import OnEmbeddings, Order, build_encoding
+from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
 from wordorder.ops import Contiguous, Positions, Visibility, as_positions
@@ -23,25 +23,13 @@ class PreparedPositions:
     Args:
         plan: bias, rotations and mask in the form that attention reads.
         layers: of the network.
-        batch: examples, B.
-        heads: query heads, H.
-        queries: tokens that attend, T.
-        keys: tokens that are attended to, S.
-        head_dim: channels per head, D.
-        dtype: of queries, keys and values.
-        device: of queries, keys and values.
+        sizes: of queries, keys and values.
         dropout: probability that an attention weight is dropped; 0 outside training.
     """
 
     plan: Plan | HybridPlan
     layers: int
-    batch: int
-    heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    dtype: torch.dtype
-    device: torch.device
+    sizes: AttentionSizes
     dropout: float
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -65,27 +53,35 @@ class PreparedPositions:
             )
         if not 0 <= layer < self.layers:
             raise BadInput(f"layer must lie between 0 and {self.layers - 1} (layers={self.layers}), got {layer}")
-        wanted = {"q": (self.queries, None), "k": (self.keys, None), "v": (self.keys, None)}
+        sizes = self.sizes
+        wanted = {"q": (sizes.queries, None), "k": (sizes.keys, None), "v": (sizes.keys, None)}
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x.dim() != 4:
                 raise BadInput(f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}")
-            if x.device != self.device:
-                raise BadInput(f"{name} is on {x.device}, but x was on {self.device} in prepare; move one of them")
-            if x.dtype != self.dtype:
+            if x.device != sizes.device:
+                raise BadInput(f"{name} is on {x.device}, but x was on {sizes.device} in prepare; move one of them")
+            if x.dtype != sizes.dtype:
                 raise BadInput(
-                    f"{name} is {x.dtype}, but attention was prepared for {self.dtype}; give prepare an x of the dtype"
+                    f"{name} is {x.dtype}, but attention was prepared for {sizes.dtype}; give prepare an x of the dtype"
                     " that q, k and v will have"
                 )
-            if x.shape[0] != self.batch or x.shape[2] != wanted[name][0]:
+            if x.shape[0] != sizes.batch or x.shape[2] != wanted[name][0]:
                 raise BadInput(
-                    f"{name} must have batch {self.batch} and {wanted[name][0]} tokens, as prepared, got"
+                    f"{name} must have batch {sizes.batch} and {wanted[name][0]} tokens, as prepared, got"
                     f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
                 )
-        if (q.shape[1], q.shape[3]) != (self.heads, self.head_dim):
+        if (q.shape[1], q.shape[3]) != (sizes.heads, sizes.head_dim):
             raise BadInput(
-                f"q must have {self.heads} heads of {self.head_dim} channels, got {q.shape[1]} of {q.shape[3]}"
+                f"q must have {sizes.heads} heads of {sizes.head_dim} channels, got {q.shape[1]} of {q.shape[3]}"
             )
-        return attention(q, k, v, self.plan.layer(layer), dropout=self.dropout)
+        if k.shape != (sizes.batch, k.shape[1], sizes.keys, sizes.head_dim) or sizes.heads % k.shape[1]:
+            raise BadInput(
+                f"k must have heads that divide {sizes.heads}, of {sizes.head_dim} channels, got {k.shape[1]} of"
+                f" {k.shape[3]}"
+            )
+        if v.shape[1] != k.shape[1]:
+            raise BadInput(f"v must have as many heads as k, {k.shape[1]}, got {v.shape[1]}")
+        return attend(q, k, v, self.plan.layer(layer), dropout=self.dropout)[0]
 
 
 class Positional(nn.Module):
@@ -238,23 +234,19 @@ class Positional(nn.Module):
             check_key_padding_mask(key_padding_mask, x.shape[0], keys.length)
             valid_BS = ~key_padding_mask
         mask = Visibility(where, keys, self.causal, valid_BS)
-        dtype = working_dtype(x)
-        order = self.encoding.prepare(where, keys, dtype=dtype, device=x.device)
-        call: dict[str, Any] = {
-            "batch": x.shape[0],
-            "heads": self.heads,
-            "queries": x.shape[1],
-            "keys": keys.length,
-            "head_dim": self.width // self.heads,
-            "dtype": dtype,
-            "device": x.device,
-            "dropout": self.dropout if self.training else 0.0,
-        }
-
-        def plan(of_kind: Order, layers: int) -> Plan:
-            return make_plan(of_kind, mask, describe(of_kind, mask, **call), layers=layers)
-
-        return PreparedPositions(plan_layers(order, plan, layers=self.layers), layers=self.layers, **call)
+        sizes = AttentionSizes(
+            batch=x.shape[0],
+            heads=self.heads,
+            queries=x.shape[1],
+            keys=keys.length,
+            head_dim=self.width // self.heads,
+            dtype=working_dtype(x),
+            device=x.device,
+        )
+        order = self.encoding.prepare(where, keys, dtype=sizes.dtype, device=x.device)
+        dropout = self.dropout if self.training else 0.0
+        plan = plan_attention(order, mask, sizes, layers=self.layers, dropout=dropout)
+        return PreparedPositions(plan, self.layers, sizes, dropout)
 
     def extra_repr(self) -> str:
         """Show what it was built from."""

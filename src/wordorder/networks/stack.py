@@ -4,13 +4,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
 from torch import Tensor, nn
-from torch.utils import checkpoint
 
-from wordorder.attention import HybridPlan, Plan, describe, make_plan, plan_layers
-from wordorder.encodings import HybridOrder, Order, ReplacesEmbedding, Use, build_encoding
-from wordorder.memory import Memory, MemoryState, Segment
+from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
+from wordorder.encodings import ReplacesEmbedding, Use, build_encoding
+from wordorder.memory import (
+    Memory,
+    MemoryState,
+    OpenSegment,
+    SegmentStep,
+    StepRead,
+    check_step,
+    plan_step,
+    read_step,
+)
 from wordorder.networks.blocks import Blocks
-from wordorder.networks.segment_reading import SegmentRead, Step, check_step, open_segment, plans_of, run_step
 from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions, check_positions_fit
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
@@ -154,7 +161,7 @@ class Stack(nn.Module):
             x_BTC = x_BTC * self.embedding_scale
         return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where, window))), where
 
-    def plan_self_attention(
+    def plan(
         self,
         positions: Positions,
         like_BTC: Tensor,
@@ -165,7 +172,7 @@ class Stack(nn.Module):
         backend: str | None = None,
         return_attentions: bool = False,
     ) -> Plan | HybridPlan:
-        """Word order and mask, prepared once for all layers.
+        """Prepare the encoding and plan self-attention, once for all layers.
 
         Args:
             positions: of the queries.
@@ -177,61 +184,37 @@ class Stack(nn.Module):
             return_attentions: attention weights are wanted.
         """
         keys = positions if key_positions is None else key_positions
-        order = self.encoding.prepare(positions, key_positions, dtype=working_dtype(like_BTC), device=like_BTC.device)
+        sizes = self._sizes(like_BTC, positions.length, keys.length)
+        order = self.encoding.prepare(positions, key_positions, dtype=sizes.dtype, device=sizes.device)
         valid_BS = as_padding_mask("valid_BS" if self.causal else "valid_BT", valid_BS)
         mask = Visibility(positions, keys, causal, valid_BS)
-        return self.plan_layers(order, mask, like_BTC, backend=backend, return_attentions=return_attentions)
+        wanted = self._wanted(backend, return_attentions)
+        return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
 
-    def plan_layers(
-        self, order: Order | HybridOrder, mask: Visibility, like_BTC: Tensor, **wanted: Any
-    ) -> Plan | HybridPlan:
-        """A plan for all layers, or one for each kind of them; arguments as in `plan_attention`."""
-
-        def plan(of_kind: Order, layers: int) -> Plan:
-            return self.plan_attention(of_kind, mask, like_BTC, layers=layers, **wanted)
-
-        return plan_layers(order, plan, layers=len(self.layers))
-
-    def plan_attention(
-        self,
-        order: Order,
-        mask: Visibility,
-        like_BTC: Tensor,
-        *,
-        layers: int | None = None,
-        backend: str | None = None,
-        return_attentions: bool = False,
-        return_lse: bool = False,
-    ) -> Plan:
-        """Order and mask in the form that the backend wants, for all layers; arguments as in `plan_self_attention`.
-
-        Args:
-            order: what the encodings prepared.
-            mask: who sees whom.
-            like_BTC: see there.
-            layers: how many will read the plan; None = all.
-            backend: see there.
-            return_attentions: see there.
-            return_lse: log-sum-exps are wanted.
-        """
-        call = describe(
-            order,
-            mask,
+    def _sizes(self, like_BTC: Tensor, queries: int, keys: int) -> AttentionSizes:
+        return AttentionSizes(
             batch=like_BTC.shape[0],
             heads=self.heads,
-            queries=mask.query.length,
-            keys=mask.key.length,
+            queries=queries,
+            keys=keys,
             head_dim=self.head_dim,
             dtype=working_dtype(like_BTC),  # of queries, keys and values
             device=like_BTC.device,
-            dropout=self.blocks.attention_dropout if self.training else 0.0,
-            return_lse=return_lse,
-            return_weights=return_attentions,
         )
-        return make_plan(order, mask, call, backend=backend or self.blocks.backend, layers=layers or len(self.layers))
 
-    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> Segment:
-        """A segment about to be read beside what earlier ones left.
+    def _wanted(self, backend: str | None, return_attentions: bool) -> dict[str, Any]:
+        return {
+            "dropout": self.blocks.attention_dropout if self.training else 0.0,
+            "backend": backend or self.blocks.backend,
+            "return_weights": return_attentions,
+        }
+
+    @property
+    def _checkpointed(self) -> bool:
+        return self.gradient_checkpointing and self.training
+
+    def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> OpenSegment:
+        """Open a segment after what earlier ones left.
 
         Args:
             state: what the segment before left; None = nothing.
@@ -242,11 +225,11 @@ class Stack(nn.Module):
         """
         if self.memory is None:
             raise ValueError("memory was given to a network without one; build it with memory=LookAheadMemory(length)")
-        return open_segment(self.memory, state, layers=len(self.layers), keep=keep)
+        return OpenSegment.after(self.memory, state, layers=len(self.layers), keep=keep)
 
     def read_segment(
         self,
-        segment: Segment,
+        segment: OpenSegment,
         token_ids_BT: Tensor | None,
         embeddings_BTC: Tensor | None = None,
         *,
@@ -255,36 +238,35 @@ class Stack(nn.Module):
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """The next tokens of a segment, or all of them: final states (B, T, C), and what else was asked for.
+    ) -> StepRead:
+        """Read the next tokens of a segment, or all of them, and return what is found and the segment after them.
 
-        A decoder's tokens see only what stands before them; an encoder must read a segment in one step.
+        A decoder's tokens see only what comes before them; an encoder must read a segment in one step.
 
         Args:
-            segment: of `open_segment`; it takes note of the tokens.
+            segment: of `open_segment`, or of the step before.
             token_ids_BT: long (B, T).
             embeddings_BTC: instead of token ids, (B, T, C).
-            positions: where the tokens stand in their texts; None = on from what was read before. Only encodings that
+            positions: where the tokens are in their texts; None = on from what was read before. Only encodings that
                 act on embeddings without a table read them, and waves (complex-order), which are counted anew in every
                 segment unless this is given.
             valid_BT: bool, False where one of these tokens is padding; None = none is.
             backend: of attention, as in `choose_backend`; None chooses.
-            return_all_hidden: give what each layer read of the tokens, and the final states.
-            return_attentions: give each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
+            return_all_hidden: also return what each layer read of the tokens, and the final states.
+            return_attentions: also return each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
 
         Raises:
-            ValueError: as in `embed` and `segment_reading.check_step`; or keys are to be kept under gradient
+            ValueError: as in `embed` and `wordorder.memory.check_step`; or keys are to be kept under gradient
                 checkpointing.
         """
-        memory, given = self.memory, token_ids_BT if embeddings_BTC is None else embeddings_BTC
-        assert memory is not None
+        given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         if given is None or given.dim() < 2:
             self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
             raise AssertionError
         by_place = any(part.bounded or part.by_place for part in self.encoding.parts.values())
-        step = Step(segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, by_place)
+        step = SegmentStep(segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, by_place)
         check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
-        if segment.keep and self.gradient_checkpointing and self.training:
+        if segment.keep and self._checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
         x_BTC, _ = self.embed(
             token_ids_BT,
@@ -293,21 +275,18 @@ class Stack(nn.Module):
             window=step.in_table,
             in_segment=positions or step.in_segment,
         )
-        like = x_BTC
-
-        def prepare(query: Positions, key: Positions) -> Order | HybridOrder:
-            return self.encoding.prepare(query, key, dtype=working_dtype(like), device=like.device)
-
-        def plan(order: Order | HybridOrder, mask: Visibility, *, return_lse: bool) -> Plan | HybridPlan:
-            return self.plan_layers(
-                order, mask, like, backend=backend, return_attentions=return_attentions, return_lse=return_lse
-            )
-
-        plans = plans_of(step, memory, prepare, plan)
-        wanted = {"return_all_hidden": return_all_hidden, "return_attentions": return_attentions}
-        x_BTC, all_hidden, attentions = run_step(step, plans, self.layers, x_BTC, self.run_layer, **wanted)
-        hidden = self.finish(x_BTC)
-        return hidden, [*all_hidden, hidden] if return_all_hidden else [], attentions
+        sizes, wanted = self._sizes(x_BTC, step.tokens, step.keys), self._wanted(backend, return_attentions)
+        read = read_step(
+            self.layers,
+            x_BTC,
+            step,
+            plan_step(step, self.encoding, sizes, **wanted),
+            checkpointed=self._checkpointed,
+            return_all_hidden=return_all_hidden,
+            return_attentions=return_attentions,
+        )
+        hidden = self.finish(read.hidden)
+        return read._replace(hidden=hidden, all_hidden=(*read.all_hidden, hidden) if return_all_hidden else ())
 
     def read_whole(
         self,
@@ -316,8 +295,8 @@ class Stack(nn.Module):
         memory: MemoryState | None,
         refused: Mapping[str, object],
         **wanted: Any,
-    ) -> SegmentRead:
-        """A segment in one step, and what it leaves.
+    ) -> StepRead:
+        """Read a segment in one step.
 
         Args:
             token_ids_BT: long (B, T).
@@ -334,16 +313,7 @@ class Stack(nn.Module):
             if value is not None:
                 kind = "a decoder" if self.causal else "an encoder"
                 raise ValueError(f"{name} cannot be given to {kind} with a memory, which knows where its slots stand")
-        hidden, all_hidden, attentions = self.read_segment(segment, token_ids_BT, embeddings_BTC, **wanted)
-        return SegmentRead(hidden, tuple(all_hidden) or None, tuple(attentions) or None, segment.close())
-
-    def run_layer(self, layer: nn.Module, *arguments: Any) -> Tensor:
-        """A layer's output, computed again in the backward pass where gradient checkpointing is on."""
-        if self.gradient_checkpointing and self.training:
-            # Re-entrant checkpointing would walk the shared bias's graph once per layer and fail.
-            checkpointed = cast("Any", checkpoint).checkpoint
-            return checkpointed(layer, *arguments, use_reentrant=False)
-        return layer(*arguments)
+        return self.read_segment(segment, token_ids_BT, embeddings_BTC, **wanted)
 
     def finish(self, x_BTC: Tensor) -> Tensor:
         """What heads read, (B, T, C): the last layer's output after the final norm, and real."""

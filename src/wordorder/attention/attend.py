@@ -1,6 +1,5 @@
-"""The one attention of the package."""
+"""Attention: the public function with its checks, and `attend`, which computes by a plan."""
 
-from dataclasses import replace
 from typing import Any, Literal, cast, overload
 
 import torch
@@ -8,8 +7,7 @@ from torch import Tensor
 
 from wordorder.attention import flex, reference, sdpa, tiles
 from wordorder.attention.accept import as_mask, as_order
-from wordorder.attention.choice import choose_backend
-from wordorder.attention.plan import Plan, describe, make_plan
+from wordorder.attention.plan import AttentionSizes, Plan, check_plan, plan_attention
 from wordorder.encodings import Composition, Encoding, Order
 from wordorder.ops import Bias, Visibility
 
@@ -90,7 +88,34 @@ def attention(
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
     order = as_order(order, q, k)
     mask = as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
-    plan = _plan(q, k, order, mask, dropout, backend, return_lse)
+    sizes = AttentionSizes.of(q, k)
+    if isinstance(order, Plan):
+        if mask is not None or backend is not None:
+            raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
+        check_plan(order, sizes, dropout=dropout, return_lse=return_lse)
+        plan = order
+    else:
+        order = order or Order(q.shape[-1] ** -0.5)
+        plan = plan_attention(order, mask, sizes, backend=backend, dropout=dropout, return_lse=return_lse)
+    output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
+    return output if lse is None else (output, lse)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, dropout: float = 0.0, return_lse: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Return the output (B, H, T, E), and the log-sum-exp (B, H, T) if asked for, by a plan made for these sizes.
+
+    Nothing is checked: `attention` does that, and `plan_attention`.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, G, S, D).
+        v: values (B, G, S, E).
+        plan: order and mask, as one layer sees them.
+        dropout: probability that a weight is dropped; pass 0 outside training.
+        return_lse: the plan must have been made for it.
+    """
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
@@ -98,59 +123,19 @@ def attention(
     q, k = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
     if plan.backend == "sdpa":
         added = None if content is None else content.written_out(q.dtype)
-        return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, added, dropout, plan.is_causal)
+        return sdpa.attend(q, k, v, plan.order.scale, plan.mask_BHTS, added, dropout, plan.is_causal), None
     if plan.backend == "flex":
-        return flex.attend(q, k, v, plan.order, plan.mask)
-    output: Tensor
-    lse: Tensor | None
+        return flex.attend(q, k, v, plan.order, plan.mask), None
     if plan.backend == "reference":
         added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
-        output, lse = reference.attend(
+        return reference.attend(
             q, k, v, plan.order, plan.visible_B1TS, content_BHTS=added, dropout=dropout, return_lse=return_lse
         )
-    else:
-        assert plan.hidden is not None
-        keep = plan.backend == "kept-tiles"
-        # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
-        outside = cast("Any", torch).compiler.disable(tiles.attend)
-        output, lse = outside(
-            q, k, v, plan.order, plan.hidden, content=content, dropout=dropout, keep=keep, return_lse=return_lse
-        )
-    return output if lse is None else (output, lse)
-
-
-def _plan(
-    q: Tensor,
-    k: Tensor,
-    order: Order | Plan | None,
-    mask: Visibility | Tensor | None,
-    dropout: float,
-    backend: str | None,
-    return_lse: bool,
-) -> Plan:
-    """The plan that was given, or one made for this call."""
-    plain = Order(q.shape[-1] ** -0.5)
-    given = order.order if isinstance(order, Plan) else order or plain
-    call = describe(
-        given,
-        mask,
-        batch=q.shape[0],
-        heads=q.shape[1],
-        queries=q.shape[2],
-        keys=k.shape[2],
-        head_dim=q.shape[-1],
-        dtype=q.dtype,
-        device=q.device,
-        dropout=dropout,
-        return_lse=return_lse,
-    )
-    if not isinstance(order, Plan):
-        return make_plan(given, mask, call, backend=backend)
-    if mask is not None or backend is not None:
-        raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")
-    # a plan made outside a traced layer stays what it is: its backend runs outside as well
-    choose_backend(replace(call, traced=False), order.backend)
-    return order
+    assert plan.hidden is not None
+    keep = plan.backend == "kept-tiles"
+    # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
+    outside = cast("Any", torch).compiler.disable(tiles.attend)
+    return outside(q, k, v, plan.order, plan.hidden, content=content, dropout=dropout, keep=keep, return_lse=return_lse)
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
