@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, plan_attention
 from wordorder.encodings import Order
-from wordorder.networks import Blocks, EncoderLayer
-from wordorder.networks.complex_valued import ComplexBlocks, ComplexLSTM
+from wordorder.networks import EncoderLayer, TransformerOptions
+from wordorder.networks.complex_valued import ComplexLSTM, ComplexOptions
 from wordorder.ops.complex import linear, split, stacked_linear
 
 BATCH = 8
@@ -63,15 +63,15 @@ def encoder_layers() -> dict[str, Callable[[], Any]]:
     """One pre-norm layer with its attention, without dropout."""
     sizes: dict[str, Any] = {"width": WIDTH, "heads": HEADS, "dropout": 0.0, "attention_dropout": 0.0}
     styles = {
-        "real": Blocks(**sizes),
-        "complex, shared real weights": ComplexBlocks(**sizes, shared_weights=True),
-        "complex": ComplexBlocks(**sizes),
-        "complex, modulus scores": ComplexBlocks(**sizes, scores="modulus"),
+        "real": TransformerOptions(**sizes),
+        "complex, shared real weights": ComplexOptions(**sizes, shared_weights=True),
+        "complex": ComplexOptions(**sizes),
+        "complex, modulus scores": ComplexOptions(**sizes, scores="modulus"),
     }
     return {name: layer_step(blocks) for name, blocks in styles.items()}
 
 
-def layer_step(blocks: Blocks) -> Callable[[], Any]:
+def layer_step(blocks: TransformerOptions) -> Callable[[], Any]:
     """Forward and backward of a layer on random hidden states."""
     torch.manual_seed(0)
     layer = EncoderLayer(blocks)

@@ -44,7 +44,7 @@ def test_every_head_trains_and_is_saved_and_loaded(kind, auto, options, tmp_path
     assert_close(output.logits if "logits" in output else output.start_logits, first, rtol=0, atol=0)
     networks = [module for module in again.modules() if isinstance(module, ComplexEncoder | ComplexDecoder)]
     assert networks
-    assert all(network.blocks.shared_weights is bool(options) for network in networks)
+    assert all(network.options.shared_weights is bool(options) for network in networks)
 
 
 @pytest.mark.parametrize("encoding", ["complex-order", "complex-vanilla+t5"])

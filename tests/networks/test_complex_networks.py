@@ -1,6 +1,6 @@
 import dataclasses
-import inspect
 import math
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -10,11 +10,12 @@ from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
 from wordorder.attention import AttentionSizes, Plan, plan_attention
 from wordorder.encodings import Order
 from wordorder.errors import BadInput
-from wordorder.networks import Blocks, KeyValueCache, initialise
+from wordorder.networks import KeyValueCache, TransformerKeywords, TransformerOptions, initialise
 from wordorder.networks.complex_valued import (
-    ComplexBlocks,
     ComplexCrossAttention,
+    ComplexKeywords,
     ComplexLayerNorm,
+    ComplexOptions,
     ComplexRMSNorm,
     ComplexSelfAttention,
 )
@@ -291,7 +292,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="scores must be one of real-part, modulus, got 'abs'"):
         ComplexEncoder(40, width=12, scores="abs")
     with pytest.raises(ValueError, match="read_out must be one of linear, modulus, real-part, none, got 'sum'"):
-        ComplexBlocks(width=12, heads=4, to_real="sum")
+        ComplexOptions(width=12, heads=4, read_out="sum")
     with pytest.raises(ValueError, match="width must be a multiple of heads, got width=10, heads=4"):
         ComplexEncoder(40, width=10, heads=4)
     with pytest.raises(ValueError, match=r"embeddings must be floating-point numbers \(batch, tokens, 24\)"):
@@ -326,14 +327,31 @@ def test_the_number_beside_the_variance_reaches_every_norm(norm):
 
 
 @pytest.mark.parametrize(
-    ("network", "blocks"),
-    [(Encoder, Blocks), (Decoder, Blocks), (ComplexEncoder, ComplexBlocks), (ComplexDecoder, ComplexBlocks)],
+    ("options", "keywords"), [(TransformerOptions, TransformerKeywords), (ComplexOptions, ComplexKeywords)]
 )
-def test_constructors_have_the_defaults_of_the_blocks_and_of_each_other(network, blocks):
-    taken = {name: p.default for name, p in inspect.signature(network).parameters.items()}
-    taken["to_real"] = taken.pop("read_out", None)
-    style = {field.name: field.default for field in dataclasses.fields(blocks) if field.name not in ("width", "heads")}
-    assert {name: taken[name] for name in style} == style
-    sizes = ("width", "layers", "heads", "max_positions", "encoding_options", "embedding_norm", "padding_idx")
-    real = inspect.signature(Encoder).parameters
-    assert {name: taken[name] for name in sizes} == {name: real[name].default for name in sizes}
+def test_constructors_keywords_are_the_fields_of_the_options(options, keywords):
+    assert get_type_hints(keywords) == get_type_hints(options)
+    real = {field.name: field.default for field in dataclasses.fields(TransformerOptions)}
+    for field in dataclasses.fields(options):
+        if field.name in real and field.name != "encoding":
+            assert field.default == real[field.name]
+
+
+@pytest.mark.parametrize("network", [Encoder, Decoder, ComplexEncoder, ComplexDecoder])
+def test_options_are_given_as_keywords_or_as_one_value(network):
+    kind, name = (
+        (ComplexOptions if network in (ComplexEncoder, ComplexDecoder) else TransformerOptions),
+        network.__name__,
+    )
+    options = kind(width=12, layers=1, heads=4)
+    assert network(40, options).options == network(40, width=12, layers=1, heads=4).options == options
+    with pytest.raises(
+        TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'widht'; did you mean 'width'\?"
+    ):
+        network(40, widht=12)
+    with pytest.raises(
+        TypeError, match=f"{name} takes options as one {kind.__name__} or as keywords, .* beside layers"
+    ):
+        network(40, options, layers=2)
+    with pytest.raises(TypeError, match=f"{name} takes options as one {kind.__name__} or .* got a dict"):
+        network(40, {"width": 12})

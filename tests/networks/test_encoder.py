@@ -147,7 +147,7 @@ def test_autocast_in_both_backends(name):
     for backend in (None, "reference"):
         with torch.autocast("cpu", torch.bfloat16):
             hidden = encoder(ids, valid_BT=valid, backend=backend).hidden
-            plan = encoder.plan(Contiguous(11), exact, valid, backend=backend)
+            plan = encoder.plan(Contiguous(11), exact, valid_BS=valid, backend=backend)
         assert plan.mask_BHTS is None or plan.mask_BHTS.dtype in (torch.bool, torch.bfloat16)
         assert_close(hidden[valid].float(), exact[valid], rtol=0, atol=0.1 * exact.abs().max().item())
         grads = torch.autograd.grad(hidden[valid].float().pow(2).sum(), list(encoder.parameters()), allow_unused=True)

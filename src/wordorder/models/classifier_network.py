@@ -1,8 +1,7 @@
 """From a configuration to the text network that it describes."""
 
-import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from wordorder.encodings import names_of
 from wordorder.errors import BadInput
@@ -22,8 +21,14 @@ from wordorder.networks import (
     TextTransformer,
     UnitaryTextRecurrent,
 )
-from wordorder.networks.complex_valued import COMPLEX_EMBEDDINGS, COMPLEX_OPTIONS, ComplexEncoder, ReferenceTransformer
-from wordorder.networks.complex_valued.encoder import complex_encoding_options
+from wordorder.networks.complex_valued import (
+    COMPLEX_EMBEDDINGS,
+    COMPLEX_OPTIONS,
+    ComplexEncoder,
+    ComplexKeywords,
+    ReferenceTransformer,
+)
+from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.text_network import check_activation
 
 if TYPE_CHECKING:
@@ -156,17 +161,17 @@ def complex_options(config: "Config", network: Callable[..., Any]) -> dict[str, 
         if config.complex_options:
             raise BadInput("complex_options are for complex layers; set complex_valued = true")
         return {}
-    parameters = inspect.signature(network).parameters
-    known, given = [name for name in COMPLEX_OPTIONS if name in parameters], config.complex_options or {}
+    hints = get_type_hints(ComplexKeywords if network is ComplexEncoder else cast("Any", network).__init__)
+    known, given = [name for name in COMPLEX_OPTIONS if name in hints], config.complex_options or {}
     faults = [
         f"complex_options: architecture {config.architecture!r} has no option {name!r}; known: {', '.join(known)}"
         for name in given
         if name not in known
     ]
     faults += [
-        f"complex_options.{name} must be {describe(parameters[name].annotation)}, got {value!r}"
+        f"complex_options.{name} must be {describe(hints[name])}, got {value!r}"
         for name, value in given.items()
-        if name in known and not fits(parameters[name].annotation, value)
+        if name in known and not fits(hints[name], value)
     ]
     if faults:
         raise BadInput(faults)

@@ -27,7 +27,7 @@ from wordorder.models.configuration_faults import (
     warn_of_changes,
 )
 from wordorder.models.encoding_defaults import complete_options
-from wordorder.networks.complex_valued.encoder import complex_encoding_options
+from wordorder.networks.complex_valued.options import complex_encoding_options
 
 # What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
 _FROM_TRANSFORMERS = {

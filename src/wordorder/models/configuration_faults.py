@@ -2,17 +2,16 @@
 
 import dataclasses
 import difflib
-import inspect
 import warnings
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG
 from wordorder.hints import describe, fits, option_faults
 from wordorder.limits import MOST_CLASSES
-from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexEncoder
+from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 
 MOST = 2**31 - 1
 """Of a size: what an index of 32 bits reaches. A configuration may be a stranger's, and is believed before weights are
@@ -175,7 +174,8 @@ def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | Non
     """One line per option of complex layers that is unknown or of the wrong type, or given to real layers."""
     if not complex_valued:
         return ["complex_options are for complex layers; set complex_valued = true"] if options else []
-    known = {name: inspect.signature(ComplexEncoder).parameters[name].annotation for name in COMPLEX_OPTIONS}
+    hints = get_type_hints(ComplexOptions)
+    known = {name: hints[name] for name in COMPLEX_OPTIONS}
     found = option_faults("complex_options", "a complex network", options or {}, known)
     if (options or {}).get("read_out") == "none":
         found.append("complex_options.read_out must not be 'none': heads read real numbers")

@@ -13,7 +13,7 @@ from wordorder.models.document import read_document
 from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.encoder_configuration import WordOrderEncoderConfig
 from wordorder.models.outputs import WordOrderMaskedLMOutput
-from wordorder.networks.blocks import norm_layer
+from wordorder.networks.options import norm_layer
 
 
 class MaskedLMHead(nn.Module):

@@ -2,15 +2,15 @@
 
 from wordorder.networks.adaptive_embedding import AdaptiveEmbedding
 from wordorder.networks.adaptive_softmax import AdaptiveSoftmax
-from wordorder.networks.blocks import Blocks, FeedForward
 from wordorder.networks.cache import Cache, KeyValueCache
-from wordorder.networks.complex_valued import ComplexBlocks, ComplexDecoder, ComplexEncoder
+from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder, ComplexOptions
 from wordorder.networks.decoder import Decoder, DecoderOutput
 from wordorder.networks.encoder import Encoder, EncoderOutput
 from wordorder.networks.encoding_suite import Finding, check_encoding
 from wordorder.networks.initialisation import initialise, initialise_module
 from wordorder.networks.layer import DecoderLayer, EncoderLayer
 from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
+from wordorder.networks.options import FeedForward, TransformerKeywords, TransformerOptions
 from wordorder.networks.positional import Positional, PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
 from wordorder.networks.stack import Stack
@@ -30,12 +30,11 @@ __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
     "BagOfWords",
-    "Blocks",
     "Cache",
     "ComplexBagOfWords",
-    "ComplexBlocks",
     "ComplexDecoder",
     "ComplexEncoder",
+    "ComplexOptions",
     "ComplexTextConvolution",
     "ComplexTextEmbedding",
     "ComplexTextRecurrent",
@@ -63,6 +62,8 @@ __all__ = [
     "TextOutput",
     "TextRecurrent",
     "TextTransformer",
+    "TransformerKeywords",
+    "TransformerOptions",
     "UnitaryTextRecurrent",
     "check_encoding",
     "initialise",

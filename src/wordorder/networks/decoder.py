@@ -1,20 +1,19 @@
 """The Transformer decoder, with any encoding of the catalogue, alone or beside an encoder."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 from torch import Tensor, nn
 
 from wordorder.attention import HybridPlan, Plan, plan_attention
 from wordorder.encodings import Order
-from wordorder.memory import Memory, MemoryState
-from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
+from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache, layer_cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
-from wordorder.networks.stack import Stack, StackSizes
+from wordorder.networks.options import TransformerKeywords, TransformerOptions
+from wordorder.networks.stack import Stack
 from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions
 from wordorder.ops.checkpointing import run_layer
 
@@ -54,104 +53,32 @@ class Decoder(Stack):
 
     Args:
         vocabulary: number of token ids, V; positive.
-        width: model channels, C; a multiple of heads.
-        layers: number of layers; positive.
-        heads: attention heads, H.
-        key_value_heads: fewer key and value heads than query heads (grouped queries); default: heads.
-        feedforward: inner channels of the feed-forward networks; default: 4 * width.
-        max_positions: longest text in tokens, for encodings with a table.
-        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
-        encoding_options: options of the encoding; see `build_encoding`.
-        cross_attention: let every layer also attend to the states of an encoder.
-        norm: "layer" (2018) or "rms" (modern).
-        norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).
-        norm_eps: added to the variance; 1e-5.
-        embedding_norm: normalise the embeddings; default: with post-norm only.
-        activation: "gelu" (exact), "relu", "silu" or "swiglu".
-        dropout: on embeddings and on each sublayer's output.
-        attention_dropout: on attention weights.
-        padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+        options: sizes and style as one value, in place of keywords.
+        cross_attention: let every layer also attend to the states of an encoder; not with a memory.
         embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`.
-        embedding_scale: embeddings are multiplied by it; default: 1. Transformer-XL: the square root of width.
-        final_norm: normalise the last layer's output; default: with pre-norm only.
-        memory: of earlier segments, `SegmentRecurrence` or `LookAheadMemory`; not with cross_attention. With a learned
-            table, ``max_positions`` must hold a segment and the memory's slots.
+        **keywords: fields of `TransformerOptions`: width=256, layers=4, heads=4, encoding="tupe-r", max_positions=512,
+            dropout=0.1, memory=None and so on.
 
     Raises:
         BadInput: unknown encoding or option, or an encoding that decoders cannot have.
+        TypeError: an unknown keyword.
         ValueError: a size is out of range, or a memory comes with cross_attention.
     """
 
     def __init__(
         self,
         vocabulary: int,
+        options: TransformerOptions | None = None,
         *,
-        width: int = 256,
-        layers: int = 4,
-        heads: int = 4,
-        key_value_heads: int | None = None,
-        feedforward: int | None = None,
-        max_positions: int = 512,
-        encoding: str = "tupe-r",
-        encoding_options: Mapping[str, Any] | None = None,
         cross_attention: bool = False,
-        norm: Norm = "layer",
-        norm_placement: NormPlacement = "pre",
-        norm_eps: float = 1e-5,
-        embedding_norm: bool | None = None,
-        activation: Activation = "gelu",
-        dropout: float = 0.1,
-        attention_dropout: float = 0.1,
-        padding_idx: int | None = None,
         embedding: nn.Module | None = None,
-        embedding_scale: float | None = None,
-        final_norm: bool | None = None,
-        memory: Memory | None = None,
+        **keywords: Unpack[TransformerKeywords],
     ) -> None:
-        blocks = Blocks(
-            width=width,
-            heads=heads,
-            key_value_heads=key_value_heads,
-            feedforward=feedforward,
-            norm=norm,
-            norm_placement=norm_placement,
-            norm_eps=norm_eps,
-            activation=activation,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-        )
-        self.assemble(
-            vocabulary,
-            blocks,
-            cross_attention=cross_attention,
-            layers=layers,
-            max_positions=max_positions,
-            encoding=encoding,
-            encoding_options=encoding_options,
-            embedding_norm=embedding_norm,
-            padding_idx=padding_idx,
-            embedding=embedding,
-            embedding_scale=embedding_scale,
-            final_norm=final_norm,
-            memory=memory,
-        )
-
-    def assemble(self, vocabulary: int, blocks: Blocks, *, cross_attention: bool, **sizes: Unpack[StackSizes]) -> None:
-        """Make the decoder of these blocks: what constructors call, whatever the blocks are made of.
-
-        Args:
-            vocabulary: number of token ids.
-            blocks: sizes and style of the layers.
-            cross_attention: let every layer also attend to the states of an encoder.
-            **sizes: as in `Stack`.
-
-        Raises:
-            ValueError: a memory comes with cross-attention.
-        """
-        if cross_attention and sizes["memory"] is not None:
+        options = TransformerOptions.of(type(self).__name__, options, keywords)
+        if cross_attention and options.memory is not None:
             raise ValueError("memory and cross_attention cannot be combined; pass memory=None or cross_attention=False")
         layer = partial(DecoderLayer, cross=cross_attention)
-        Stack.__init__(self, vocabulary, blocks, layer=layer, use="decoder", **sizes)
+        super().__init__(vocabulary, options, layer=layer, use="decoder", embedding=embedding)
         self.cross_attention = cross_attention
         initialise(self)
 
@@ -280,7 +207,7 @@ class Decoder(Stack):
             if source_BSC is not None:
                 raise ValueError("source was given to a decoder without cross-attention; pass cross_attention=True")
             return False
-        channels = self.blocks.channels
+        channels = self.options.channels
         if source_BSC is None and (cache is None or not cache.source_length):
             raise ValueError("source must be given to a decoder with cross-attention, or a cache that has seen it")
         if source_BSC is not None and (source_BSC.dim() != 3 or source_BSC.shape[::2] != (batch, channels)):

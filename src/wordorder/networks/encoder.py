@@ -1,17 +1,16 @@
 """The Transformer encoder, with any encoding of the catalogue."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 
 from wordorder.attention import HybridPlan, Plan
-from wordorder.memory import Memory, MemoryState, SegmentRecurrence
-from wordorder.networks.blocks import Activation, Blocks, Norm, NormPlacement
+from wordorder.memory import MemoryState
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import EncoderLayer
-from wordorder.networks.stack import Stack, StackSizes
+from wordorder.networks.options import TransformerKeywords, TransformerOptions
+from wordorder.networks.stack import Stack
 from wordorder.ops import Positions
 from wordorder.ops.checkpointing import run_layer
 
@@ -46,92 +45,25 @@ class Encoder(Stack):
 
     Args:
         vocabulary: number of token ids, V; positive.
-        width: model channels, C; a multiple of heads.
-        layers: number of layers; positive.
-        heads: attention heads, H.
-        key_value_heads: fewer key and value heads than query heads (grouped queries); default: heads.
-        feedforward: inner channels of the feed-forward networks; default: 4 * width.
-        max_positions: longest text in tokens, for encodings with a table.
-        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
-        encoding_options: options of the encoding; see `build_encoding`.
-        norm: "layer" (2018) or "rms" (modern).
-        norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).
-        norm_eps: added to the variance; 1e-5.
-        embedding_norm: normalise the embeddings; default: with post-norm only.
-        activation: "gelu" (exact), "relu", "silu" or "swiglu".
-        dropout: on embeddings and on each sublayer's output.
-        attention_dropout: on attention weights.
-        padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
-        memory: of earlier segments of a long document, `SegmentRecurrence` (without same_length) or `LookAheadMemory`.
+        options: sizes and style as one value, in place of keywords.
+        **keywords: fields of `TransformerOptions`: width=256, layers=4, heads=4, encoding="tupe-r", max_positions=512,
+            dropout=0.1, memory=None and so on. A memory must be without same_length.
 
     Raises:
         BadInput: unknown encoding or option.
+        TypeError: an unknown keyword.
         ValueError: a size is out of range, or a memory has same_length.
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        width: int = 256,
-        layers: int = 4,
-        heads: int = 4,
-        key_value_heads: int | None = None,
-        feedforward: int | None = None,
-        max_positions: int = 512,
-        encoding: str = "tupe-r",
-        encoding_options: Mapping[str, Any] | None = None,
-        norm: Norm = "layer",
-        norm_placement: NormPlacement = "pre",
-        norm_eps: float = 1e-5,
-        embedding_norm: bool | None = None,
-        activation: Activation = "gelu",
-        dropout: float = 0.1,
-        attention_dropout: float = 0.1,
-        padding_idx: int | None = None,
-        memory: Memory | None = None,
+        self, vocabulary: int, options: TransformerOptions | None = None, **keywords: Unpack[TransformerKeywords]
     ) -> None:
-        blocks = Blocks(
-            width=width,
-            heads=heads,
-            key_value_heads=key_value_heads,
-            feedforward=feedforward,
-            norm=norm,
-            norm_placement=norm_placement,
-            norm_eps=norm_eps,
-            activation=activation,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-        )
-        self.assemble(
-            vocabulary,
-            blocks,
-            layers=layers,
-            max_positions=max_positions,
-            encoding=encoding,
-            encoding_options=encoding_options,
-            embedding_norm=embedding_norm,
-            padding_idx=padding_idx,
-            memory=memory,
-        )
-
-    def assemble(self, vocabulary: int, blocks: Blocks, **sizes: Unpack[StackSizes]) -> None:
-        """Make the encoder of these blocks: what constructors call, whatever the blocks are made of.
-
-        Args:
-            vocabulary: number of token ids.
-            blocks: sizes and style of the layers.
-            **sizes: as in `Stack`.
-
-        Raises:
-            ValueError: a memory has same_length.
-        """
-        memory = sizes["memory"]
-        if isinstance(memory, SegmentRecurrence) and memory.same_length:
+        options = TransformerOptions.of(type(self).__name__, options, keywords)
+        if options.memory is not None and options.memory.within is not None:
             raise ValueError(
                 "same_length is for decoders, whose tokens see what stands before them; leave it out in an encoder"
             )
-        Stack.__init__(self, vocabulary, blocks, layer=EncoderLayer, use="encoder", **sizes)
+        super().__init__(vocabulary, options, layer=EncoderLayer, use="encoder")
         initialise(self)
 
     def forward(

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from wordorder.attention import Plan
 from wordorder.memory import LayerRecord, MemoryView
-from wordorder.networks.blocks import Blocks
 from wordorder.networks.cache import LayerCache
 from wordorder.networks.multi_head import CrossAttention, SelfAttention
+from wordorder.networks.options import TransformerOptions
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class DecoderLayer(nn.Module):
     2020, https://arxiv.org/abs/2002.04745).
 
     Args:
-        blocks: sizes and style, and what makes the parts.
+        options: sizes and style, and what makes the parts.
         cross: whether there is cross-attention.
     """
 
-    def __init__(self, blocks: Blocks, *, cross: bool = False) -> None:
+    def __init__(self, options: TransformerOptions, *, cross: bool = False) -> None:
         super().__init__()
-        self.pre = blocks.pre
-        self.attention = cast(SelfAttention, blocks.attention())
-        self.attention_norm = blocks.norm_layer()
-        self.cross_attention = cast(CrossAttention, blocks.cross_attention()) if cross else None
-        self.cross_attention_norm = blocks.norm_layer() if cross else None
-        self.feedforward = blocks.feedforward_network()
-        self.feedforward_norm = blocks.norm_layer()
-        self.dropout = blocks.dropout_layer()
+        self.pre = options.pre
+        self.attention = cast(SelfAttention, options.attention())
+        self.attention_norm = options.norm_layer()
+        self.cross_attention = cast(CrossAttention, options.cross_attention()) if cross else None
+        self.cross_attention_norm = options.norm_layer() if cross else None
+        self.feedforward = options.feedforward_network()
+        self.feedforward_norm = options.norm_layer()
+        self.dropout = options.dropout_layer()
 
     @overload
     def forward(
@@ -111,8 +111,8 @@ class EncoderLayer(DecoderLayer):
     """A layer of an encoder: `DecoderLayer` without cross-attention.
 
     Args:
-        blocks: sizes and style, and what makes the parts.
+        options: sizes and style, and what makes the parts.
     """
 
-    def __init__(self, blocks: Blocks) -> None:
-        super().__init__(blocks)
+    def __init__(self, options: TransformerOptions) -> None:
+        super().__init__(options)

@@ -51,10 +51,10 @@ class Seq2Seq(nn.Module):
         super().__init__()
         if not decoder.cross_attention:
             raise ValueError("decoder must have cross-attention; build it with cross_attention=True")
-        channels = encoder.blocks.channels, decoder.blocks.channels
+        channels = encoder.options.channels, decoder.options.channels
         if channels[0] != channels[1]:
             found = f"encoder and decoder must have the same channels, got {channels[0]} and {channels[1]}"
-            if len({half.blocks.channels // half.blocks.width for half in (encoder, decoder)}) > 1:
+            if len({half.options.channels // half.options.width for half in (encoder, decoder)}) > 1:
                 found += "; one is complex and the other real; take ComplexEncoder with ComplexDecoder"
             raise ValueError(found)
         self.encoder, self.decoder, self.share_embeddings = encoder, decoder, share_embeddings

@@ -1,14 +1,13 @@
 """What encoders and decoders have in common: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any
 
 from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
-from wordorder.encodings import ReplacesEmbedding, Use, build_encoding
+from wordorder.encodings import Composition, Encoding, ReplacesEmbedding, Use, build_encoding
 from wordorder.memory import (
-    Memory,
     MemoryState,
     OpenSegment,
     SegmentStep,
@@ -17,105 +16,70 @@ from wordorder.memory import (
     plan_step,
     read_step,
 )
-from wordorder.networks.blocks import Blocks
+from wordorder.networks.options import TransformerOptions
 from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions, check_positions_fit
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
 
-class StackSizes(TypedDict):
-    """Arguments of `Stack` that an encoder's and a decoder's constructor hand on as they are."""
-
-    layers: int
-    max_positions: int
-    encoding: str
-    encoding_options: Mapping[str, Any] | None
-    embedding_norm: bool | None
-    padding_idx: int | None
-    embedding: NotRequired[nn.Module | None]
-    embedding_scale: NotRequired[float | None]
-    final_norm: NotRequired[bool | None]
-    memory: Memory | None
-
-
 class Stack(nn.Module):
-    """Token embeddings, an encoding, and layers made of `Blocks`; encoder and decoder say what a layer does.
+    """Token embeddings, an encoding, and layers; encoder and decoder say what a layer does.
 
     Args:
         vocabulary: number of token ids, V; positive.
-        blocks: sizes and style of the layers.
-        layer: makes a layer of the blocks.
-        layers: number of layers; positive.
+        options: sizes and style.
+        layer: makes a layer of the options.
         use: "encoder" or "decoder", for the encoding's defaults.
-        max_positions: longest text in tokens, for encodings with a table.
-        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
-        encoding_options: options of the encoding; see `build_encoding`.
-        embedding_norm: normalise the embeddings; None = with post-norm only.
-        padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
         embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`; it has its own padding.
-        embedding_scale: embeddings, also those given in place of token ids, are multiplied by it, before positions are
-            added; None = 1.
-        final_norm: normalise the last layer's output; None = with pre-norm only.
-        memory: of earlier segments; None = there is none.
 
     Raises:
         BadInput: unknown encoding or option.
-        ValueError: a size is out of range, memory is none, or an embedding beside an encoding that replaces it.
+        ValueError: a size is out of range, an embedding comes with an encoding that replaces it, or the encoding's
+            table has no place for a memory's slots and one token.
     """
 
     def __init__(
         self,
         vocabulary: int,
-        blocks: Blocks,
+        options: TransformerOptions,
         *,
-        layer: Callable[[Blocks], nn.Module],
-        layers: int,
+        layer: Callable[[TransformerOptions], nn.Module],
         use: Use,
-        max_positions: int,
-        encoding: str,
-        encoding_options: Mapping[str, Any] | None,
-        embedding_norm: bool | None,
-        padding_idx: int | None,
         embedding: nn.Module | None = None,
-        embedding_scale: float | None = None,
-        final_norm: bool | None = None,
-        memory: Memory | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("vocabulary", vocabulary), ("layers", layers)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
-        if memory is not None and not isinstance(cast("object", memory), Memory):
-            raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {memory!r}")
-        self.blocks, self.heads, self.head_dim, self.memory = blocks, blocks.heads, blocks.head_dim, memory
-        self.causal = use == "decoder"
+        if vocabulary <= 0:
+            raise ValueError(f"vocabulary must be positive, got {vocabulary}")
+        self.options, self.heads, self.head_dim = options, options.heads, options.head_dim
+        self.memory, self.causal = options.memory, use == "decoder"
         composition = build_encoding(
-            encoding,
-            width=blocks.channels,
-            heads=blocks.heads,
-            layers=layers,
-            max_positions=max_positions,
+            options.encoding,
+            width=options.channels,
+            heads=options.heads,
+            layers=options.layers,
+            max_positions=options.max_positions,
             use=use,
-            options=encoding_options,
+            options=options.encoding_options,
             vocabulary=vocabulary,
-            padding_idx=padding_idx,
-            complex_valued=blocks.channels != blocks.width,
-            with_memory="none" if memory is None else memory.name,
+            padding_idx=options.padding_idx,
+            complex_valued=options.channels != options.width,
+            with_memory="none" if options.memory is None else options.memory.name,
         )
         if embedding is not None and composition.replacement is not None:
-            raise ValueError(f"encoding {encoding!r} replaces the token embeddings; leave embedding out")
+            raise ValueError(f"encoding {options.encoding!r} replaces the token embeddings; leave embedding out")
+        _check_room(options, composition)
         self.embedding: Any = composition.replacement or embedding
         if self.embedding is None:
-            self.embedding = nn.Embedding(vocabulary, blocks.width, padding_idx=padding_idx)
-        self.embedding_scale = embedding_scale
+            self.embedding = nn.Embedding(vocabulary, options.width, padding_idx=options.padding_idx)
+        self.embedding_scale = options.embedding_scale
         self.encoding = composition
-        normalise_embeddings = not blocks.pre if embedding_norm is None else embedding_norm
-        self.embedding_norm = blocks.norm_layer() if normalise_embeddings else nn.Identity()
-        self.dropout = blocks.dropout_layer()
-        self.layers = nn.ModuleList(layer(blocks) for _ in range(layers))
-        normalise_output = blocks.pre if final_norm is None else final_norm
-        self.final_norm = blocks.norm_layer() if normalise_output else nn.Identity()
-        self.read_out = blocks.read_out()
+        normalise_embeddings = not options.pre if options.embedding_norm is None else options.embedding_norm
+        self.embedding_norm = options.norm_layer() if normalise_embeddings else nn.Identity()
+        self.dropout = options.dropout_layer()
+        self.layers = nn.ModuleList(layer(options) for _ in range(options.layers))
+        normalise_output = options.pre if options.final_norm is None else options.final_norm
+        self.final_norm = options.norm_layer() if normalise_output else nn.Identity()
+        self.read_out = options.read_out_layer()
         self.gradient_checkpointing = False
 
     def embed(
@@ -146,7 +110,7 @@ class Stack(nn.Module):
         if token_ids_BT is not None:
             check_token_ids(token_ids_BT, self.embedding.num_embeddings)
         if embeddings_BTC is not None:
-            check_embeddings(embeddings_BTC, self.blocks.channels)
+            check_embeddings(embeddings_BTC, self.options.channels)
         given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         assert given is not None
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
@@ -204,8 +168,8 @@ class Stack(nn.Module):
 
     def _wanted(self, backend: str | None, return_attentions: bool) -> dict[str, Any]:
         return {
-            "dropout": self.blocks.attention_dropout if self.training else 0.0,
-            "backend": backend or self.blocks.backend,
+            "dropout": self.options.attention_dropout if self.training else 0.0,
+            "backend": backend or self.options.backend,
             "return_weights": return_attentions,
         }
 
@@ -265,7 +229,7 @@ class Stack(nn.Module):
             raise AssertionError
         by_place = any(part.bounded or part.by_place for part in self.encoding.parts.values())
         step = SegmentStep(segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, by_place)
-        check_step(step, given.shape[0], channels=self.blocks.channels, heads=self.heads)
+        check_step(step, given.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self._checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
         x_BTC, _ = self.embed(
@@ -318,3 +282,13 @@ class Stack(nn.Module):
     def finish(self, x_BTC: Tensor) -> Tensor:
         """What heads read, (B, T, C): the last layer's output after the final norm, and real."""
         return self.read_out(self.final_norm(x_BTC))
+
+
+def _check_room(options: TransformerOptions, encoding: Composition) -> None:
+    """Refuse a table that the memory alone would fill."""
+    bounded = [name for name, part in encoding.parts.items() if isinstance(part, Encoding) and part.bounded]
+    if options.memory is not None and bounded and options.memory.length >= options.max_positions:
+        raise ValueError(
+            f"max_positions={options.max_positions} must hold the memory's {options.memory.length} slots and a segment:"
+            f" encoding {'+'.join(bounded)!r} has a table of positions; raise max_positions or shorten the memory"
+        )

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.complex_valued import ComplexBlocks, ComplexConvolution, ComplexLinear, PhaseDropout
-from wordorder.networks.complex_valued.blocks import ReadOut
-from wordorder.networks.complex_valued.encoder import complex_encoding_options
+from wordorder.networks.complex_valued import ComplexConvolution, ComplexLinear, ComplexOptions, PhaseDropout
 from wordorder.networks.complex_valued.linear import ComplexBias
+from wordorder.networks.complex_valued.options import ReadOut, complex_encoding_options
 from wordorder.networks.text_convolution import check_filters, largest, windows
 from wordorder.networks.text_embedding import TextEmbedding
 from wordorder.networks.text_network import TextBody, TextOutput, activate, check_activation
@@ -62,7 +61,7 @@ class ComplexTextEmbedding(TextEmbedding):
 class ComplexBody(TextBody):
     """A body whose features come out of complex numbers by a read-out.
 
-    The read-outs are those of `ComplexBlocks`: "modulus" is the paper's, which has as many features as there are
+    The read-outs are those of `ComplexOptions`: "modulus" is the paper's, which has as many features as there are
     complex numbers; "none" leaves real and imaginary parts side by side, twice as many, as the paper's code does.
 
     Args:
@@ -72,7 +71,7 @@ class ComplexBody(TextBody):
 
     def __init__(self, width: int, read_out: ReadOut) -> None:
         super().__init__(features=2 * width if read_out == "none" else width)
-        self.read_out = ComplexBlocks(width=width, heads=1, to_real=read_out).read_out()
+        self.read_out = ComplexOptions(width=width, heads=1, read_out=read_out).read_out_layer()
 
 
 class ComplexBagOfWords(ComplexBody):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.networks.complex_valued import ComplexLSTM, PhaseDropout, UnitaryRecurrent
-from wordorder.networks.complex_valued.blocks import ReadOut
+from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.text_complex import ComplexBody
 from wordorder.networks.text_network import TextOutput
 from wordorder.networks.text_pooling import pool, without_padding, zero_if_empty

@@ -2,17 +2,18 @@
 
 from wordorder.networks.complex_valued.activation import ModReLU, PhaseDropout
 from wordorder.networks.complex_valued.attention import ComplexCrossAttention, ComplexSelfAttention
-from wordorder.networks.complex_valued.blocks import ComplexBlocks, ComplexFeedForward
 from wordorder.networks.complex_valued.convolution import ComplexConvolution
-from wordorder.networks.complex_valued.encoder import (
-    COMPLEX_EMBEDDINGS,
-    COMPLEX_OPTIONS,
-    ComplexDecoder,
-    ComplexEncoder,
-)
+from wordorder.networks.complex_valued.encoder import ComplexDecoder, ComplexEncoder
 from wordorder.networks.complex_valued.layer import ComplexLayer
 from wordorder.networks.complex_valued.linear import ComplexLinear
 from wordorder.networks.complex_valued.norm import ComplexLayerNorm, ComplexRMSNorm
+from wordorder.networks.complex_valued.options import (
+    COMPLEX_EMBEDDINGS,
+    COMPLEX_OPTIONS,
+    ComplexFeedForward,
+    ComplexKeywords,
+    ComplexOptions,
+)
 from wordorder.networks.complex_valued.recurrent import ComplexLSTM
 from wordorder.networks.complex_valued.reference_classifier import ReferenceTransformer
 from wordorder.networks.complex_valued.unitary import UnitaryRecurrent
@@ -20,16 +21,17 @@ from wordorder.networks.complex_valued.unitary import UnitaryRecurrent
 __all__ = [
     "COMPLEX_EMBEDDINGS",
     "COMPLEX_OPTIONS",
-    "ComplexBlocks",
     "ComplexConvolution",
     "ComplexCrossAttention",
     "ComplexDecoder",
     "ComplexEncoder",
     "ComplexFeedForward",
+    "ComplexKeywords",
     "ComplexLSTM",
     "ComplexLayer",
     "ComplexLayerNorm",
     "ComplexLinear",
+    "ComplexOptions",
     "ComplexRMSNorm",
     "ComplexSelfAttention",
     "ModReLU",

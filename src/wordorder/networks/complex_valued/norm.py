@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.blocks import Norm
 from wordorder.networks.complex_valued.layer import ComplexLayer
+from wordorder.networks.options import Norm
 from wordorder.ops.complex import streams
 
 

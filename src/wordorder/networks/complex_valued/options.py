@@ -1,12 +1,14 @@
-"""The parts of a complex Transformer block, and the way from complex hidden states to real ones."""
+"""Sizes and style of a complex Transformer, the parts of its layers, and the way to real hidden states."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.blocks import Activation, Blocks
+from wordorder.encodings import names_of, split_options
+from wordorder.errors import BadInput
 from wordorder.networks.complex_valued.activation import ModReLU, PhaseDropout
 from wordorder.networks.complex_valued.attention import (
     ComplexCrossAttention,
@@ -17,10 +19,37 @@ from wordorder.networks.complex_valued.attention import (
 from wordorder.networks.complex_valued.layer import ComplexLayer
 from wordorder.networks.complex_valued.linear import ComplexBias, ComplexLinear
 from wordorder.networks.complex_valued.norm import complex_norm
+from wordorder.networks.options import Activation, TransformerKeywords, TransformerOptions
 from wordorder.ops.complex import modulus, split, streams
 
 Nonlinearity = Literal["split", "modrelu"]
 ReadOut = Literal["linear", "modulus", "real-part", "none"]
+
+
+COMPLEX_EMBEDDINGS = ("complex-order", "complex-vanilla")
+"""Names of the catalogue that give complex vectors."""
+
+COMPLEX_OPTIONS = ("shared_weights", "scores", "bias", "shared_norms", "nonlinearity", "read_out")
+"""What `ComplexEncoder` and `ComplexDecoder` take beyond their real counterparts."""
+
+
+def complex_encoding_options(encoding: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Options by part, with the complex embedding told to give both parts.
+
+    Raises:
+        BadInput: unknown name or option, or no complex embedding among the parts, or another ``as_real``.
+    """
+    names, by_part = names_of(encoding), split_options(encoding, options)
+    complex_part = next((name for name in names if name in COMPLEX_EMBEDDINGS), None)
+    if complex_part is None:
+        raise BadInput(
+            f"a complex network needs complex embeddings, got encoding {encoding!r}; add one of "
+            f"{', '.join(COMPLEX_EMBEDDINGS)}, such as 'complex-order+{names[-1]}'"
+        )
+    given = by_part[complex_part].get("as_real", "pair")
+    if given != "pair":
+        raise BadInput(f"encoding_options: as_real={given!r} is for real networks; leave it out in a complex one")
+    return {**by_part, complex_part: {**by_part[complex_part], "as_real": "pair"}}
 
 
 class ComplexFeedForward(ComplexLayer):
@@ -92,37 +121,52 @@ class RealPart(nn.Module):
         return split(z)[0]
 
 
+class ComplexKeywords(TransformerKeywords, total=False):
+    """Keywords of `ComplexEncoder` and `ComplexDecoder`: the fields of `ComplexOptions`."""
+
+    shared_weights: bool
+    scores: Scores
+    bias: ComplexBias
+    shared_norms: bool
+    nonlinearity: Nonlinearity
+    read_out: ReadOut
+
+
 @dataclass(frozen=True, kw_only=True)
-class ComplexBlocks(Blocks):
-    """`Blocks` of complex numbers: hidden states are stacked, (B, T, 2C).
+class ComplexOptions(TransformerOptions):
+    """Sizes and style of a Transformer of complex numbers: hidden states are stacked, (B, T, 2C).
 
     Args:
         shared_weights: every map has one real matrix for both streams (the paper's "shared W") instead of A + iB.
-        scores: of attention, "real-part" (fused kernels) or "modulus"; see `ComplexHeads`.
+        scores: of attention, "real-part" (fused kernels) or "modulus" of ``q k*``; see `ComplexHeads`.
         bias: of linear maps: "complex", "shared" (``(1 + i) b``, as in the paper's code) or "none".
         shared_norms: both streams have the same norm weights, as in the paper's code.
         nonlinearity: "split" (the activation on each stream) or "modrelu".
-        to_real: how heads read the last hidden states. "linear" (a learned real map of both parts) is the default:
+        read_out: how heads read the last hidden states. "linear" (a learned real map of both parts) is the default:
             "modulus", the paper's, cannot be negative, so that a tied output layer could only raise the logits of words
             with positive embeddings; "real-part" leaves half of the last layer unused. "none" keeps them stacked, for a
-            decoder that asks.
+            decoder that reads them by cross-attention.
 
     Raises:
-        ValueError: as in `Blocks`, or an unknown style.
+        BadInput: unknown encoding or option, or no complex embedding.
+        ValueError: as in `TransformerOptions`, or an unknown style.
     """
 
+    encoding: str = "complex-order"
     shared_weights: bool = False
     scores: Scores = "real-part"
     bias: ComplexBias = "complex"
     shared_norms: bool = True
     nonlinearity: Nonlinearity = "split"
-    to_real: ReadOut = "linear"
+    read_out: ReadOut = "linear"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_scores(self.scores)
-        if self.to_real not in get_args(ReadOut):
-            raise ValueError(f"read_out must be one of {', '.join(get_args(ReadOut))}, got {self.to_real!r}")
+        if self.read_out not in get_args(ReadOut):
+            raise ValueError(f"read_out must be one of {', '.join(get_args(ReadOut))}, got {self.read_out!r}")
+        options = complex_encoding_options(self.encoding, self.encoding_options)
+        object.__setattr__(self, "encoding_options", options)  # frozen, and not yet handed out
 
     @property
     def channels(self) -> int:
@@ -160,11 +204,11 @@ class ComplexBlocks(Blocks):
         """A `PhaseDropout`."""
         return PhaseDropout(self.dropout)
 
-    def read_out(self) -> nn.Module:
+    def read_out_layer(self) -> nn.Module:
         """From (B, T, 2C) to the (B, T, C) that heads read."""
-        if self.to_real == "linear":
+        if self.read_out == "linear":
             return nn.Linear(2 * self.width, self.width)
-        return {"modulus": Modulus, "real-part": RealPart, "none": nn.Identity}[self.to_real]()
+        return {"modulus": Modulus, "real-part": RealPart, "none": nn.Identity}[self.read_out]()
 
     def _weights(self) -> dict[str, Any]:
         return {"shared_weights": self.shared_weights, "bias": self.bias}

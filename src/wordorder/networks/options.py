@@ -1,11 +1,14 @@
-"""The parts of a Transformer block that word order has no say in: norms, feed-forward networks, projections."""
+"""Sizes and style of a Transformer in one value, and the parts of its layers that no encoding changes."""
 
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self, TypedDict, cast, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.memory import Memory
 from wordorder.networks.multi_head import CrossAttention, SelfAttention
 
 Norm = Literal["layer", "rms"]
@@ -53,41 +56,115 @@ class FeedForward(nn.Module):
         return self.down(acts[self.activation](inner))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """Sizes and style of a network's layers, and the parts that a layer is made of.
+class TransformerKeywords(TypedDict, total=False):
+    """Keywords of the networks' constructors: the fields of `TransformerOptions`."""
 
-    Networks and layers are written against this class; complex networks are the same ones over `ComplexBlocks`.
+    width: int
+    layers: int
+    heads: int
+    key_value_heads: int | None
+    feedforward: int | None
+    max_positions: int
+    encoding: str
+    encoding_options: Mapping[str, Any] | None
+    norm: Norm
+    norm_placement: NormPlacement
+    norm_eps: float
+    embedding_norm: bool | None
+    final_norm: bool | None
+    activation: Activation
+    dropout: float
+    attention_dropout: float
+    padding_idx: int | None
+    embedding_scale: float | None
+    memory: Memory | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerOptions:
+    """Sizes and style of a Transformer, and the parts that its layers are made of.
+
+    >>> from wordorder.networks import Encoder, TransformerOptions
+    >>> Encoder(1000, width=64, layers=2).options == TransformerOptions(width=64, layers=2)
+    True
+
+    Networks and layers are written against this class; complex networks are the same ones over `ComplexOptions`.
 
     Args:
         width: model channels, C; a multiple of heads.
+        layers: number of layers; positive.
         heads: query heads, H.
-        key_value_heads: key and value heads, G; None = heads.
-        feedforward: inner channels of the feed-forward network; None = 4 * width.
-        norm: "layer" or "rms".
-        norm_placement: "pre" or "post"; see `EncoderLayer`.
+        key_value_heads: key and value heads, G (grouped queries); None = heads.
+        feedforward: inner channels of the feed-forward networks; None = 4 * width.
+        max_positions: longest text in tokens, for encodings with a table; with a memory, its slots and a segment.
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers; see `build_encoding`.
+        encoding_options: options of the encoding; see `build_encoding`.
+        norm: "layer" (2018) or "rms" (modern).
+        norm_placement: "post" (2018) or "pre" (modern; trains without warm-up troubles, hence the default).
         norm_eps: added to the variance.
-        activation: of the feed-forward network.
+        embedding_norm: normalise the embeddings; None = with post-norm only.
+        final_norm: normalise the last layer's output; None = with pre-norm only.
+        activation: of the feed-forward networks, "gelu" (exact), "relu", "silu" or "swiglu".
         dropout: on embeddings and on each sublayer's output.
         attention_dropout: on attention weights.
+        padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+        embedding_scale: embeddings, also those given in place of token ids, are multiplied by it before positions are
+            added; None = 1. Transformer-XL: the square root of width.
+        memory: of earlier segments, `SegmentRecurrence` or `LookAheadMemory`; None = there is none.
 
     Raises:
-        ValueError: a size is out of range, or an unknown style.
+        ValueError: a size is out of range, an unknown style, or a memory that is none.
     """
 
-    width: int
-    heads: int
+    width: int = 256
+    layers: int = 4
+    heads: int = 4
     key_value_heads: int | None = None
     feedforward: int | None = None
+    max_positions: int = 512
+    encoding: str = "tupe-r"
+    encoding_options: Mapping[str, Any] | None = None
     norm: Norm = "layer"
     norm_placement: NormPlacement = "pre"
     norm_eps: float = 1e-5
+    embedding_norm: bool | None = None
+    final_norm: bool | None = None
     activation: Activation = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    padding_idx: int | None = None
+    embedding_scale: float | None = None
+    memory: Memory | None = None
+
+    @classmethod
+    def of(cls, network: str, given: "TransformerOptions | None", keywords: Mapping[str, Any]) -> Self:
+        """Return the options that a network's constructor was given, as a value or as keywords.
+
+        Args:
+            network: name of the class, for errors.
+            given: the value; None = keywords are.
+            keywords: of the constructor.
+
+        Raises:
+            TypeError: both are given, a value of other options, or an unknown keyword (with the nearest known one).
+        """
+        if given is not None:
+            if not isinstance(given, cls) or keywords:
+                also = f" beside {', '.join(keywords)}" if keywords else ""
+                raise TypeError(
+                    f"{network} takes options as one {cls.__name__} or as keywords, got a {type(given).__name__}{also}"
+                )
+            return given
+        known = [field.name for field in fields(cls)]
+        for name in keywords:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+                raise TypeError(f"{network}() got an unexpected keyword argument {name!r}{hint}")
+        return cls(**keywords)
 
     def __post_init__(self) -> None:
-        for name, value in (("width", self.width), ("heads", self.heads)):
+        for name, value in (("width", self.width), ("heads", self.heads), ("layers", self.layers)):
             if value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")
         if self.width % self.heads:
@@ -95,6 +172,8 @@ class Blocks:
         known = get_args(NormPlacement)
         if self.norm_placement not in known:
             raise ValueError(f"norm_placement must be one of {', '.join(known)}, got {self.norm_placement!r}")
+        if self.memory is not None and not isinstance(cast("object", self.memory), Memory):
+            raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {self.memory!r}")
 
     @property
     def channels(self) -> int:
@@ -108,7 +187,7 @@ class Blocks:
 
     @property
     def pre(self) -> bool:
-        """Whether norms stand before the sublayers."""
+        """Whether norms come before the sublayers."""
         return self.norm_placement == "pre"
 
     @property
@@ -141,7 +220,7 @@ class Blocks:
         """Dropout of channels."""
         return nn.Dropout(self.dropout)
 
-    def read_out(self) -> nn.Module:
+    def read_out_layer(self) -> nn.Module:
         """From the channels of the last layer to the real (B, T, C) that heads read."""
         return nn.Identity()
 
