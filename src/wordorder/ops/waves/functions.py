@@ -26,8 +26,8 @@ from torch import Tensor
 
 from wordorder.ops.precision import no_autocast
 from wordorder.ops.tracing import transformed
-from wordorder.ops.wave_gradient import WaveGradient
-from wordorder.ops.wave_tables import WaveTables, plain_waves
+from wordorder.ops.waves.gradient import WaveGradient
+from wordorder.ops.waves.tables import WaveTables, plain_waves
 
 __all__ = ["WaveTables", "plain_waves", "row_wise_waves", "waves"]
 
@@ -123,7 +123,7 @@ def _kernel(table: Tensor) -> Any:
     """The module of Triton kernels, on CUDA where Triton is installed; else None."""
     if table.device.type != "cuda" or find_spec("triton") is None:
         return None
-    return import_module("wordorder.ops.waves_triton")
+    return import_module("wordorder.ops.waves.triton_kernels")
 
 
 def _forward(ids: Tensor, position: Tensor, tables: WaveTables, padding_idx: int | None) -> tuple[Tensor, Tensor, bool]:

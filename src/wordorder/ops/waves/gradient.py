@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from wordorder.ops.wave_tables import WaveTables
+from wordorder.ops.waves.tables import WaveTables
 
 _TILE_ROWS = 256
 """Tokens per step on a CPU: a few tensors of 256 rows stay in the cache."""
