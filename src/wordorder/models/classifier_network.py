@@ -24,11 +24,11 @@ from wordorder.networks import (
 )
 from wordorder.networks.complex_valued import COMPLEX_EMBEDDINGS, COMPLEX_OPTIONS, ComplexEncoder, ReferenceTransformer
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
-from wordorder.networks.text_network import check_activation
+from wordorder.networks.text.network import check_activation
 
 if TYPE_CHECKING:
     from wordorder.models.classifier_configuration import WordOrderClassifierConfig as Config
-    from wordorder.networks.text_network import TextBody
+    from wordorder.networks.text.network import TextBody
 
 Network = TextNetwork | TextTransformer | ReferenceTextNetwork
 

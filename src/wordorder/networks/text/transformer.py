@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from wordorder.networks.encoder import Encoder
-from wordorder.networks.text_network import TextOutput
-from wordorder.networks.text_pooling import Pooling, pool
+from wordorder.networks.text.network import TextOutput
+from wordorder.networks.text.pooling import Pooling, pool
 from wordorder.ops import Positions, as_padding_mask
 
 

@@ -15,7 +15,7 @@ from wordorder.encodings import ReplacesEmbedding, Use, build_encoding
 from wordorder.networks.cache import KeyValueCache
 from wordorder.networks.decoder import Decoder
 from wordorder.networks.encoder import Encoder
-from wordorder.networks.encoding_terms import term_faults
+from wordorder.networks.encoding_checks.terms import term_faults
 from wordorder.networks.initialisation import initialise
 from wordorder.ops import Contiguous, Packed, Positions
 

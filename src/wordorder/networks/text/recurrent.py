@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.networks.initialisation import Generators
-from wordorder.networks.text_network import TextBody, TextOutput
-from wordorder.networks.text_pooling import pool, without_padding
-from wordorder.networks.text_rows import Rows
+from wordorder.networks.text.network import TextBody, TextOutput
+from wordorder.networks.text.pooling import pool, without_padding
+from wordorder.networks.text.rows import Rows
 
 RecurrentPooling = Literal["last", "mean"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.adaptive_clusters import AdaptiveClusters
+from wordorder.networks.adaptive.clusters import AdaptiveClusters
 
 
 class AdaptiveEmbedding(nn.Module):

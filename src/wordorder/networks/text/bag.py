@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from wordorder.networks.text_network import TextBody, TextOutput
-from wordorder.networks.text_pooling import pool
+from wordorder.networks.text.network import TextBody, TextOutput
+from wordorder.networks.text.pooling import pool
 
 
 class BagOfWords(TextBody):

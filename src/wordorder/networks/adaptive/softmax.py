@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.adaptive_clusters import AdaptiveClusters
-from wordorder.networks.adaptive_embedding import AdaptiveEmbedding
+from wordorder.networks.adaptive.clusters import AdaptiveClusters
+from wordorder.networks.adaptive.embedding import AdaptiveEmbedding
 
 Table = tuple[Tensor, Tensor | None]
 

@@ -14,10 +14,10 @@ from wordorder.networks.complex_valued import ComplexBlocks, ComplexConvolution,
 from wordorder.networks.complex_valued.blocks import ReadOut
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
 from wordorder.networks.complex_valued.linear import ComplexBias
-from wordorder.networks.text_convolution import check_filters, largest, windows
-from wordorder.networks.text_embedding import TextEmbedding
-from wordorder.networks.text_network import TextBody, TextOutput, activate, check_activation
-from wordorder.networks.text_pooling import pool, zero_if_empty
+from wordorder.networks.text.convolution import check_filters, largest, windows
+from wordorder.networks.text.embedding import TextEmbedding
+from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
+from wordorder.networks.text.pooling import pool, zero_if_empty
 
 
 class ComplexTextEmbedding(TextEmbedding):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.networks.initialisation import Generators
-from wordorder.networks.text_network import TextBody, TextOutput, activate, check_activation
-from wordorder.networks.text_pooling import first_token, last_token, zero_if_empty
+from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
+from wordorder.networks.text.pooling import first_token, last_token, zero_if_empty
 
 
 class FilterBank(nn.Conv1d):

@@ -5,10 +5,10 @@ from torch import Tensor, nn
 
 from wordorder.networks.complex_valued import ComplexLSTM, PhaseDropout, UnitaryRecurrent
 from wordorder.networks.complex_valued.blocks import ReadOut
-from wordorder.networks.text_complex import ComplexBody
-from wordorder.networks.text_network import TextOutput
-from wordorder.networks.text_pooling import pool, without_padding, zero_if_empty
-from wordorder.networks.text_recurrent import RecurrentPooling, check_recurrent
+from wordorder.networks.text.complex import ComplexBody
+from wordorder.networks.text.network import TextOutput
+from wordorder.networks.text.pooling import pool, without_padding, zero_if_empty
+from wordorder.networks.text.recurrent import RecurrentPooling, check_recurrent
 from wordorder.ops.complex import split, stack
 
 

@@ -15,7 +15,7 @@ from wordorder.encodings import (
     pattern_of,
 )
 from wordorder.errors import BadInput
-from wordorder.networks.text_pooling import without_padding
+from wordorder.networks.text.pooling import without_padding
 from wordorder.ops import Contiguous, Positions, as_padding_mask, as_positions
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.networks.complex_valued import ReferenceTransformer
-from wordorder.networks.text_complex import ComplexTextEmbedding
-from wordorder.networks.text_network import TextOutput
+from wordorder.networks.text.complex import ComplexTextEmbedding
+from wordorder.networks.text.network import TextOutput
 from wordorder.ops import Contiguous, Positions
 from wordorder.ops.complex import split, stack
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from wordorder.encodings import CATALOG, Encoding, Use, build_encoding, names_of, options_of
 from wordorder.errors import BadInput
-from wordorder.networks.encoding_checks import CHECKS, SIZES, Check, Subject, word_order
+from wordorder.networks.encoding_checks.checks import CHECKS, SIZES, Check, Subject, word_order
 
 USES: tuple[Use, ...] = ("encoder", "decoder", "cross-attention")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.text_embedding import TextEmbedding
+from wordorder.networks.text.embedding import TextEmbedding
 from wordorder.ops import Positions, as_padding_mask
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
