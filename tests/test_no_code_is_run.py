@@ -59,7 +59,7 @@ ALLOWED = {
 """File and call -> why it runs nothing that a file says."""
 
 READERS = {
-    "models/saved_folder.py: from_pretrained": "checks the folder first",
+    "models/hub/saved_folder.py: from_pretrained": "checks the folder first",
     "data/tokenisers.py: from_pretrained": "one class, which looks for no code",
 }
 """Where transformers may read a folder."""

@@ -18,7 +18,7 @@ from transformers import (
     BertModel,
 )
 
-from wordorder.models.grafted import GraftedBody, GraftedHead, settle_graft
+from wordorder.models.grafts.grafted import GraftedBody, GraftedHead, settle_graft
 
 
 @strict

@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, wants
+from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, wants
 from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import refuse_mems

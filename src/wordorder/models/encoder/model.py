@@ -8,13 +8,13 @@ from typing import Any, TypedDict, cast
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.configuration import WordOrderConfig
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
+from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.decoder.segment import read_segment
 from wordorder.models.layout import all_back, check_token_types, layout_of, one_input
 from wordorder.models.network import build_encoder
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
-from wordorder.models.segment import read_segment
 from wordorder.networks import Encoder
 
 

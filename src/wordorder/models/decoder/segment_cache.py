@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import Cache
 
 from wordorder.memory import MemoryState
-from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.decoder.segment import refuse
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.network import memory_of
-from wordorder.models.segment import refuse
 from wordorder.networks import Decoder
 from wordorder.networks.decoder import DecoderOutput
 from wordorder.networks.segment_reading import open_segment

@@ -17,7 +17,7 @@ from transformers import (
     RobertaModel,
 )
 
-from wordorder.models.grafted import GraftedBody, GraftedHead, settle_graft
+from wordorder.models.grafts.grafted import GraftedBody, GraftedHead, settle_graft
 
 
 @strict

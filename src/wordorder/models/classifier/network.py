@@ -27,7 +27,7 @@ from wordorder.networks.complex_valued.encoder import complex_encoding_options
 from wordorder.networks.text.network import check_activation
 
 if TYPE_CHECKING:
-    from wordorder.models.classifier_configuration import WordOrderClassifierConfig as Config
+    from wordorder.models.config.classifier import WordOrderClassifierConfig as Config
     from wordorder.networks.text.network import TextBody
 
 Network = TextNetwork | TextTransformer | ReferenceTextNetwork

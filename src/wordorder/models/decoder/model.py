@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from transformers import Cache
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.cache import BoundCache, new_cache
-from wordorder.models.configuration import WordOrderConfig
-from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.encoder import backend_of, wants
+from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.decoder.cache import BoundCache, new_cache
+from wordorder.models.decoder.segment import read_segment
+from wordorder.models.decoder.segment_cache import SegmentCache, read_cached
+from wordorder.models.encoder.model import backend_of, wants
 from wordorder.models.layout import all_back, cached_layout, check_token_types, layout_of, one_input, tokens_of
 from wordorder.models.network import build_decoder, input_parts
 from wordorder.models.outputs import WordOrderDecoderOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
-from wordorder.models.segment import read_segment
-from wordorder.models.segment_cache import SegmentCache, read_cached
 from wordorder.networks import Decoder, DecoderOutput
 from wordorder.ops import Positions
 

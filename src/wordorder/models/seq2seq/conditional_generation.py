@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
+from wordorder.models.decoder.next_token import next_token_loss, shifted_right
 from wordorder.models.layout import take_token_types
-from wordorder.models.next_token import next_token_loss, shifted_right
 from wordorder.models.outputs import WordOrderSeq2SeqLMOutput
-from wordorder.models.seq2seq import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
-from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
+from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
 
 
 class Seq2SeqInputs(TypedDict, total=False):

@@ -11,9 +11,9 @@ import transformers as hf
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
-from wordorder.models import grafted_bert as bert
-from wordorder.models import grafted_roberta as roberta
-from wordorder.models.grafted import GraftedPart, attention_of, check_attention
+from wordorder.models.grafts import grafted_bert as bert
+from wordorder.models.grafts import grafted_roberta as roberta
+from wordorder.models.grafts.grafted import GraftedPart, attention_of, check_attention
 
 GRAFTS: dict[type[PreTrainedModel], tuple[Any, type[GraftedPart]]] = {
     hf.BertModel: (hf.AutoModel, bert.GraftedBertModel),

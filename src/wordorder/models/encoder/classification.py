@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.document import pool_document, read_document
-from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.encoder.document import pool_document, read_document
+from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.outputs import WordOrderSequenceClassifierOutput, WordOrderTokenClassifierOutput
 
 

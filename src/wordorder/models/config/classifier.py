@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 
 from wordorder.errors import BadInput
 from wordorder.limits import one_line
-from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.config.configuration import WordOrderConfig
 
 KERNEL_SIZES = (3, 4, 5)
 """Kim's filters (2014), and the paper's."""
@@ -81,7 +81,7 @@ class WordOrderClassifierConfig(WordOrderConfig):
         """Build the network without memory for its weights: it knows best what its sizes and its encoding may be."""
         import torch
 
-        from wordorder.models.classifier_network import build_text_network
+        from wordorder.models.classifier.network import build_text_network
 
         try:
             with torch.device("meta"):

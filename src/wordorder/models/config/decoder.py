@@ -5,7 +5,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 
 from wordorder.encodings import CATALOG, ReplacesEmbedding, Use
-from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.networks.adaptive.clusters import AdaptiveClusters
 
 

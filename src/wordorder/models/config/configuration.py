@@ -12,7 +12,8 @@ from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 from wordorder.limits import one_line
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
-from wordorder.models.configuration_faults import (
+from wordorder.models.config.encoding_defaults import complete_options
+from wordorder.models.config.faults import (
     MOST_LETTERS,
     backend_faults,
     class_faults,
@@ -26,7 +27,6 @@ from wordorder.models.configuration_faults import (
     unknown_field,
     warn_of_changes,
 )
-from wordorder.models.encoding_defaults import complete_options
 from wordorder.networks.complex_valued.encoder import complex_encoding_options
 
 # What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).

@@ -8,9 +8,9 @@ from typing import Unpack
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.document import read_document
-from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.encoder.document import read_document
+from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.outputs import WordOrderQuestionAnsweringOutput
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 
 from wordorder.encodings import Use
-from wordorder.models.configuration import WordOrderConfig
+from wordorder.models.config.configuration import WordOrderConfig
 
 
 @strict

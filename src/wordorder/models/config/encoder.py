@@ -4,8 +4,8 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from wordorder.models.configuration import WordOrderConfig
-from wordorder.models.configuration_faults import for_a_memory
+from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.config.faults import for_a_memory
 
 
 @strict

@@ -23,8 +23,8 @@ from wordorder.encodings import (
     names_of,
 )
 from wordorder.errors import BadInput
-from wordorder.models.configuration_faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
-from wordorder.models.encoding_defaults import complete_options
+from wordorder.models.config.encoding_defaults import complete_options
+from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.decoder import DecoderInputs, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
-from wordorder.models.decoder_configuration import WordOrderDecoderConfig
+from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.decoder.model import DecoderInputs, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.decoder.next_token import adaptive_token_loss, next_token_loss
+from wordorder.models.decoder.segment_cache import SegmentCache
 from wordorder.models.layout import take_token_types
 from wordorder.models.network import build_head
-from wordorder.models.next_token import adaptive_token_loss, next_token_loss
 from wordorder.models.outputs import WordOrderCausalLMOutput
 from wordorder.models.pretrained import refuse_mems
-from wordorder.models.segment_cache import SegmentCache
 from wordorder.networks import AdaptiveSoftmax
 
 

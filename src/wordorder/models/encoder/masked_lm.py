@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.document import read_document
-from wordorder.models.encoder import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.encoder.document import read_document
+from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
 from wordorder.models.outputs import WordOrderMaskedLMOutput
 from wordorder.networks.blocks import norm_layer
 

@@ -10,14 +10,14 @@ from transformers import Cache
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.cache import new_cache
-from wordorder.models.decoder import read_batch
-from wordorder.models.encoder import encode_batch, wants
+from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
+from wordorder.models.decoder.cache import new_cache
+from wordorder.models.decoder.model import read_batch
+from wordorder.models.encoder.model import encode_batch, wants
 from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.network import build_decoder, build_encoder
 from wordorder.models.outputs import WordOrderModelOutput, WordOrderSeq2SeqModelOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel
-from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
 from wordorder.networks import Encoder, Seq2Seq
 from wordorder.ops import Packed, Positions
 
