@@ -21,7 +21,7 @@ from wordorder.durable import damage, seal
 from wordorder.errors import BadInput
 from wordorder.inspection.saved_model import class_of, config_of, load_saved
 from wordorder.models import build_config, build_model
-from wordorder.models.saved_folder import load_config, weight_files
+from wordorder.models.hub.saved_folder import load_config, weight_files
 from wordorder.training import read_recipe, run
 from wordorder.training.continuation import Continuation
 from wordorder.training.predict import fill_mask, load_model, load_tokenizer_of

@@ -52,14 +52,14 @@ ALLOWED = {
     "__init__.py: import_module": "lazy exports: the names are a literal table",
     "data/__init__.py: import_module": "lazy exports: the names are a literal table",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
-    "ops/waves.py: import_module": "a module of this package, where triton is installed",
+    "ops/waves/functions.py: import_module": "a module of this package, where triton is installed",
     "streams.py: os.execv": "this interpreter with its own arguments, once, in UTF-8 mode",
     "training/environment.py: subprocess.run": "asks git for the commit of this package",
 }
 """File and call -> why it runs nothing that a file says."""
 
 READERS = {
-    "models/saved_folder.py: from_pretrained": "checks the folder first",
+    "models/hub/saved_folder.py: from_pretrained": "checks the folder first",
     "data/tokenisers.py: from_pretrained": "one class, which looks for no code",
 }
 """Where transformers may read a folder."""

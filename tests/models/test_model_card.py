@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 from saved_folder import save
 
-from wordorder.models.model_card import PIPELINES, CardFacts, card_text, code, fenced, plain, write_card
+from wordorder.models.hub.model_card import PIPELINES, CardFacts, card_text, code, fenced, plain, write_card
 
 EVIL = "<script>alert(1)</script> | [a](http://b) ![x](y) `code` \n# heading\n---\n*bold*"
 

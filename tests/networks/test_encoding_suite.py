@@ -9,7 +9,7 @@ from torch import nn
 
 from wordorder.encodings import CATALOG, OnDistance, OnEmbeddings, OnScores, Rotary, build_encoding
 from wordorder.errors import BadInput
-from wordorder.networks.encoding_suite import USES, check_encoding
+from wordorder.networks.encoding_checks import USES, check_encoding
 from wordorder.ops import DenseBias, as_positions
 from wordorder.ops.positions import distances_BTS
 

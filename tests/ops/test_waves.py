@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.ops.wave_gradient import WaveGradient
-from wordorder.ops.wave_tables import WaveTables, plain_waves, wrap_phase
-from wordorder.ops.waves import row_wise_waves, waves
+from wordorder.ops.waves.functions import row_wise_waves, waves
+from wordorder.ops.waves.gradient import WaveGradient
+from wordorder.ops.waves.tables import WaveTables, plain_waves, wrap_phase
 
 V = 7
 SHAPES = {"full": lambda width: (V, width), "word": lambda width: (1, width), "dimension": lambda width: (V, 1)}
@@ -333,7 +333,7 @@ def kernels_against_the_formula(kernels, device):
 @pytest.mark.gpu
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_match_the_formula_on_a_gpu():
-    kernels_against_the_formula(importlib.import_module("wordorder.ops.waves_triton"), "cuda")
+    kernels_against_the_formula(importlib.import_module("wordorder.ops.waves.triton_kernels"), "cuda")
 
 
 @pytest.mark.gpu

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from wordorder.checkpoints.conversion_report import ConversionReport
-from wordorder.models.model_card import CardFacts, code, plain, write_card
+from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 
 
 def write_conversion_card(folder: Path, report: ConversionReport) -> None:

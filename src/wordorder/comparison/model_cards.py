@@ -9,7 +9,7 @@ from wordorder.comparison.numbers import with_spread
 from wordorder.comparison.quality import is_marked_optimistic, quality_of, split_of
 from wordorder.comparison.statistics import repeats, statistic_of
 from wordorder.comparison.verdict import ranked, verdict
-from wordorder.models.model_card import CardFacts, code, plain, write_card
+from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 from wordorder.training.model_card import run_facts
 
 

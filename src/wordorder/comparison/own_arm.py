@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.encodings import CATALOG, Encoding, Source, names_of, register_encoding, registered_encodings
 from wordorder.errors import BadInput
-from wordorder.networks.encoding_checks import CHECKS
-from wordorder.networks.encoding_suite import USES, check_encoding
+from wordorder.networks.encoding_checks import CHECKS, USES, check_encoding
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe

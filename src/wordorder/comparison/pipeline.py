@@ -58,7 +58,7 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
     """Return parameters and FLOPs of a trained model, by `wordorder.inspection.cost`."""
     from wordorder.models import model_class
-    from wordorder.models.saved_folder import load_config
+    from wordorder.models.hub.saved_folder import load_config
 
     # transformers leaves the types of its class attributes open
     kind: Any = model_class(recipe.network, recipe.data.task).config_class
@@ -88,7 +88,7 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
 
     from wordorder.inspection import position_correlation
     from wordorder.models import model_class
-    from wordorder.models.saved_folder import load_model_of
+    from wordorder.models.hub.saved_folder import load_model_of
     from wordorder.training.quiet import quiet_libraries
 
     kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open

@@ -13,8 +13,8 @@ from wordorder.encodings.wave_frequencies import FrequencyInit, initial_frequenc
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.ops import Contiguous, Positions, as_positions, check_positions_fit
 from wordorder.ops.token_ids import check_token_ids
-from wordorder.ops.wave_tables import WaveTables, wrap_phase
-from wordorder.ops.waves import row_wise_waves, waves
+from wordorder.ops.waves.functions import row_wise_waves, waves
+from wordorder.ops.waves.tables import WaveTables, wrap_phase
 
 Sharing = Literal["full", "word-sharing", "dimension-sharing"]
 Variant = Literal["paper", "reference-code"]

@@ -19,7 +19,7 @@ def class_of(folder: Path) -> Any:
         BadInput: there is no such model, or it is of another type.
     """
     import wordorder.models as models
-    from wordorder.models.saved_folder import read_config
+    from wordorder.models.hub.saved_folder import read_config
 
     try:
         settings = read_config(folder)
@@ -58,7 +58,7 @@ def config_of(folder: Path, kind: Any) -> Any:
     Raises:
         BadInput: a field has a value of another type than it can have.
     """
-    from wordorder.models.saved_folder import load_config
+    from wordorder.models.hub.saved_folder import load_config
 
     return load_config(kind.config_class, folder)
 
@@ -73,7 +73,7 @@ def load_saved(folder: Path, kind: Any) -> Any:
     Raises:
         BadInput: weights are missing, damaged, pickled, not finite, or of other sizes or types.
     """
-    from wordorder.models.saved_folder import load_model_of
+    from wordorder.models.hub.saved_folder import load_model_of
 
     return load_model_of(kind, folder).eval()
 
@@ -91,7 +91,7 @@ def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> lis
         BadInput: the text cannot be read or holds no words, or there is no tokenizer, or not the model's.
     """
     from wordorder.data.tokenisers import read_tokenizer
-    from wordorder.models.saved_folder import check_tokenizer
+    from wordorder.models.hub.saved_folder import check_tokenizer
 
     try:
         with Path(text).open(encoding="utf-8") as file:

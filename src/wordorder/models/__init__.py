@@ -7,25 +7,28 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
-from wordorder.models.adapters import lora_targets
-from wordorder.models.causal_lm import WordOrderDecoderForCausalLM
-from wordorder.models.classification import (
-    WordOrderEncoderForSequenceClassification,
-    WordOrderEncoderForTokenClassification,
-)
-from wordorder.models.classifier import (
+from wordorder.models.classifier.model import (
     WordOrderClassifierForSequenceClassification,
     WordOrderClassifierModel,
     WordOrderClassifierPreTrainedModel,
 )
-from wordorder.models.classifier_configuration import WordOrderClassifierConfig
-from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.configuration import WordOrderConfig
-from wordorder.models.decoder import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
-from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.encoder import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
-from wordorder.models.encoding_defaults import changed_defaults, complete_options
+from wordorder.models.config.classifier import WordOrderClassifierConfig
+from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.config.encoding_defaults import changed_defaults, complete_options
+from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
+from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
+from wordorder.models.decoder.model import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.decoder.segment_cache import SegmentCache
+from wordorder.models.decoder.streaming import check_room, stream_tokens
+from wordorder.models.encoder.classification import (
+    WordOrderEncoderForSequenceClassification,
+    WordOrderEncoderForTokenClassification,
+)
+from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
+from wordorder.models.encoder.model import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
 from wordorder.models.factory import (
     FOLLOWED,
     NETWORK_TASKS,
@@ -35,15 +38,12 @@ from wordorder.models.factory import (
     filled_fields,
     model_class,
 )
-from wordorder.models.grafting import graft, register_grafts
+from wordorder.models.grafts.grafting import graft, register_grafts
+from wordorder.models.hub.adapters import lora_targets
 from wordorder.models.length import check_length, check_positions, longest_text, takes_any_length
-from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
-from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
 from wordorder.models.registration import register_models
-from wordorder.models.segment_cache import SegmentCache
-from wordorder.models.seq2seq import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
-from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
-from wordorder.models.streaming import check_room, stream_tokens
+from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
+from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
 
 register_models()
 register_grafts()

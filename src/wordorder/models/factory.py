@@ -7,20 +7,20 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
-from wordorder.models.causal_lm import WordOrderDecoderForCausalLM
-from wordorder.models.classification import (
+from wordorder.models.classifier.model import WordOrderClassifierForSequenceClassification
+from wordorder.models.config.classifier import WordOrderClassifierConfig
+from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.config.faults import type_faults, unknown_field
+from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
+from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
+from wordorder.models.encoder.classification import (
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
 )
-from wordorder.models.classifier import WordOrderClassifierForSequenceClassification
-from wordorder.models.classifier_configuration import WordOrderClassifierConfig
-from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.configuration_faults import type_faults, unknown_field
-from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
-from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
-from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
-from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
+from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
+from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
+from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
 from wordorder.networks import initialise
 
 CONFIGS: dict[str, type[PreTrainedConfig]] = {

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
-from wordorder.models.configuration_faults import not_tied
+from wordorder.models.config.faults import not_tied
 from wordorder.networks import AdaptiveEmbedding, initialise_module
 
 

@@ -17,23 +17,23 @@ from transformers import (
     PreTrainedModel,
 )
 
-from wordorder.models.causal_lm import WordOrderDecoderForCausalLM
-from wordorder.models.classification import (
+from wordorder.models.classifier.model import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
+from wordorder.models.config.classifier import WordOrderClassifierConfig
+from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
+from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
+from wordorder.models.decoder.model import WordOrderDecoderModel
+from wordorder.models.encoder.classification import (
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
 )
-from wordorder.models.classifier import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
-from wordorder.models.classifier_configuration import WordOrderClassifierConfig
-from wordorder.models.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.configuration import WordOrderConfig
-from wordorder.models.decoder import WordOrderDecoderModel
-from wordorder.models.decoder_configuration import WordOrderDecoderConfig
-from wordorder.models.encoder import WordOrderEncoderModel
-from wordorder.models.encoder_configuration import WordOrderEncoderConfig
-from wordorder.models.masked_lm import WordOrderEncoderForMaskedLM
-from wordorder.models.question_answering import WordOrderEncoderForQuestionAnswering
-from wordorder.models.seq2seq import WordOrderSeq2SeqModel
-from wordorder.models.seq2seq_configuration import WordOrderSeq2SeqConfig
+from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
+from wordorder.models.encoder.model import WordOrderEncoderModel
+from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
+from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
+from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel
 
 MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
     WordOrderEncoderConfig: {

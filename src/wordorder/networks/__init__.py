@@ -1,12 +1,12 @@
 """Networks in plain torch: encoder, decoder and both together with any encoding, and the blocks they are made of."""
 
-from wordorder.networks.adaptive_embedding import AdaptiveEmbedding
-from wordorder.networks.adaptive_softmax import AdaptiveSoftmax
+from wordorder.networks.adaptive.embedding import AdaptiveEmbedding
+from wordorder.networks.adaptive.softmax import AdaptiveSoftmax
 from wordorder.networks.cache import Cache, KeyValueCache
 from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder, ComplexOptions
 from wordorder.networks.decoder import Decoder, DecoderOutput
 from wordorder.networks.encoder import Encoder, EncoderOutput
-from wordorder.networks.encoding_suite import Finding, check_encoding
+from wordorder.networks.encoding_checks import Finding, check_encoding
 from wordorder.networks.initialisation import initialise, initialise_module
 from wordorder.networks.layer import DecoderLayer, EncoderLayer
 from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
@@ -14,16 +14,16 @@ from wordorder.networks.options import FeedForward, TransformerKeywords, Transfo
 from wordorder.networks.positional import Positional, PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
 from wordorder.networks.stack import Stack
-from wordorder.networks.text_bag import BagOfWords
-from wordorder.networks.text_complex import ComplexBagOfWords, ComplexTextConvolution, ComplexTextEmbedding
-from wordorder.networks.text_complex_recurrent import ComplexTextRecurrent, UnitaryTextRecurrent
-from wordorder.networks.text_convolution import TextConvolution
-from wordorder.networks.text_embedding import TextEmbedding
-from wordorder.networks.text_network import TextNetwork, TextOutput
-from wordorder.networks.text_pooling import pool
-from wordorder.networks.text_recurrent import TextRecurrent
-from wordorder.networks.text_reference import ReferenceTextNetwork
-from wordorder.networks.text_transformer import TextTransformer
+from wordorder.networks.text.bag import BagOfWords
+from wordorder.networks.text.complex import ComplexBagOfWords, ComplexTextConvolution, ComplexTextEmbedding
+from wordorder.networks.text.complex_recurrent import ComplexTextRecurrent, UnitaryTextRecurrent
+from wordorder.networks.text.convolution import TextConvolution
+from wordorder.networks.text.embedding import TextEmbedding
+from wordorder.networks.text.network import TextNetwork, TextOutput
+from wordorder.networks.text.pooling import pool
+from wordorder.networks.text.recurrent import TextRecurrent
+from wordorder.networks.text.reference import ReferenceTextNetwork
+from wordorder.networks.text.transformer import TextTransformer
 from wordorder.networks.token_tables import token_tables, use_sparse_gradients
 
 __all__ = [

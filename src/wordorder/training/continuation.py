@@ -40,7 +40,7 @@ class Continuation:
         import torch
 
         from wordorder.data.tokenisers import read_tokenizer
-        from wordorder.models.saved_folder import check_tokenizer
+        from wordorder.models.hub.saved_folder import check_tokenizer
         from wordorder.training.predict import load_model, task_of
         from wordorder.training.quiet import quiet_libraries
 

@@ -70,7 +70,7 @@ def evaluate_model_dir(
     from wordorder.data import TokenizerConfig, prepare
     from wordorder.data.config import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
-    from wordorder.models.saved_folder import check_tokenizer
+    from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.training.carried_memory import has_memory
     from wordorder.training.generation import Search, Translator, check_beams, translate_examples
     from wordorder.training.quiet import quiet_libraries

@@ -7,7 +7,7 @@ from typing import Any
 
 from wordorder import __version__
 from wordorder.limits import read_json, read_toml
-from wordorder.models.model_card import CardFacts, code, fenced, plain, write_card
+from wordorder.models.hub.model_card import CardFacts, code, fenced, plain, write_card
 from wordorder.training.run import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 from wordorder.training.toml_text import to_toml
 

@@ -198,7 +198,7 @@ def task_of(model_dir: str | Path) -> str:
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
     """config.json of a saved model, which names its class."""
-    from wordorder.models.saved_folder import read_config
+    from wordorder.models.hub.saved_folder import read_config
 
     try:
         config = read_config(Path(model_dir))
@@ -248,7 +248,7 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
         AutoModelForSequenceClassification,
     )
 
-    from wordorder.models.saved_folder import load_config, load_model_of
+    from wordorder.models.hub.saved_folder import load_config, load_model_of
 
     folder = Path(model_dir)
     kinds: dict[str, Any] = {"fill-mask": AutoModelForMaskedLM, "text-generation": AutoModelForCausalLM}
@@ -281,7 +281,7 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     from transformers import pipeline
 
     from wordorder.data.tokenisers import read_tokenizer
-    from wordorder.models.saved_folder import check_tokenizer
+    from wordorder.models.hub.saved_folder import check_tokenizer
 
     found = task_of(model_dir)
     if found != task:

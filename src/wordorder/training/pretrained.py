@@ -88,7 +88,7 @@ def read_pretrained(folder: Path) -> Pretrained:
             other files than those that are read.
     """
     from wordorder.models import NETWORK_TASKS, build_config, config_fields
-    from wordorder.models.saved_folder import adapter_faults, elsewhere_faults
+    from wordorder.models.hub.saved_folder import adapter_faults, elsewhere_faults
     from wordorder.training.weights import weight_files
 
     name = f"model.pretrained: {folder}"
@@ -125,7 +125,7 @@ def saved_version(folder: str | None) -> dict[str, str]:
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
-    from wordorder.models.saved_folder import read_config
+    from wordorder.models.hub.saved_folder import read_config
 
     try:
         return read_config(folder)

@@ -96,7 +96,7 @@ def _check_weights(folder: Path) -> None:
         BadInput: they are named.
     """
     import wordorder.models as models
-    from wordorder.models.saved_folder import load_model_of, read_config
+    from wordorder.models.hub.saved_folder import load_model_of, read_config
 
     listed: Any = read_config(folder).get("architectures")
     kind: Any = (

@@ -37,7 +37,7 @@ def translate(
     import torch
 
     from wordorder.models import check_length
-    from wordorder.models.saved_folder import check_tokenizer
+    from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.training.generation import Search, Translator, check_beams
     from wordorder.training.predict import load_model, load_tokenizer_of, task_of
     from wordorder.training.quiet import quiet_libraries

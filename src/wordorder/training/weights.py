@@ -12,13 +12,13 @@ from torch import Tensor
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.limits import one_line, safetensors_header
-from wordorder.models import saved_folder
+from wordorder.models.hub import saved_folder
 from wordorder.training.checkpoint import last_good
 from wordorder.training.sharded import shared_out
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of a model to start from, see `wordorder.models.saved_folder.weight_files`.
+    """The files that hold the weights of a model to start from, see `wordorder.models.hub.saved_folder.weight_files`.
 
     Args:
         folder: where `save_pretrained` wrote.

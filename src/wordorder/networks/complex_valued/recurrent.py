@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from wordorder.networks.complex_valued.linear import check_sizes
 from wordorder.networks.initialisation import Generators
-from wordorder.networks.text_rows import Rows
+from wordorder.networks.text.rows import Rows
 from wordorder.ops.complex import Pair, split, stack, streams
 
 

@@ -1,0 +1,207 @@
+"""Text classifiers as Hugging Face models."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, cast
+
+import torch
+from torch import Tensor, nn
+from transformers.utils.generic import can_return_tuple
+
+from wordorder.encodings.waves_as_real import WavesAsReal
+from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
+from wordorder.models.classifier.network import build_text_network
+from wordorder.models.config.classifier import WordOrderClassifierConfig
+from wordorder.models.encoder.model import wants
+from wordorder.models.layout import Layout, all_back, check_token_types, layout_of, one_input
+from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
+from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
+from wordorder.ops import Arbitrary
+
+
+class ClassifierInputs(TypedDict, total=False):
+    """What the head passes on to `WordOrderClassifierModel.forward`, which says what each means."""
+
+    output_attentions: bool | None
+    output_hidden_states: bool | None
+    token_type_ids: Tensor | None
+
+
+class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
+    """What the text networks share, with a head and without."""
+
+    config: WordOrderClassifierConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    config_class = WordOrderClassifierConfig
+    _no_split_modules = ["EncoderLayer"]  # noqa: RUF012  transformers declares these as plain class attributes
+
+    def load_word_vectors(self, path: str | Path, words: Mapping[str, int] | None = None) -> FoundVectors:
+        """Let the token embeddings, or the amplitudes in their place, start from vectors that were trained elsewhere.
+
+        Words that the file does not have keep what was drawn, and padding stays 0.
+
+        Args:
+            path: word2vec's or GloVe's text format, or .safetensors; see `read_word_vectors`.
+            words: token id by word (`tokenizer.get_vocab()`); needed unless the file holds one row per token id.
+
+        Returns:
+            which token ids were found, and how many words were not.
+
+        Raises:
+            ValueError: the file is not what it should be, or amplitudes are shared; nothing was changed.
+        """
+        table: Any = self.get_input_embeddings()
+        if isinstance(table, WavesAsReal):
+            return table.waves.load_pretrained(path, words)
+        weight = cast(Tensor, table.weight)
+        found = read_word_vectors(Path(path), words, vocabulary=weight.shape[0], width=weight.shape[1])
+        with torch.no_grad():
+            weight[found.ids.to(weight.device)] = found.vectors.to(weight)
+            if table.padding_idx is not None:
+                weight[table.padding_idx] = 0
+        return found
+
+
+class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
+    """A text network without a head: one vector per text.
+
+    Args:
+        config: architecture, sizes and encoding.
+    """
+
+    def __init__(self, config: WordOrderClassifierConfig) -> None:
+        super().__init__(config)
+        self.network = build_text_network(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The token embeddings."""
+        return self._reader().embedding
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the token embeddings."""
+        self._reader().embedding = cast("nn.Embedding", value)
+
+    def _reader(self) -> Encoder | TextEmbedding:
+        return self.network.encoder if isinstance(self.network, TextTransformer) else self.network.words
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> WordOrderPooledOutput:
+        """Summarise texts, one in each row.
+
+        Args:
+            input_ids: long (B, T).
+            attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded. A
+                row of zeros is an empty text, whose features are 0.
+            position_ids: long (B or 1, T), where the tokens stand; default: each text's tokens from 0. A row is one
+                text, so a 0 begins no other; what is said of padding is not read.
+            inputs_embeds: instead of input_ids, (B, T, C); encodings that add to embeddings are still applied.
+            output_attentions: also return attention weights (slow); the Transformer only.
+            output_hidden_states: also return the embeddings and every layer's output; the Transformer only.
+            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
+
+        Raises:
+            ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
+                table, attentions of a network without attention, or token_type_ids other than 0.
+        """
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
+        given = one_input(input_ids, inputs_embeds)
+        if given.dim() < 2:
+            raise ValueError(f"token ids must be integers (batch, tokens), got {given.dtype} {tuple(given.shape)}")
+        if given.shape[1] == 0:  # nothing but empty texts: a tokeniser gives (B, 0), of no kind in particular
+            given = input_ids = attention_mask = torch.zeros(given.shape[0], 1, dtype=torch.long, device=given.device)
+            position_ids = inputs_embeds = None
+        layout = _layout(given, attention_mask, position_ids)
+        wants_attentions = wants(self.config.output_attentions, output_attentions)
+        wants_hidden = wants(self.config.output_hidden_states, output_hidden_states)
+        inputs: dict[str, Any] = {
+            "token_ids_BT": None if input_ids is None else layout.turn(input_ids),
+            "positions": layout.positions,
+            "embeddings_BTC": None if inputs_embeds is None else layout.turn(inputs_embeds),
+            "valid_BT": layout.valid_BT,
+        }
+        if isinstance(self.network, TextTransformer):
+            eager = getattr(self.config, "_attn_implementation", None) == "eager"
+            inputs |= {"backend": "reference" if eager else None, "return_all_hidden": wants_hidden}
+            inputs["return_attentions"] = wants_attentions
+        elif wants_attentions or wants_hidden:
+            asked = "output_attentions" if wants_attentions else "output_hidden_states"
+            raise ValueError(f"{asked} was asked for, but architecture {self.config.architecture!r} has no such layers")
+        output: TextOutput = self.network(**inputs)
+        return WordOrderPooledOutput(
+            last_hidden_state=layout.turn_back(output.hidden),
+            pooler_output=output.features,
+            hidden_states=all_back(output.all_hidden, layout, (1,)),
+            attentions=all_back(output.attentions, layout, (2, 3)),
+        )
+
+
+class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrainedModel):
+    """A text network with an output layer: dropout, linear."""
+
+    def __init__(self, config: WordOrderClassifierConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = WordOrderClassifierModel(config)
+        chosen = config.classifier_dropout
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if chosen is None else chosen)
+        self.classifier = nn.Linear(self.model.network.features, config.num_labels or 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **inputs: Unpack[ClassifierInputs],
+    ) -> WordOrderSequenceClassifierOutput:
+        """Classify texts.
+
+        The other arguments are those of `WordOrderClassifierModel.forward`.
+
+        Args:
+            input_ids: long (B, T).
+            attention_mask: (B, T), 1 = token.
+            position_ids: long (B or 1, T).
+            inputs_embeds: instead of input_ids, (B, T, C).
+            labels: (B,) class numbers (or numbers, for regression with one label).
+            num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
+            **inputs: output_attentions, output_hidden_states, token_type_ids.
+        """
+        output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        logits = self.classifier(self.dropout(output.pooler_output))
+        loss = None
+        if labels is not None:
+            twice = self.config.loss == "double-softmax" and self.one_class_each(labels)
+            loss = self.loss_of_texts(logits.float().softmax(-1) if twice else logits, labels, num_items_in_batch)
+        return WordOrderSequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
+
+
+def _layout(given: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None) -> Layout:
+    """One text in each row, with positions of its own where some are given."""
+    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
+    if position_ids is None:
+        return layout
+    layout_of((given.shape[0], given.shape[1]), None, position_ids)  # its complaints about shapes and kinds
+    position_BT = layout.turn(position_ids.expand(given.shape[0], -1))
+    if layout.valid_BT is not None:
+        position_BT = position_BT.masked_fill(~layout.valid_BT, 0)
+    return Layout(Arbitrary(position_BT), layout.valid_BT, layout.column_BT)

@@ -1,0 +1,194 @@
+"""The decoder as a language model."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from functools import wraps
+from typing import Any, Unpack, cast
+
+from torch import Tensor, nn
+from transformers import Cache, GenerationMixin
+from transformers.utils.generic import can_return_tuple
+
+from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.decoder.model import DecoderInputs, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.decoder.next_token import adaptive_token_loss, next_token_loss
+from wordorder.models.decoder.segment_cache import SegmentCache
+from wordorder.models.layout import take_token_types
+from wordorder.models.network import build_head
+from wordorder.models.outputs import WordOrderCausalLMOutput
+from wordorder.models.pretrained import refuse_mems
+from wordorder.networks import AdaptiveSoftmax
+
+
+class LanguageModelInputs(DecoderInputs, total=False):
+    """Those and the labels that are in place.
+
+    They are no argument by name: of a model with two such arguments, transformers' Trainer would score no batch that
+    has not both.
+    """
+
+    shift_labels: Tensor | None
+
+
+class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMixin):
+    """The decoder with an output layer ``E x``, E being the token embeddings where they are tied.
+
+    With ``adaptive_cutoffs`` the output layer is an `AdaptiveSoftmax`, and logits are log-probabilities.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.decoder.embedding.weight"}  # noqa: RUF012
+
+    def __init__(self, config: WordOrderDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderDecoderModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.lm_head = build_head(config)
+        if isinstance(self.lm_head, AdaptiveSoftmax):
+            ties = self.lm_head.ties(projections=config.adaptive_tied_projections)
+            self._tied_weights_keys = {f"lm_head.{o}": f"model.decoder.embedding.{e}" for o, e in ties.items()}
+        # transformers asks it before it lets a draft model propose tokens, which a memory could not give back
+        self._is_stateful = config.memory != "none"
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The output layer."""
+        return self.lm_head
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the output layer."""
+        self.lm_head = cast("nn.Linear", new_embeddings)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **inputs: Unpack[LanguageModelInputs],
+    ) -> WordOrderCausalLMOutput:
+        """Predict each next token.
+
+        The other arguments are those of `WordOrderDecoderModel.forward`.
+
+        Args:
+            input_ids: long (B, T).
+            attention_mask: (B, T), 1 = token.
+            position_ids: long (B or 1, T).
+            past_key_values: a cache, which is added to.
+            inputs_embeds: instead of input_ids, (B, T, C).
+            labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give (the shift is done
+                here); -100 where there is none. The loss is the mean of the negative log-likelihood (nats) over
+                labelled tokens.
+            use_cache: begin a cache and return it.
+            logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
+            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
+            return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained
+                with labels, for then most of them need not be computed. A Trainer needs them to evaluate by anything
+                but the loss, and not to train.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids; and shift_labels,
+                long (B, T), instead of labels: label t is what token t should give, -100 where there is none. No shift
+                is done, so that a segment of a running text can name the first token of the next one.
+
+        Raises:
+            ValueError: as in `WordOrderDecoderModel.forward`; or labels and shift_labels, or not one for each token.
+        """
+        refuse_mems(inputs)
+        shift_labels = inputs.pop("shift_labels", None)
+        if labels is not None and shift_labels is not None:
+            raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
+        read = cast("DecoderInputs", inputs)
+        output = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **read)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        hidden = self.output_dropout(output.last_hidden_state[:, kept])
+        adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
+        if return_logits is None:
+            return_logits = not (adaptive and labelled and self.training)
+        # a plain output layer's loss is made of its logits
+        logits = self.lm_head(hidden) if return_logits or (labelled and not adaptive) else None
+        loss = None
+        if labels is not None:
+            short = None if logits is None else logits[:, :-1]
+            loss = self._loss(hidden[:, :-1], short, labels[:, 1:], num_items_in_batch)
+        elif shift_labels is not None:
+            loss = self._loss(hidden, logits, shift_labels, num_items_in_batch)
+        return WordOrderCausalLMOutput(
+            loss=loss,
+            logits=cast("Any", logits) if return_logits else None,
+            past_key_values=output.past_key_values,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+            memory=output.memory,
+        )
+
+    def _loss(
+        self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> Tensor:
+        """Of labels that stand where they are predicted; by an adaptive softmax where there are no logits."""
+        if logits is None:
+            assert isinstance(self.lm_head, AdaptiveSoftmax)
+            return adaptive_token_loss(self.lm_head, hidden, labels, num_items_in_batch=num_items_in_batch)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Write on, as transformers' ``generate``.
+
+        A model with a memory writes with a `SegmentCache`, which folds memory where training did.
+
+        Args:
+            *args: see there.
+            **kwargs: see there; but no position_ids: positions are counted from the first token of each row. And
+                ``memory``, what an earlier text left (its rows are those of the prompts), where the model has one.
+
+        Raises:
+            ValueError: position_ids are given; or a memory to a model without one, or beside a cache; or use_cache is
+                False in a model with a memory; or token_type_ids other than 0.
+        """
+        refuse_mems(kwargs)
+        take_token_types(args, kwargs)
+        if kwargs.get("position_ids") is not None:
+            raise ValueError("generate counts positions from attention_mask; leave position_ids out")
+        memory = kwargs.pop("memory", None)
+        if self.config.memory != "none":
+            kwargs["past_key_values"] = self._segment_cache(memory, args, kwargs)
+        elif memory is not None:
+            raise ValueError("memory was given, but this model has memory='none'")
+        return cast("Any", super()).generate(*args, **kwargs)
+
+    def _segment_cache(self, memory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache:
+        """The cache that `generate` is to fill: the one given, or one with as many rows as it will have."""
+        given = cast("Any", kwargs.get("generation_config", args[1] if len(args) > 1 else None))
+
+        def setting(name: str) -> Any:
+            """Of this call, of the configuration that came with it, or of the model's own."""
+            for found in (kwargs.get(name), getattr(given, name, None), getattr(self.generation_config, name, None)):
+                if found is not None:
+                    return found
+            return None
+
+        if setting("use_cache") is False:
+            raise ValueError("use_cache=False: without its cache a model with a memory cannot write; leave it out")
+        if (cache := kwargs.get("past_key_values")) is not None:
+            if memory is not None:
+                raise ValueError("pass memory or past_key_values, not both: a SegmentCache holds its own memory")
+            return cache
+        cache = SegmentCache(self.config, memory=memory)
+        cache.batch_repeat_interleave(max(setting("num_beams") or 1, setting("num_return_sequences") or 1))
+        return cache
+
+    @wraps(cast("Any", GenerationMixin).prepare_inputs_for_generation)  # generate looks at its signature
+    def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """As transformers does, but without positions, which the mask already tells (and tells as typed ones)."""
+        inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)
+        inputs.pop("position_ids", None)
+        return inputs

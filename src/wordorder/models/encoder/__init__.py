@@ -1,0 +1,1 @@
+"""Read whole texts: the encoder model, its heads, and documents longer than one segment."""

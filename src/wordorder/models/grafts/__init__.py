@@ -1,0 +1,1 @@
+"""Graft an encoding on a BERT or RoBERTa that is already trained."""

@@ -1,0 +1,1 @@
+"""Write one text from another: the encoder-decoder model and its head."""

@@ -1,0 +1,231 @@
+"""Encoder and decoder together as a Hugging Face model, without a head."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from typing import Any, cast
+
+from torch import Tensor, nn
+from transformers import Cache
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
+from wordorder.models.decoder.cache import new_cache
+from wordorder.models.decoder.model import read_batch
+from wordorder.models.encoder.model import encode_batch, wants
+from wordorder.models.layout import check_token_types, layout_of
+from wordorder.models.network import build_decoder, build_encoder
+from wordorder.models.outputs import WordOrderModelOutput, WordOrderSeq2SeqModelOutput
+from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.networks import Encoder, Seq2Seq
+from wordorder.ops import Packed, Positions
+
+
+class SourceReader(nn.Module):
+    """The encoder of a `WordOrderSeq2SeqModel` as ``generate`` calls it: once, before the first token.
+
+    Args:
+        encoder: of the model, which keeps it.
+        config: of the model.
+    """
+
+    main_input_name = "input_ids"
+
+    def __init__(self, encoder: Encoder, config: WordOrderSeq2SeqConfig) -> None:
+        super().__init__()
+        self.encoder, self.config = encoder, config
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        sequence_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> WordOrderModelOutput:
+        """Encode a batch; arguments as in `WordOrderEncoderModel.forward`."""
+        return encode_batch(
+            self.encoder,
+            self.config,
+            input_ids,
+            attention_mask,
+            position_ids,
+            inputs_embeds,
+            sequence_ids,
+            output_attentions=wants(self.config.output_attentions, output_attentions),
+            output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
+        )
+
+
+class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
+    """What all encoder-decoder models share: the embeddings, and how they are resized together."""
+
+    config: WordOrderSeq2SeqConfig
+    config_class = WordOrderSeq2SeqConfig
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012
+    _tied_weights_keys: dict[str, str]  # of each model, by its configuration
+
+    def network(self) -> Seq2Seq:
+        """The network in plain torch."""
+        model: Any = self.model if hasattr(self, "model") else self
+        return model.seq2seq
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The token embeddings of the source (and, where they are shared, of the target)."""
+        return self.network().encoder.embedding
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the token embeddings of the source (and, where they are shared, of the target)."""
+        network = self.network()
+        network.encoder.embedding = cast("nn.Embedding", value)
+        if network.share_embeddings:
+            network.decoder.embedding = network.encoder.embedding
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Resize the target's table as well: there is one vocabulary."""
+        network = self.network()
+        resized = super()._resize_token_embeddings(*args, **kwargs)
+        if not network.share_embeddings:
+            of_target: Any = self._get_resized_embeddings(network.decoder.embedding, *args, **kwargs)
+            network.decoder.embedding = of_target.requires_grad_(network.decoder.embedding.weight.requires_grad)
+        return resized
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """What is tied here: transformers would ask tie_word_embeddings, which speaks of the output layer only."""
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels)
+        return self.named_by_table(self._tied_weights_keys)
+
+    def get_encoder(self, modality: str | None = None) -> nn.Module:
+        """The half that reads the source, as ``generate`` calls it."""
+        del modality
+        return SourceReader(self.network().encoder, self.config)
+
+    def get_decoder(self) -> nn.Module:
+        """The half that writes the target, in plain torch."""
+        return self.network().decoder
+
+
+class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
+    """Encoder and decoder without a head.
+
+    Args:
+        config: sizes, block style and encoding of both.
+    """
+
+    def __init__(self, config: WordOrderSeq2SeqConfig) -> None:
+        super().__init__(config)
+        self.seq2seq = Seq2Seq(
+            build_encoder(config),
+            build_decoder(config, layers=config.decoder_layers or config.num_hidden_layers, cross_attention=True),
+            share_embeddings=config.share_embeddings,
+        )
+        shared = self.seq2seq.encoder.embedding.named_parameters() if config.share_embeddings else ()
+        tied = {f"seq2seq.decoder.embedding.{name}": f"seq2seq.encoder.embedding.{name}" for name, _ in shared}
+        self._tied_weights_keys = tied  # so that a saved model holds the table once
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        decoder_position_ids: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        sequence_ids: Tensor | None = None,
+        decoder_sequence_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> WordOrderSeq2SeqModelOutput:
+        """Read a source and a target.
+
+        Args:
+            input_ids: the source, long (B, S); not read where encoder_outputs are given.
+            attention_mask: of the source, (B, S), 1 = token, 0 = padding, on either side.
+            decoder_input_ids: the target, long (B, T): a start token, then all but the target's last token; with a
+                cache, the tokens that come after those that it holds.
+            decoder_attention_mask: of the target, as in `WordOrderDecoderModel.forward`; not needed where targets are
+                padded on the right.
+            position_ids: of the source, long (B or 1, S); see `layout_of`.
+            decoder_position_ids: of the target, long (B or 1, T); packed targets need packed sources.
+            encoder_outputs: what the encoder gave, so that it need not run; (B, S, channels) comes first.
+            past_key_values: a cache, which is added to.
+            inputs_embeds: instead of input_ids, (B, S, C).
+            decoder_inputs_embeds: instead of decoder_input_ids, (B, T, C).
+            use_cache: begin a cache and return it; default: only where one was given.
+            sequence_ids: long (B, S), which packed sequence a token of the source belongs to.
+            decoder_sequence_ids: long (B, T), which one a token of the target belongs to, and therefore asks.
+            output_attentions: also return attention weights (slow); default: the configuration's.
+            output_hidden_states: also return every layer's output; default: the configuration's.
+            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
+
+        Raises:
+            ValueError: no source or no target, a wrong shape, a position beyond a learned table, or packed sequences
+                with a cache or on one side only; token_type_ids other than 0.
+        """
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
+        extras = {
+            "output_attentions": wants(self.config.output_attentions, output_attentions),
+            "output_hidden_states": wants(self.config.output_hidden_states, output_hidden_states),
+        }
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError("pass exactly one of decoder_input_ids and decoder_inputs_embeds (or labels, to a head)")
+        if encoder_outputs is None:
+            encoder_outputs = encode_batch(
+                self.seq2seq.encoder,
+                self.config,
+                input_ids,
+                attention_mask,
+                position_ids,
+                inputs_embeds,
+                sequence_ids,
+                **extras,
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        encoded: Tensor = encoder_outputs[0]
+        cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
+        read = read_batch(
+            self.seq2seq.decoder,
+            self.config,
+            decoder_input_ids,
+            decoder_attention_mask,
+            decoder_position_ids,
+            decoder_inputs_embeds,
+            decoder_sequence_ids,
+            cache,
+            source=encoded,
+            source_mask=attention_mask,
+            source_positions=_packed(encoded, position_ids, sequence_ids),
+            **extras,
+        )
+        return WordOrderSeq2SeqModelOutput(
+            last_hidden_state=read.hidden,
+            past_key_values=cast("Any", cache),
+            decoder_hidden_states=cast("Any", read.all_hidden),
+            decoder_attentions=cast("Any", read.attentions),
+            cross_attentions=cast("Any", read.cross_attentions),
+            encoder_last_hidden_state=cast("Any", encoded),
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+def _packed(encoded: Tensor, position_ids: Tensor | None, sequence_ids: Tensor | None) -> Positions | None:
+    """The source's positions where its rows are packed: then a target may ask its own source only."""
+    if position_ids is None and sequence_ids is None:
+        return None
+    positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
+    return positions if isinstance(positions, Packed) else None

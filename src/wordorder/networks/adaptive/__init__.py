@@ -1,0 +1,1 @@
+"""Spend fewer channels on rare tokens: embedding and softmax over clusters of a vocabulary."""

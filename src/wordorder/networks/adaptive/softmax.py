@@ -1,0 +1,178 @@
+"""A softmax over a large vocabulary in two steps: the cluster, then the word within it."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wordorder.networks.adaptive.clusters import AdaptiveClusters
+from wordorder.networks.adaptive.embedding import AdaptiveEmbedding
+
+Table = tuple[Tensor, Tensor | None]
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Log-probabilities of words, of which rare ones are computed only where a label asks for them.
+
+    Grave et al. 2017, "Efficient softmax approximation for GPUs", https://arxiv.org/abs/1609.04309, Sec. 4, in the form
+    of Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860: biases and projections in every cluster, all
+    of which may be tied to an `AdaptiveEmbedding`. It is exact (no sampling), a distribution of its own::
+
+        z_i = P_i^T h                                              (C_i,), or h itself where nothing is projected
+        a   = log_softmax([E_0 z_0 + b_0 ; G z_0 + g])             words of cluster 0, then the clusters 1 .. K
+        log p(w | h) = a[w]                                        w in cluster 0
+                     = a[n_0 + i - 1] + log_softmax(E_i z_i + b_i)[w - start_i]       w in cluster i
+
+    Training computes the n_0 + K logits of every token, and of cluster i only those of the tokens whose label is in
+    it: how many there are is read from the device once per cluster. Torch's `nn.AdaptiveLogSoftmaxWithLoss` is the same
+    function without ties, biases in the clusters, a projection of the first one and labels that may be absent.
+
+    Parameters: ``tables.i.weight`` (n_i, C_i) is E_i and ``tables.i.bias`` b_i (one table of all words with a divisor
+    of 1), ``projections.i.weight`` (C, C_i) is P_i, ``clusters.weight`` (K, C_0) is G and ``clusters.bias`` g.
+
+    Args:
+        channels: of the model, C.
+        vocabulary: number of token ids, V, sorted by falling frequency.
+        cutoffs: the first id of every cluster but the first.
+        divisor: how much narrower each cluster is than the one before.
+        width: of the first cluster's vectors; None = channels.
+        bias: of words and of clusters.
+
+    Raises:
+        ValueError: an argument is out of range, as in `AdaptiveClusters`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        vocabulary: int,
+        *,
+        cutoffs: Sequence[int],
+        divisor: int = 1,
+        width: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.sizes = AdaptiveClusters(
+            vocabulary=vocabulary, channels=channels, cutoffs=tuple(cutoffs), divisor=divisor, width=width
+        )
+        self.tables = nn.ModuleList(nn.Linear(narrow, rows, bias=bias) for rows, narrow in self.sizes.tables)
+        self.clusters = nn.Linear(self.sizes.widths[0], len(self.sizes.cutoffs), bias=bias)
+        self.projections = nn.ModuleList(
+            nn.Linear(narrow, channels, bias=False) for narrow in (self.sizes.widths if self.sizes.projected else ())
+        )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of all words, (..., C) -> (..., V): what a plain output layer's logits are, normalised."""
+        tables = self._tables()
+        words, clusters, normaliser = self._first(hidden, tables[0])
+        parts = [words - normaliser[..., None]]
+        for index in range(1, self.sizes.count):
+            within = self._within(index, hidden, tables[index])
+            parts.append(within + (clusters[..., index - 1] - normaliser)[..., None])
+        return torch.cat(parts, dim=-1)
+
+    def negative_log_likelihood(self, hidden_NC: Tensor, label_N: Tensor) -> Tensor:
+        """``-log p(label | hidden)`` in nats and at least float32, (N,), without a matrix (N, V).
+
+        Args:
+            hidden_NC: (N, C).
+            label_N: long, a word each.
+
+        Raises:
+            ValueError: there is not one label for each row.
+        """
+        if hidden_NC.dim() != 2 or label_N.shape != hidden_NC.shape[:1]:
+            raise ValueError(f"labels must be one for each row of {tuple(hidden_NC.shape)}, got {tuple(label_N.shape)}")
+        tables = self._tables()
+        words_NV, clusters_NK, normaliser_N = self._first(hidden_NC, tables[0])
+        cluster_N = torch.stack([label_N >= start for start in self.sizes.cutoffs]).sum(dim=0)
+        common_N = cluster_N == 0
+        word_N = words_NV.gather(1, label_N.masked_fill(~common_N, 0)[:, None])[:, 0]
+        rare_N = clusters_NK.gather(1, (cluster_N - 1).clamp(min=0)[:, None])[:, 0]
+        likelihood_N = torch.where(common_N, word_N, rare_N) - normaliser_N
+        for index, (start, _) in enumerate(pairwise(self.sizes.ends)):
+            if index == 0:
+                continue
+            # Also of no row at all: its parameters then have a gradient of 0 and not none, which DDP would wait for.
+            row_M = (cluster_N == index).nonzero()[:, 0]
+            within_MV = self._within(index, hidden_NC[row_M], tables[index])
+            found_M = within_MV.gather(1, (label_N[row_M] - start)[:, None])[:, 0]
+            likelihood_N = likelihood_N.index_add(0, row_M, found_M)
+        return -likelihood_N
+
+    def ties(self, *, projections: bool | Sequence[bool] = False) -> dict[str, str]:
+        """Which parameters can be those of an `AdaptiveEmbedding` of the same sizes: name here -> name there.
+
+        Args:
+            projections: also all projections, or those of the clusters that are True (all tables are tied in any case;
+                an embedding of one width has one projection, that of all clusters).
+
+        Raises:
+            ValueError: there is not one choice for each cluster, or nothing is projected.
+        """
+        tied = {f"tables.{index}.weight": f"tables.{index}.weight" for index in range(len(self.tables))}
+        chosen = [projections] * self.sizes.count if isinstance(projections, bool) else list(projections)
+        if len(chosen) != self.sizes.count:
+            raise ValueError(f"tied projections must be one choice for each of {self.sizes.count} clusters")
+        if any(chosen) and not self.sizes.projected:
+            raise ValueError("tied projections: vectors of the model's width are not projected, there is none to tie")
+        one = len(self.tables) == 1
+        return tied | {
+            f"projections.{index}.weight": f"projections.{0 if one else index}.weight"
+            for index, tie in enumerate(chosen)
+            if tie
+        }
+
+    def tie(self, embedding: AdaptiveEmbedding, *, projections: bool | Sequence[bool] = False) -> None:
+        """Make parameters those of the embedding, from now on.
+
+        Args:
+            embedding: of the same vocabulary, cutoffs, divisor and width.
+            projections: as in `ties`.
+
+        Raises:
+            ValueError: the embedding has other sizes.
+        """
+        if embedding.clusters != self.sizes:
+            raise ValueError(f"the embedding's clusters are {embedding.clusters}, those of the output {self.sizes}")
+        names: Mapping[str, str] = self.ties(projections=projections)
+        for ours, theirs in names.items():
+            cast("Any", self.get_submodule(ours.removesuffix(".weight"))).weight = embedding.get_parameter(theirs)
+
+    def extra_repr(self) -> str:
+        """The clusters, for `print`."""
+        return f"cutoffs={list(self.sizes.cutoffs)}, widths={list(self.sizes.widths)}"
+
+    def _first(self, hidden: Tensor, table: Table) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the first cluster's words (..., n_0) and of the others (..., K), and their common normaliser."""
+        narrow = self._narrow(0, hidden)
+        words, clusters = _wide(F.linear(narrow, *table)), _wide(self.clusters(narrow))
+        return words, clusters, torch.logaddexp(words.logsumexp(dim=-1), clusters.logsumexp(dim=-1))
+
+    def _within(self, index: int, hidden: Tensor, table: Table) -> Tensor:
+        """Log-probabilities of the words of a cluster within it, (..., n_i)."""
+        return _wide(F.linear(self._narrow(index, hidden), *table)).log_softmax(dim=-1)
+
+    def _narrow(self, index: int, hidden: Tensor) -> Tensor:
+        return hidden @ cast("Any", self.projections[index]).weight if self.projections else hidden
+
+    def _tables(self) -> list[Table]:
+        """Weight and bias of each cluster's words.
+
+        One table is split once and not sliced: the gradients of slices would each be as large as the table.
+        """
+        found: list[Any] = [(table.weight, table.bias) for table in self.tables]
+        if len(found) > 1:
+            return found
+        (weight, bias), ends = found[0], self.sizes.ends
+        sizes = [end - start for start, end in pairwise(ends)]
+        biases = [None] * len(sizes) if bias is None else bias.split(sizes)
+        return list(zip(weight.split(sizes), biases, strict=True))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,165 @@
+"""Text networks of complex numbers: what the paper of complex-order embeddings puts after them.
+
+Vectors are stacked, ``[real | imag]`` in the last axis, from the embedding to the read-out, which makes them real.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wordorder.networks.complex_valued import ComplexConvolution, ComplexLinear, ComplexOptions, PhaseDropout
+from wordorder.networks.complex_valued.linear import ComplexBias
+from wordorder.networks.complex_valued.options import ReadOut, complex_encoding_options
+from wordorder.networks.text.convolution import check_filters, largest, windows
+from wordorder.networks.text.embedding import TextEmbedding
+from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
+from wordorder.networks.text.pooling import pool, zero_if_empty
+
+
+class ComplexTextEmbedding(TextEmbedding):
+    """`TextEmbedding` that gives both parts of complex vectors, (B, T, 2C), exactly 0 where padding is.
+
+    Args:
+        vocabulary: number of token ids, V; positive.
+        width: complex channels, C; positive.
+        encoding: "complex-order" or "complex-vanilla", alone or joined to others that act on embeddings.
+        encoding_options: options of the encoding; see `build_encoding`.
+        max_positions: longest text in tokens, for encodings with a table.
+        dropout: of complex numbers, which keep their phase.
+        padding_idx: token id whose embedding is 0 and stays 0.
+
+    Raises:
+        BadInput: as `TextEmbedding`, or no complex embedding.
+        ValueError: a size is out of range.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        width: int,
+        encoding: str = "complex-order",
+        encoding_options: Mapping[str, Any] | None = None,
+        max_positions: int = 512,
+        dropout: float = 0.0,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__(
+            vocabulary,
+            width=2 * width,
+            encoding=encoding,
+            encoding_options=complex_encoding_options(encoding, encoding_options),
+            max_positions=max_positions,
+            padding_idx=padding_idx,
+        )
+        self.dropout = PhaseDropout(dropout)
+
+
+class ComplexBody(TextBody):
+    """A body whose features come out of complex numbers by a read-out.
+
+    The read-outs are those of `ComplexOptions`: "modulus" is the paper's, which has as many features as there are
+    complex numbers; "none" leaves real and imaginary parts side by side, twice as many, as the paper's code does.
+
+    Args:
+        width: complex numbers that are read, F.
+        read_out: "modulus", "linear", "real-part" or "none".
+    """
+
+    def __init__(self, width: int, read_out: ReadOut) -> None:
+        super().__init__(features=2 * width if read_out == "none" else width)
+        self.read_out = ComplexOptions(width=width, heads=1, read_out=read_out).read_out_layer()
+
+
+class ComplexBagOfWords(ComplexBody):
+    """The mean of a text's complex vectors, and a complex dense layer on it.
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 10, with ``x + iy`` the mean and ``A + iB`` the layer::
+
+        z = f(A x - B y + b_r) + i f(B x + A y + b_i),    features = |z|
+
+    The paper's code has neither: it sums both parts and puts a real linear layer on them.
+
+    Args:
+        width: complex channels of the embeddings and of the layer, C.
+        activation: f, on each part: "relu", "gelu" or "silu".
+        shared_weights: one real matrix for both parts (B = 0).
+        bias: of the layer; see `ComplexLinear`.
+        read_out: see `ComplexBody`.
+
+    Raises:
+        ValueError: unknown activation, bias or read-out.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        activation: str = "relu",
+        shared_weights: bool = False,
+        bias: ComplexBias = "complex",
+        read_out: ReadOut = "modulus",
+    ) -> None:
+        super().__init__(width, read_out)
+        self.activation = check_activation(activation)
+        self.dense = ComplexLinear(width, width, shared=shared_weights, bias=bias)
+
+    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+        """(B, T, 2C) -> features (B, C), or (B, 2C) without read-out."""
+        z_BC = activate(self.activation, self.dense.stacked(pool("mean", x_BTC, valid_BT)))
+        return TextOutput(zero_if_empty(self.read_out(z_BC), valid_BT), x_BTC)
+
+
+class ComplexTextConvolution(ComplexBody):
+    """`TextConvolution` with complex filters over complex vectors.
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 11, with filters ``A + iB``; activation and maximum are
+    taken of each part by itself, as in the paper's code::
+
+        r[s] = f(A * x - B * y + b_r),   q[s] = f(A * y + B * x + b_i),    features = |max_s r[s] + i max_s q[s]|
+
+    Args:
+        width: complex channels of the embeddings, C.
+        filters: complex filters of each size; positive.
+        kernel_sizes: tokens that a filter sees, k; positive, each once.
+        activation: f, on each part: "relu", "gelu" or "silu".
+        shared_weights: real filters, the same on both parts (B = 0).
+        bias: see `ComplexConvolution`; the paper's code shares it between the parts.
+        read_out: see `ComplexBody`; the paper's code has "none".
+
+    Raises:
+        ValueError: a size is out of range, or unknown activation, bias or read-out.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        filters: int = 128,
+        kernel_sizes: Sequence[int] = (3, 4, 5),
+        activation: str = "relu",
+        shared_weights: bool = False,
+        bias: ComplexBias = "complex",
+        read_out: ReadOut = "modulus",
+    ) -> None:
+        check_filters(filters, kernel_sizes)
+        super().__init__(filters * len(kernel_sizes), read_out)
+        self.activation = check_activation(activation)
+        self.filters = nn.ModuleList(
+            ComplexConvolution(width, filters, size=size, shared=shared_weights, bias=bias) for size in kernel_sizes
+        )
+
+    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+        """(B, T, 2C), 0 where padding is, -> features (B, sizes * filters), or twice as many without read-out."""
+        parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for bank in self.filters:
+            assert isinstance(bank, ComplexConvolution)
+            z_BTF = activate(self.activation, bank.stacked(F.pad(x_BTC, (0, 0, 0, bank.size - 1))))
+            found_BF = largest(z_BTF.transpose(1, 2), windows(x_BTC, valid_BT, bank.size))
+            for part, half in zip(parts, found_BF.chunk(2, dim=1), strict=True):
+                part.append(half)
+        z_BF = torch.cat((*parts[0], *parts[1]), dim=1)
+        return TextOutput(zero_if_empty(self.read_out(z_BF), valid_BT), x_BTC)

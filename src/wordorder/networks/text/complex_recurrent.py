@@ -1,0 +1,100 @@
+"""Recurrent text networks of complex numbers."""
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.networks.complex_valued import ComplexLSTM, PhaseDropout, UnitaryRecurrent
+from wordorder.networks.complex_valued.options import ReadOut
+from wordorder.networks.text.complex import ComplexBody
+from wordorder.networks.text.network import TextOutput
+from wordorder.networks.text.pooling import pool, without_padding, zero_if_empty
+from wordorder.networks.text.recurrent import RecurrentPooling, check_recurrent
+from wordorder.ops.complex import split, stack
+
+
+class ComplexTextRecurrent(ComplexBody):
+    """Layers of complex LSTMs; the features are read out of the last complex state (of both directions).
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 12 and 13; the cell is `ComplexLSTM`'s::
+
+        features = |h_n|                       or  |[h_n ; h'_1]|, h' read from the end
+
+    Args:
+        width: complex channels of the embeddings, C.
+        hidden: complex channels of one direction's state, H; positive.
+        layers: positive.
+        bidirectional: a second LSTM reads each text from its end.
+        pooling: "last" state of each direction, or the "mean" over tokens.
+        dropout: between layers, of complex numbers.
+        shared_weights: real weights, the same on both parts.
+        read_out: see `ComplexBody`.
+
+    Raises:
+        ValueError: a size is out of range, or unknown pooling or read-out.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        hidden: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        pooling: RecurrentPooling = "last",
+        dropout: float = 0.0,
+        shared_weights: bool = False,
+        read_out: ReadOut = "modulus",
+    ) -> None:
+        check_recurrent(hidden, layers, pooling)
+        states = 2 * hidden if bidirectional else hidden
+        super().__init__(states, read_out)
+        self.hidden, self.pooling, self.bidirectional = hidden, pooling, bidirectional
+        self.layers = nn.ModuleList(
+            ComplexLSTM(inputs, hidden, bidirectional=bidirectional, shared=shared_weights)
+            for inputs in (width, *([states] * (layers - 1)))
+        )
+        self.dropout = PhaseDropout(dropout)
+
+    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+        """(B, T, 2C) -> features (B, H), (B, 2H) if bidirectional; twice as many without read-out."""
+        for index, layer in enumerate(self.layers):
+            x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, valid_BT)
+        if self.pooling == "mean":
+            z_BH = pool("mean", x_BTC, valid_BT)
+        else:
+            parts: list[Tensor] = []
+            for part_BTH in split(x_BTC):
+                parts.append(pool("last", part_BTH[..., : self.hidden], valid_BT))
+                if self.bidirectional:
+                    parts.append(pool("first", part_BTH[..., self.hidden :], valid_BT))
+            z_BH = torch.cat(parts, dim=-1)
+        return TextOutput(zero_if_empty(self.read_out(z_BH), valid_BT), x_BTC)
+
+
+class UnitaryTextRecurrent(ComplexBody):
+    """The recurrent classifier of the paper's code: a unitary network over real parts, and then over imaginary ones.
+
+    Wang et al. 2020's code calls it an LSTM; see `UnitaryRecurrent`. A text of n tokens is read in 2n steps::
+
+        h = R(... R(R(0, a_1), a_2) ... a_n, b_1) ... b_n),    features = [Re h ; Im h]
+
+    Args:
+        width: complex channels of the embeddings, C.
+        hidden: complex channels of the state, H; positive. The code sets it to the length of the longest text.
+        read_out: see `ComplexBody`; the code's is "none".
+
+    Raises:
+        ValueError: a size is not positive, or unknown read-out.
+    """
+
+    def __init__(self, width: int, *, hidden: int, read_out: ReadOut = "none") -> None:
+        super().__init__(hidden, read_out)
+        self.cell = UnitaryRecurrent(width, hidden)
+
+    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+        """(B, T, 2C) -> features (B, 2H), or (B, H) with a read-out."""
+        twice_BT = None if valid_BT is None else torch.cat((valid_BT, valid_BT), dim=1)
+        states = stack(self.cell(torch.cat(split(x_BTC), dim=1), twice_BT))
+        # padding leaves the state as it is, so that the last column holds the text's last state
+        features_BF = zero_if_empty(self.read_out(states[:, -1]), valid_BT)
+        return TextOutput(features_BF, without_padding(states[:, x_BTC.shape[1] :], valid_BT))

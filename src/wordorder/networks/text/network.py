@@ -1,0 +1,109 @@
+"""What every network that turns a text into features has in common."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wordorder.networks.text.embedding import TextEmbedding
+from wordorder.ops import Positions, as_padding_mask
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+@dataclass(frozen=True)
+class TextOutput:
+    """What a text network returns.
+
+    Args:
+        features: one vector per text, (B, F); 0 for a text without tokens.
+        hidden: one vector per token, (B, T, C): the last layer's where layers give one, else the embeddings.
+        all_hidden: embeddings and every layer's output, if asked for.
+        attentions: every layer's attention weights, if asked for.
+    """
+
+    features: Tensor
+    hidden: Tensor
+    all_hidden: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class TextBody(nn.Module, ABC):
+    """Turns embeddings into one vector per text.
+
+    Args:
+        features: channels of that vector, F.
+    """
+
+    def __init__(self, *, features: int) -> None:
+        super().__init__()
+        self.features = features
+
+    @abstractmethod
+    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+        """Embeddings (B, T, C), exactly 0 where ``valid_BT`` says padding -> features (B, F)."""
+
+
+class TextNetwork(nn.Module):
+    """Token ids -> embeddings with word order in them -> one vector per text.
+
+    >>> import torch
+    >>> from wordorder.networks import BagOfWords, TextEmbedding, TextNetwork
+    >>> network = TextNetwork(TextEmbedding(1000, width=64, encoding="sinusoidal"), BagOfWords(64))
+    >>> network(torch.randint(1000, (2, 16))).features.shape
+    torch.Size([2, 64])
+
+    Args:
+        words: token ids to vectors.
+        body: vectors to features.
+    """
+
+    def __init__(self, words: TextEmbedding, body: TextBody) -> None:
+        super().__init__()
+        self.words, self.body = words, body
+
+    @property
+    def features(self) -> int:
+        """Channels of the vector per text, F."""
+        return self.body.features
+
+    def forward(
+        self,
+        token_ids_BT: Tensor | None = None,
+        positions: Positions | Tensor | None = None,
+        *,
+        embeddings_BTC: Tensor | None = None,
+        valid_BT: Tensor | None = None,
+    ) -> TextOutput:
+        """Summarise texts.
+
+        Args:
+            token_ids_BT: long (B, T).
+            positions: where the tokens stand; typed, or a long tensor (B, T); default 0 .. T - 1 for every example.
+                For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative) offset per example.
+            embeddings_BTC: instead of token ids, (B, T, C); encodings that add to embeddings are still applied.
+            valid_BT: bool, False where a token is padding, on either side; None = no padding.
+
+        Raises:
+            ValueError: neither or both of ids and embeddings are given, or they are of a wrong kind or shape.
+        """
+        valid_BT = as_padding_mask("valid_BT", valid_BT)
+        x_BTC = self.words(token_ids_BT, positions, embeddings_BTC=embeddings_BTC, valid_BT=valid_BT)
+        return self.body(x_BTC, valid_BT)
+
+
+def check_activation(name: str) -> str:
+    """The name, if it is that of an activation that acts on each number alone.
+
+    Raises:
+        ValueError: it is not; "swiglu" needs two numbers for one.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
+    return name
+
+
+def activate(name: str, x: Tensor) -> Tensor:
+    """The activation of each number, any shape."""
+    return ACTIVATIONS[name](x)

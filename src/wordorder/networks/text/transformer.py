@@ -1,0 +1,48 @@
+"""A Transformer encoder that gives one vector per text."""
+
+from torch import Tensor, nn
+
+from wordorder.networks.encoder import Encoder
+from wordorder.networks.text.network import TextOutput
+from wordorder.networks.text.pooling import Pooling, pool
+from wordorder.ops import Positions, as_padding_mask
+
+
+class TextTransformer(nn.Module):
+    """An encoder's hidden states, and their mean, the first or the last of them as the text's features.
+
+    Args:
+        encoder: with any encoding of the catalogue.
+        width: channels of its hidden states, and features per text, C.
+        pooling: "mean", "first" (such as [CLS]) or "last" token of the text.
+    """
+
+    def __init__(self, encoder: Encoder, width: int, *, pooling: Pooling = "mean") -> None:
+        super().__init__()
+        self.encoder, self.features = encoder, width
+        self.pooling: Pooling = pooling
+
+    def forward(
+        self,
+        token_ids_BT: Tensor | None = None,
+        positions: Positions | Tensor | None = None,
+        *,
+        embeddings_BTC: Tensor | None = None,
+        valid_BT: Tensor | None = None,
+        backend: str | None = None,
+        return_all_hidden: bool = False,
+        return_attentions: bool = False,
+    ) -> TextOutput:
+        """Summarise texts; arguments and errors as in `Encoder.forward`."""
+        valid_BT = as_padding_mask("valid_BT", valid_BT)
+        encoded = self.encoder(
+            token_ids_BT,
+            positions,
+            embeddings_BTC=embeddings_BTC,
+            valid_BT=valid_BT,
+            backend=backend,
+            return_all_hidden=return_all_hidden,
+            return_attentions=return_attentions,
+        )
+        features_BC = pool(self.pooling, encoded.hidden, valid_BT)
+        return TextOutput(features_BC, encoded.hidden, encoded.all_hidden, encoded.attentions)
