@@ -109,12 +109,12 @@ def attention(
             q, k, v, plan.order, plan.visible_B1TS, content_BHTS=added, dropout=dropout, return_lse=return_lse
         )
     else:
-        assert plan.hidden is not None
+        assert plan.tile_mask is not None
         keep = plan.backend == "kept-tiles"
         # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
         outside = cast("Any", torch).compiler.disable(tiles.attend)
         output, lse = outside(
-            q, k, v, plan.order, plan.hidden, content=content, dropout=dropout, keep=keep, return_lse=return_lse
+            q, k, v, plan.order, plan.tile_mask, content=content, dropout=dropout, keep=keep, return_lse=return_lse
         )
     return output if lse is None else (output, lse)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 from wordorder.attention.tiles.relative import RelativeKeyTiles, RelativeTiles
 from wordorder.attention.tiles.term import TermTiles
 from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKeyBias, ToeplitzBias
@@ -25,22 +25,22 @@ from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKe
 class LowRankTiles(TermTiles):
     """``a c'`` of factors (B or 1, H, T, R) and (B or 1, H, S, R)."""
 
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """One matrix product per head."""
-        a_HRK, c_HEK = self._parts(self.tensors, example, where)
+        a_HRK, c_HEK = self._parts(self.tensors, example, tile)
         tile_HRE.baddbmm_(a_HRK, c_HEK.transpose(1, 2), beta=0.0 if first else 1.0)
 
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Contract with the other factor."""
-        a_HRK, c_HEK = self._parts(self.tensors, example, where)
-        da_HRK, dc_HEK = self._parts(self.gradients, example, where)
+        a_HRK, c_HEK = self._parts(self.tensors, example, tile)
+        da_HRK, dc_HEK = self._parts(self.gradients, example, tile)
         da_HRK.baddbmm_(gradient_HRE, c_HEK)
         dc_HEK.baddbmm_(gradient_HRE.transpose(1, 2), a_HRK)
 
-    def _parts(self, factors: Sequence[Tensor], example: int, where: Where) -> tuple[Tensor, Tensor]:
+    def _parts(self, factors: Sequence[Tensor], example: int, tile: TileSlice) -> tuple[Tensor, Tensor]:
         a_BHTK, c_BHSK = factors
-        a_HRK = a_BHTK[min(example, a_BHTK.shape[0] - 1), where.heads, where.rows]
-        return a_HRK, c_BHSK[min(example, c_BHSK.shape[0] - 1), where.heads, where.keys]
+        a_HRK = a_BHTK[min(example, a_BHTK.shape[0] - 1), tile.heads, tile.rows]
+        return a_HRK, c_BHSK[min(example, c_BHSK.shape[0] - 1), tile.heads, tile.keys]
 
 
 class ToeplitzTiles(TermTiles):
@@ -49,7 +49,7 @@ class ToeplitzTiles(TermTiles):
     skewed = torch.empty(0, 0)
     keys = 0
 
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """Windows of the table, one per row.
 
         The span of distances, written out once per row and read with a row stride of one less, is each row's window:
@@ -57,14 +57,14 @@ class ToeplitzTiles(TermTiles):
         """
         del example
         heads, rows, keys = tile_HRE.shape
-        span_HL = self._span(self.tensors[0], where).contiguous()
+        span_HL = self._span(self.tensors[0], tile).contiguous()
         length = span_HL.shape[1]
         repeated_HX = span_HL[:, None].expand(heads, rows, length).reshape(heads, rows * length)
         strides, begin = (repeated_HX.stride(0), length - 1, 1), repeated_HX.storage_offset() + rows - 1
         windows_HRE = repeated_HX.as_strided((heads, rows, keys), strides, begin)
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Sums of the diagonals: rows written with a stride of W and read with one of W + 1 stand under one another."""
         del example
         heads, rows, keys = gradient_HRE.shape
@@ -75,31 +75,31 @@ class ToeplitzTiles(TermTiles):
         flat_HX = self.skewed[:, rows - 1 : rows - 1 + rows * width]
         flat_HX.view(heads, rows, width)[..., :keys].copy_(gradient_HRE)
         read_HRW = self.skewed.as_strided((heads, rows, width), (self.skewed.shape[1], width + 1, 1))
-        self._span(self.gradients[0], where).add_(read_HRW.sum(1))
+        self._span(self.gradients[0], tile).add_(read_HRW.sum(1))
 
-    def _span(self, table_1HW: Tensor, where: Where) -> Tensor:
+    def _span(self, table_1HW: Tensor, tile: TileSlice) -> Tensor:
         """The distances that occur in the tile, ascending."""
-        lowest = self.queries - where.rows.stop + where.keys.start
-        _, rows, keys = where.shape()
-        return table_1HW[0, where.heads, lowest : lowest + rows + keys - 1]
+        lowest = self.queries - tile.rows.stop + tile.keys.start
+        _, rows, keys = tile.shape()
+        return table_1HW[0, tile.heads, lowest : lowest + rows + keys - 1]
 
 
 class DenseTiles(TermTiles):
     """A matrix that is there already, (B or 1, H, T, S)."""
 
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """Its part."""
-        part = self.part_of(self.tensors[0], example, where)
+        part = self.part_of(self.tensors[0], example, tile)
         tile_HRE.copy_(part) if first else tile_HRE.add_(part)
 
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Its part; added, because examples share a matrix without an axis for them."""
-        self.part_of(self.gradients[0], example, where).add_(gradient_HRE)
+        self.part_of(self.gradients[0], example, tile).add_(gradient_HRE)
 
     @staticmethod
-    def part_of(tensor_BHTS: Tensor, example: int, where: Where) -> Tensor:
+    def part_of(tensor_BHTS: Tensor, example: int, tile: TileSlice) -> Tensor:
         """The tile itself, without a copy."""
-        return tensor_BHTS[min(example, tensor_BHTS.shape[0] - 1), where.heads, where.rows, where.keys]
+        return tensor_BHTS[min(example, tensor_BHTS.shape[0] - 1), tile.heads, tile.rows, tile.keys]
 
 
 class Kind(NamedTuple):
@@ -131,45 +131,45 @@ class BiasTiles:
         only = self.shared[0] if len(self.shared) == 1 else None
         self.matrix = only if isinstance(only, DenseTiles) else None
 
-    def shared_tile(self, scratch: Tensor, where: Where) -> Tensor | None:
+    def shared_tile(self, scratch: Tensor, tile: TileSlice) -> Tensor | None:
         """The part that all examples share, in scratch memory or in place; None where there is none."""
         if self.matrix is not None:
-            return self.matrix.part_of(self.matrix.tensors[0], 0, where)
+            return self.matrix.part_of(self.matrix.tensors[0], 0, tile)
         if not self.shared:
             return None
-        tile_HRE = scratch[: where.size()].view(where.shape())
+        tile_HRE = scratch[: tile.size()].view(tile.shape())
         for index, term in enumerate(self.shared):
-            term.add_to(tile_HRE, 0, where, first=index == 0)
+            term.add_to(tile_HRE, 0, tile, first=index == 0)
         return tile_HRE
 
-    def spent(self, example: int, batch: int) -> bool:
+    def is_last_use(self, example: int, batch: int) -> bool:
         """Whether the shared tile lies in scratch memory that nobody reads after this example."""
         return self.matrix is None and bool(self.shared) and example == batch - 1
 
-    def add_own(self, tile_HRE: Tensor, example: int, where: Where) -> None:
+    def add_own(self, tile_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Add the part that belongs to one example."""
         for term in self.own:
-            term.add_to(tile_HRE, example, where, first=False)
+            term.add_to(tile_HRE, example, tile, first=False)
 
-    def accumulator(self, scratch: Tensor, where: Where) -> Tensor | None:
+    def accumulator(self, scratch: Tensor, tile: TileSlice) -> Tensor | None:
         """Where the gradient of the shared part is to be summed over examples; None where nobody wants it."""
         if not self.shared_wanted:
             return None
         if self.matrix is not None:  # summed in the gradient itself: one pass less
-            return self.matrix.part_of(self.matrix.gradients[0], 0, where)
-        return scratch[: where.size()].view(where.shape())
+            return self.matrix.part_of(self.matrix.gradients[0], 0, tile)
+        return scratch[: tile.size()].view(tile.shape())
 
-    def take_up_shared(self, gradient_HRE: Tensor, where: Where) -> None:
+    def accumulate_shared_gradient(self, gradient_HRE: Tensor, tile: TileSlice) -> None:
         """Take up what `accumulator` has summed."""
         if self.matrix is None:
             for term in self.shared_wanted:
-                term.take_up(gradient_HRE, 0, where)
+                term.accumulate_gradient(gradient_HRE, 0, tile)
 
-    def take_up_own(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_own_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Take up the gradient of the scores of one example."""
         for term in self.own:
             if term.wanted:
-                term.take_up(gradient_HRE, example, where)
+                term.accumulate_gradient(gradient_HRE, example, tile)
 
     def gradients(self) -> list[Tensor | None]:
         """In the order of the tensors."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 
 LEVELS = 65_536
 """Probabilities are multiples of one over this: 16 random bits a weight take a fifth of a Bernoulli draw's time."""
@@ -34,12 +34,12 @@ class Dropout:
         """What weights that stay are multiplied by."""
         return 1 / (1 - self.probability)
 
-    def staying(self, example: int, where: Where) -> Tensor:
+    def keep_mask(self, example: int, tile: TileSlice) -> Tensor:
         """Bool, True = stays."""
-        place = (self.batch * where.heads.start + example) * self.queries + where.rows.start
-        place = place * self.keys + where.keys.start
+        place = (self.batch * tile.heads.start + example) * self.queries + tile.rows.start
+        place = place * self.keys + tile.keys.start
         generator = torch.Generator("cpu")
         generator.manual_seed((self.seed + 0x9E3779B97F4A7C15 * place) % 2**63)
-        bits = torch.empty(-(-where.size() // 4), dtype=torch.int64, device="cpu")
+        bits = torch.empty(-(-tile.size() // 4), dtype=torch.int64, device="cpu")
         bits.random_(-(2**63), None, generator=generator)
-        return bits.view(torch.int16)[: where.size()].view(where.shape()) >= self.level - LEVELS // 2
+        return bits.view(torch.int16)[: tile.size()].view(tile.shape()) >= self.level - LEVELS // 2

@@ -11,7 +11,7 @@ BAND_ROWS = 64
 """Rows of a tile where only a band of diagonals is seen: the fewer rows, the less is computed beside the band."""
 
 
-class Where(NamedTuple):
+class TileSlice(NamedTuple):
     """Which part of the matrix a tile is."""
 
     heads: slice
@@ -28,16 +28,16 @@ class Where(NamedTuple):
         heads, rows, keys = self.shape()
         return heads * rows * keys
 
-    def limited_to(self, keys: slice) -> "Where":
+    def limited_to(self, keys: slice) -> "TileSlice":
         """The tile without the keys outside of these; it may be empty."""
         start = max(self.keys.start, keys.start)
         return self._replace(keys=slice(start, max(start, min(keys.stop, self.keys.stop))))
 
-    def exchanged(self) -> "Where":
+    def exchanged(self) -> "TileSlice":
         """The tile with rows and keys exchanged."""
-        return Where(self.heads, self.keys, self.rows)
+        return TileSlice(self.heads, self.keys, self.rows)
 
-    def columns_of(self, part: "Where") -> slice:
+    def columns_of(self, part: "TileSlice") -> slice:
         """Where the keys of a part stand among the tile's own columns."""
         return slice(part.keys.start - self.keys.start, part.keys.stop - self.keys.start)
 
@@ -58,19 +58,19 @@ def square_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> t
     return max(1, min(heads, elements // (rows * columns))), rows, columns
 
 
-def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[Where]:
+def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[TileSlice]:
     """All tiles of this shape, smaller ones at the ends."""
     for head in range(0, heads, shape[0]):
         for row in range(0, queries, shape[1]):
             for key in range(0, keys, shape[2]):
-                yield Where(
+                yield TileSlice(
                     slice(head, min(head + shape[0], heads)),
                     slice(row, min(row + shape[1], queries)),
                     slice(key, min(key + shape[2], keys)),
                 )
 
 
-def tiles_of(band: Where, columns: int) -> Iterator[Where]:
+def tiles_of(band: TileSlice, columns: int) -> Iterator[TileSlice]:
     """The tiles of so many columns that a band of rows is made of."""
     for key in range(band.keys.start, band.keys.stop, columns):
         yield band._replace(keys=slice(key, min(key + columns, band.keys.stop)))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where, tiles_of
+from wordorder.attention.tiles.geometry import TileSlice, tiles_of
 from wordorder.attention.tiles.term import TermTiles
 
 FEWEST_KEYS = 32
@@ -27,10 +27,10 @@ class RelativeTiles(TermTiles):
         super().__init__(tensors, queries, wanted)
         self.first = first
 
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """One product per head, read askew."""
         heads, rows, keys = tile_HRE.shape
-        q_HRD, r_HLD, columns = self._parts(self.tensors, example, where)
+        q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
         size = heads * rows * (rows + keys - 1)
         if self.product.numel() < size:
             self.product = tile_HRE.new_empty(size)
@@ -41,11 +41,11 @@ class RelativeTiles(TermTiles):
         windows_HRE = _askew(product_HRL, keys)
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """The gradient with columns by distance, contracted with either side."""
         heads, rows, keys = gradient_HRE.shape
-        q_HRD, r_HLD, columns = self._parts(self.tensors, example, where)
-        dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, where)
+        q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
+        dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, tile)
         if self.spread_of != gradient_HRE.shape:  # what lies between the rows stays 0
             self.spread, self.spread_of = gradient_HRE.new_zeros(heads, rows, rows + keys - 1), (heads, rows, keys)
         _askew(self.spread, keys).copy_(gradient_HRE)
@@ -53,15 +53,15 @@ class RelativeTiles(TermTiles):
         dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
         dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
 
-    def _parts(self, pair: Sequence[Tensor], example: int, where: Where) -> tuple[Tensor, Tensor, slice]:
+    def _parts(self, pair: Sequence[Tensor], example: int, tile: TileSlice) -> tuple[Tensor, Tensor, slice]:
         """Queries, the rows that occur, and which of the tile's R + E - 1 distances those are."""
         q_BHTD, r_BHWD = pair
-        _, rows, keys = where.shape()
-        lowest = self.queries - where.rows.stop + where.keys.start - self.first
+        _, rows, keys = tile.shape()
+        lowest = self.queries - tile.rows.stop + tile.keys.start - self.first
         start = min(max(lowest, 0), r_BHWD.shape[2])
         stop = max(start, min(lowest + rows + keys - 1, r_BHWD.shape[2]))
-        q_HRD = q_BHTD[min(example, q_BHTD.shape[0] - 1), where.heads, where.rows]
-        r_HLD = r_BHWD[min(example, r_BHWD.shape[0] - 1), where.heads, start:stop]
+        q_HRD = q_BHTD[min(example, q_BHTD.shape[0] - 1), tile.heads, tile.rows]
+        r_HLD = r_BHWD[min(example, r_BHWD.shape[0] - 1), tile.heads, start:stop]
         begin = min(start - lowest, rows + keys - 1) if stop > start else 0
         return q_HRD, r_HLD, slice(begin, begin + stop - start)
 
@@ -84,19 +84,19 @@ class RelativeKeyTiles(RelativeTiles):
         del queries
         super().__init__(tensors, tensors[0].shape[2], wanted, first=first)
 
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """As of queries."""
-        for part in _narrow(where):
-            columns_HRE = tile_HRE[..., where.columns_of(part)]
+        for part in _blocks_of_keys(tile):
+            columns_HRE = tile_HRE[..., tile.columns_of(part)]
             super().add_to(columns_HRE.transpose(1, 2), example, part.exchanged(), first=first)
 
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """As of queries."""
-        for part in _narrow(where):
-            columns_HRE = gradient_HRE[..., where.columns_of(part)]
-            super().take_up(columns_HRE.transpose(1, 2), example, part.exchanged())
+        for part in _blocks_of_keys(tile):
+            columns_HRE = gradient_HRE[..., tile.columns_of(part)]
+            super().accumulate_gradient(columns_HRE.transpose(1, 2), example, part.exchanged())
 
 
-def _narrow(where: Where) -> Iterator[Where]:
+def _blocks_of_keys(tile: TileSlice) -> Iterator[TileSlice]:
     """Parts of the tile with about as many keys as rows."""
-    return tiles_of(where, max(FEWEST_KEYS, where.shape()[1]))
+    return tiles_of(tile, max(FEWEST_KEYS, tile.shape()[1]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 
 
 class TermTiles(ABC):
@@ -26,9 +26,9 @@ class TermTiles(ABC):
             self.gradients = []
 
     @abstractmethod
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
         """Add this part of the bias to the tile; ``first``: overwrite what is there."""
 
     @abstractmethod
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
         """Take up the gradient of the tile."""

@@ -6,11 +6,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 from wordorder.ops import Packed, Visibility
 
 
-class Hidden:
+class TileMask:
     """The mask of a call, read once per forward.
 
     Padding after the text, the common case, costs nothing: the example's keys simply end earlier. Masks that are a band
@@ -55,45 +55,45 @@ class Hidden:
             stop = min(stop, rows.stop + self.highest)
         return slice(start, max(start, stop))
 
-    def tiles(self, where: Where, dtype: torch.dtype) -> "list[Tensor | None]":
+    def tiles(self, tile: TileSlice, dtype: torch.dtype) -> "list[Tensor | None]":
         """Per example what is added to the scores, -inf where hidden, broadcast to the tile; None = nothing is hidden.
 
         Adding takes an eighth of the time of filling by a condition, and examples share what they have in common.
         """
         written: dict[int, Tensor] = {}
         found: list[Tensor | None] = []
-        for hidden in self._hidden(where):
+        for hidden in self._hidden_pairs(tile):
             if hidden is not None and id(hidden) not in written:
                 zeros = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
                 written[id(hidden)] = zeros.masked_fill_(hidden, -torch.inf)
             found.append(None if hidden is None else written[id(hidden)])
         return found
 
-    def _hidden(self, where: Where) -> "list[Tensor | None]":
+    def _hidden_pairs(self, tile: TileSlice) -> "list[Tensor | None]":
         """Per example the hidden places, bool."""
         hidden: list[Tensor | None] = [None] * self.batch
         if self.mask is None:
             return hidden
-        outside_RE = self._outside_band(where)
+        outside_RE = self._outside_band(tile)
         if outside_RE is not None:
             hidden = [outside_RE] * self.batch
         if self.rest is None:
             return hidden
         if isinstance(self.rest, Visibility):
-            visible = self.rest.tile(where.rows, where.keys, self.device)
+            visible = self.rest.tile(tile.rows, tile.keys, self.device)
             if visible is None:
                 return hidden
             rest = list((~visible).expand(self.batch, -1, -1, -1))
         else:
             full = self.rest.expand(self.batch, -1, self.queries, self.keys) if self.rest.dim() == 4 else self.rest
             full = full.expand(self.batch, full.shape[-3] if full.dim() > 2 else 1, self.queries, self.keys)
-            heads = where.heads if full.shape[1] > 1 else slice(0, 1)
-            rest = list(~full[:, heads, where.rows, where.keys])
+            heads = tile.heads if full.shape[1] > 1 else slice(0, 1)
+            rest = list(~full[:, heads, tile.rows, tile.keys])
         return [one if other is None else one | other for one, other in zip(rest, hidden, strict=True)]
 
-    def _outside_band(self, where: Where) -> Tensor | None:
+    def _outside_band(self, tile: TileSlice) -> Tensor | None:
         """Places of the tile that lie beside the band of diagonals, bool (R, E); None where all lie on it."""
-        rows, keys = where.rows, where.keys
+        rows, keys = tile.rows, tile.keys
         lowest = None if self.lowest is None or keys.start - (rows.stop - 1) >= self.lowest else self.lowest
         highest = None if self.highest is None or keys.stop - 1 - rows.start <= self.highest else self.highest
         if lowest is None and highest is None:
