@@ -172,7 +172,7 @@ def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | No
     order = plan.order
     visible = plan.visible_B1TS if plan.mask is None else plan.mask
     for term in order.content:
-        vector, bias = term.meet(q, k, order.scale, visible, moved=order.moves)
+        vector, bias = term.as_bias(q, k, order.scale, visible, rotated=order.moves)
         if vector is not None:
             shift = vector if shift is None else shift + vector
         total = bias if total is None else total + bias

@@ -166,13 +166,13 @@ class DeBERTaScores(ContentScores):
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
         """The whole term, written out."""
-        return self.meet(q_BHTD, k_BHSD, scale, visible, moved=True)[1].written_out(q_BHTD.dtype)
+        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
         """A vector per distance for the queries, another for the keys; no vector is added to anything."""
-        del moved
+        del rotated
         terms: list[Bias] = []
         if self.encoding.key_projections is not None:
             terms.append(self._met_by_queries(q_BHTD, scale, visible))

@@ -57,7 +57,7 @@ class FIRE(OnScores):
     """
 
     paper = "Li et al. 2024, https://arxiv.org/abs/2310.04418"
-    by_place = True
+    position_dependent = True
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class FIRE(OnScores):
         inner_BTSM = F.relu(share_BTS[..., None] * inner_weight_M + inner_bias_M)
         return DenseBias(F.linear(inner_BTSM, outer_weight_HM).movedim(-1, 1), may_hide=False)
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """The outer weights; all else has a gradient as soon as they have moved, and they have one from the start."""
         return (self.outer_weight,)
 

@@ -96,16 +96,16 @@ class TermOfSomeLayers(ContentScores):
         """The term as layer ``index`` of the network sees it."""
         return self.term.layer(self.layers.index(index))
 
-    def ahead(self) -> "TermOfSomeLayers":
+    def all_keys_to_the_right(self) -> "TermOfSomeLayers":
         """The term where every key counts as one to the right."""
-        return TermOfSomeLayers(self.term.ahead(), self.layers)
+        return TermOfSomeLayers(self.term.all_keys_to_the_right(), self.layers)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
         """The term of the first of its layers; see `ContentScores.scores`."""
         return self.layer(self.layers[0]).scores(q_BHTD, k_BHSD, scale, visible)
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
-        """The term of the first of its layers; see `ContentScores.meet`."""
-        return self.layer(self.layers[0]).meet(q_BHTD, k_BHSD, scale, visible, moved=moved)
+        """The term of the first of its layers; see `ContentScores.as_bias`."""
+        return self.layer(self.layers[0]).as_bias(q_BHTD, k_BHSD, scale, visible, rotated=rotated)

@@ -40,11 +40,11 @@ class Order:
             return self
         return replace(self, content=tuple(term.layer(index) for term in self.content))
 
-    def ahead(self) -> "Order":
+    def all_keys_to_the_right(self) -> "Order":
         """The order where every key counts as one to the right: LaMemo's full, unmasked look-ahead."""
         if not self.content:
             return self
-        return replace(self, content=tuple(term.ahead() for term in self.content))
+        return replace(self, content=tuple(term.all_keys_to_the_right() for term in self.content))
 
     @property
     def moves(self) -> bool:
@@ -109,6 +109,6 @@ class HybridOrder:
         """The order as layer ``index`` (from 0) sees it."""
         return self.kinds[self.kind_of_layer[index]].layer(index)
 
-    def ahead(self) -> "HybridOrder":
-        """The order where every key counts as one to the right; see `Order.ahead`."""
-        return replace(self, kinds=tuple(order.ahead() for order in self.kinds))
+    def all_keys_to_the_right(self) -> "HybridOrder":
+        """The order where every key counts as one to the right; see `Order.all_keys_to_the_right`."""
+        return replace(self, kinds=tuple(order.all_keys_to_the_right() for order in self.kinds))

@@ -7,11 +7,12 @@ positions alone is computed once per forward (`Order`) and shared by all layers.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from wordorder.errors import BadInput
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -37,7 +38,7 @@ class Encoding(nn.Module):
     defined, each with the reason."""
     bounded: ClassVar[bool] = False
     """Whether a learned table limits the length to ``max_positions``."""
-    by_place: ClassVar[bool] = False
+    position_dependent: ClassVar[bool] = False
     """Whether a term of the scores depends on where tokens stand and not on distances alone, without a table."""
 
     def content_scale(self, head_dim: int) -> float | None:
@@ -157,7 +158,7 @@ class OnScores(Encoding, ABC):
 
     place = "scores"
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """What makes the term 0 for every pair when it is 0, in such a way that the term can be learned from there.
 
         A trained network can be given the term with these at 0 and everything else as drawn; empty = no weights do it.
@@ -209,6 +210,17 @@ class OnDistance(OnScores):
 class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse methods under their former names, which would be ignored without a word.
+
+        Raises:
+            BadInput: names the former and the present name.
+        """
+        super().__init_subclass__(**keywords)
+        for former, present in (("meet", "as_bias"), ("ahead", "all_keys_to_the_right")):
+            if former in vars(cls):
+                raise BadInput(f"{cls.__name__} defines {former}, which is now called {present}; rename it")
+
     @abstractmethod
     def layer(self, index: int) -> "ContentScores":
         """The term as layer ``index`` (from 0) sees it."""
@@ -217,8 +229,8 @@ class ContentScores(ABC):
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
         """What is added to the scores, already scaled: (B, H, T, S)."""
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
         """The term as a backend wants it: a vector added to every query, and a bias that describes itself.
 
@@ -227,16 +239,16 @@ class ContentScores(ABC):
             k_BHSD: keys, before any rotation, one head for each of the queries'.
             scale: the content scale.
             visible: who sees whom.
-            moved: whether queries and keys are rotated or shifted before they meet; what this term wants to meet the
+            rotated: whether queries and keys are rotated or shifted before they meet; what this term wants to meet the
                 keys themselves must then be in the bias.
 
         Returns:
             What is added to the queries that meet the keys, (H, 1, D) or None, and the rest of the term.
         """
-        del moved
+        del rotated
         return None, DenseBias(self.scores(q_BHTD, k_BHSD, scale, visible))
 
-    def ahead(self) -> "ContentScores":
+    def all_keys_to_the_right(self) -> "ContentScores":
         """The term where every key counts as one to the right, for terms that treat the two sides differently."""
         return self
 

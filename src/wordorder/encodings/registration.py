@@ -10,8 +10,12 @@ from pathlib import Path
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.composition import options_of
 from wordorder.encodings.places import Encoding
+from wordorder.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+_RENAMED_HOOKS = {"by_place": "position_dependent", "silent_parameters": "zero_init_parameters"}
+"""Former names of what a class of encodings may define, which nothing reads any more, and the present ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         encoding: not abstract, and every argument of its constructor that is not a size of the network has a default.
 
     Raises:
+        BadInput: the class defines something under a name that it had in an earlier version.
         ValueError: the name is taken or of another form, or the class is none of encodings, is abstract or needs an
             argument that no network gives.
     """
@@ -55,6 +60,7 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         raise ValueError(
             f"encoding must be a class of wordorder.encodings.Encoding (OnEmbeddings, OnScores, ..), got {encoding!r}"
         )
+    check_hook_names(encoding)
     missing = sorted(getattr(encoding, "__abstractmethods__", ()))
     if missing:
         raise ValueError(f"encoding {encoding.__name__} must define {', '.join(missing)}")
@@ -67,6 +73,23 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
     if there is not None and not (name in _SOURCES and _place(there) == _place(encoding)):
         raise ValueError(f"name {name!r} is taken by {there.__module__}.{there.__name__}; choose another")
     CATALOG[name], _SOURCES[name] = encoding, _source(name, encoding)
+
+
+def check_hook_names(encoding: type[Encoding]) -> None:
+    """Refuse a class that defines something under a former name, which would be ignored without a word.
+
+    Args:
+        encoding: the class; what it inherits counts too.
+
+    Raises:
+        BadInput: one line per former name, with the present one.
+    """
+    former = [name for name in _RENAMED_HOOKS if hasattr(encoding, name)]
+    if former:
+        raise BadInput(
+            f"encoding {encoding.__name__} defines {name}, which is now called {_RENAMED_HOOKS[name]}; rename it"
+            for name in former
+        )
 
 
 def registered_encodings() -> dict[str, Source]:

@@ -75,6 +75,6 @@ class T5(OnDistance):
         )
         return self.scale * F.embedding(bucket, self.table.weight).movedim(-1, 0)
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """The table; each of its numbers has a gradient from the first step on."""
         return (self.table.weight,)

@@ -44,9 +44,11 @@ class TransformerXL(OnScoresByContent):
     ``sides``        to the right                        in LaMemo's reference code
     ===============  ==================================  ==============================================
     "signed"         u, v and R(t): the sign of t        ``attn_type`` 31
-    "disentangled"   u, v_right and R(|t|)               ``attn_type`` 3, the paper's; 33 through `ahead`
+    "disentangled"   u, v_right and R(|t|)               ``attn_type`` 3, the paper's
     "two-vectors"    u_right, v_right and R(|t|)         ``attn_type`` 32
     ===============  ==================================  ==============================================
+
+    ``attn_type`` 33 is "disentangled" after `TransformerXLScores.all_keys_to_the_right`.
 
     Differs from the reference code: all four vectors are drawn like every other matrix of the network, N(0, 0.02)
     unless told otherwise (its rule forgets those of the right side, which stay uniform within sqrt(6 / (H + D)));
@@ -184,16 +186,16 @@ class TransformerXLScores(ContentScores):
         """The term with layer ``index``'s map."""
         return replace(self, index=index)
 
-    def ahead(self) -> "TransformerXLScores":
+    def all_keys_to_the_right(self) -> "TransformerXLScores":
         """The right side's vectors at |t| on both sides (``attn_type`` 33); no change where sides are told by sign."""
         return replace(self, all_right=True)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
         """The whole term, written out."""
-        return self.meet(q_BHTD, k_BHSD, scale, visible, moved=True)[1].written_out(q_BHTD.dtype)
+        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
         """u joins the queries and v the product with R where one pair of vectors serves all keys that can be seen."""
         right = self._side(visible)
@@ -205,7 +207,7 @@ class TransformerXLScores(ContentScores):
             term = term + self._right_of_v(rows_BHRD, q_BHTD.shape[2])
             if self.encoding.sides == "two-vectors":
                 term = term + self._right_of_u(k_BHSD, scale, q_BHTD.shape[2])
-        if not moved:
+        if not rotated:
             return u_HD[:, None], term
         u_k_BHS1 = scale * (k_BHSD @ u_HD[..., None].type_as(k_BHSD))
         ones_BHT1 = u_k_BHS1.new_ones(1, 1, 1, 1).expand(1, k_BHSD.shape[1], q_BHTD.shape[2], 1)

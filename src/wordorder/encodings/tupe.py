@@ -106,7 +106,7 @@ class TUPE(ProjectedPositions, OnScores):
         query, key = as_positions(query_positions), as_positions(key_positions)
         return self._correlation(query, key, *self._cls_scores(query, key))
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """The query projection (and free thetas): without it all correlations are 0, and both thetas with them.
 
         It has a gradient from the first step on; key projection, norm and table from the second.
@@ -238,10 +238,10 @@ class TUPERelative(TUPE):
         del device, dtype
         return super().forward(query_positions, key_positions) + self.relative(query_positions, key_positions)
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """Those of `TUPE`, and all relative numbers."""
         row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
-        return (*super().silent_parameters(), *self.relative.silent_parameters(), *row)
+        return (*super().zero_init_parameters(), *self.relative.zero_init_parameters(), *row)
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
         """What a figure shows: the "absolute" part, the "relative" part, and their "sum" with the reset."""

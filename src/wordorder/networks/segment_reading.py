@@ -240,7 +240,7 @@ def plans_of(step: Step, memory: Memory, prepare: Prepare, make_plan: MakePlan) 
     look = step.look_ahead_mask(memory)
     order = prepare(look.query, look.key)
     if memory.full:
-        order = order.ahead()
+        order = order.all_keys_to_the_right()
     return StepPlans(step.segment.tokens, plan, make_plan(order, look, return_lse=True), step.look_ahead_window())
 
 
