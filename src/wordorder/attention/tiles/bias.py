@@ -1,11 +1,11 @@
-"""The bias of the scores, a tile at a time: built where it is needed, its gradient taken up where it arises.
+"""The bias of the scores, one tile at a time: its values are added to a tile, its gradient is accumulated from one.
 
-Each summand of the bias knows how to add itself to a tile, and how to take up the gradient of a tile::
+Each term of the bias has a class with both operations (G is the gradient of the tile)::
 
     low rank   tile += a c'           da += G c,  dc += G' a
     Toeplitz   tile[i, j] += t[j - i] dt[m] += sum of G over the diagonal j - i = m
-    relative   tile[i, j] += q_i . r[j - i],  with G' the tile's gradient with columns by distance:
-                                      dq += G' r,  dr += G'^T q;  keys that meet a vector per distance likewise
+    relative   tile[i, j] += q_i . r[j - i],  with G' = G, its columns sorted by distance:
+                                      dq += G' r,  dr += G'^T q;  of terms k_j . r[i - j] with G transposed
     dense      tile += its own part   its own part of the gradient = G
 """
 
@@ -23,15 +23,15 @@ from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKe
 
 
 class LowRankTiles(TermTiles):
-    """``a c'`` of factors (B or 1, H, T, R) and (B or 1, H, S, R)."""
+    """A low-rank term ``a c'`` with factors (B or 1, H, T, R) and (B or 1, H, S, R)."""
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
-        """One matrix product per head."""
+        """Add one matrix product per head to the tile."""
         a_HRK, c_HEK = self._parts(self.tensors, example, tile)
         tile_HRE.baddbmm_(a_HRK, c_HEK.transpose(1, 2), beta=0.0 if first else 1.0)
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Contract with the other factor."""
+        """Add the gradient of each factor: the gradient of the tile times the other factor."""
         a_HRK, c_HEK = self._parts(self.tensors, example, tile)
         da_HRK, dc_HEK = self._parts(self.gradients, example, tile)
         da_HRK.baddbmm_(gradient_HRE, c_HEK)
@@ -44,16 +44,16 @@ class LowRankTiles(TermTiles):
 
 
 class ToeplitzTiles(TermTiles):
-    """``t[j - i + T - 1]`` of a table (1, H, T + S - 1)."""
+    """A Toeplitz term ``t[j - i + T - 1]`` with a table t (1, H, T + S - 1)."""
 
     skewed = torch.empty(0, 0)
     keys = 0
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
-        """Windows of the table, one per row.
+        """Add to each row of the tile its window of the table.
 
-        The span of distances, written out once per row and read with a row stride of one less, is each row's window:
-        a third of the time of gathering windows in reverse.
+        The span of distances is repeated once per row and read with a row stride of one less, which gives each row its
+        window in a third of the time of gathering windows in reverse.
         """
         del example
         heads, rows, keys = tile_HRE.shape
@@ -65,58 +65,58 @@ class ToeplitzTiles(TermTiles):
         tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Sums of the diagonals: rows written with a stride of W and read with one of W + 1 stand under one another."""
+        """Add the sum of each diagonal: rows written with stride W and read with W + 1 turn diagonals into columns."""
         del example
         heads, rows, keys = gradient_HRE.shape
         width = rows + keys - 1
         if self.skewed.shape[1] != rows - 1 + rows * (width + 1) or self.skewed.shape[0] != heads or self.keys != keys:
             self.skewed, self.keys = gradient_HRE.new_zeros(heads, rows - 1 + rows * (width + 1)), keys
-        # what lies between the rows stays 0
+        # the numbers between the rows stay 0
         flat_HX = self.skewed[:, rows - 1 : rows - 1 + rows * width]
         flat_HX.view(heads, rows, width)[..., :keys].copy_(gradient_HRE)
         read_HRW = self.skewed.as_strided((heads, rows, width), (self.skewed.shape[1], width + 1, 1))
         self._span(self.gradients[0], tile).add_(read_HRW.sum(1))
 
     def _span(self, table_1HW: Tensor, tile: TileSlice) -> Tensor:
-        """The distances that occur in the tile, ascending."""
+        """Return the part of the table for the distances in the tile, ascending."""
         lowest = self.queries - tile.rows.stop + tile.keys.start
         _, rows, keys = tile.shape()
         return table_1HW[0, tile.heads, lowest : lowest + rows + keys - 1]
 
 
 class DenseTiles(TermTiles):
-    """A matrix that is there already, (B or 1, H, T, S)."""
+    """A term that is written out as a matrix (B or 1, H, T, S)."""
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
-        """Its part."""
+        """Add the part of the matrix that belongs to the tile."""
         part = self.part_of(self.tensors[0], example, tile)
         tile_HRE.copy_(part) if first else tile_HRE.add_(part)
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Its part; added, because examples share a matrix without an axis for them."""
+        """Add the gradient to its part of the matrix; examples that share a matrix add to the same part."""
         self.part_of(self.gradients[0], example, tile).add_(gradient_HRE)
 
     @staticmethod
     def part_of(tensor_BHTS: Tensor, example: int, tile: TileSlice) -> Tensor:
-        """The tile itself, without a copy."""
+        """Return a tile of the matrix as a view."""
         return tensor_BHTS[min(example, tensor_BHTS.shape[0] - 1), tile.heads, tile.rows, tile.keys]
 
 
 class Kind(NamedTuple):
-    """How one summand is put into tiles, and how many tensors it is made of."""
+    """The tile class of one term of the bias, and its number of tensors."""
 
     make: Callable[[Sequence[Tensor], int, bool], TermTiles]
     tensors: int
 
 
 class BiasTiles:
-    """A bias as the sum of its terms; terms that all examples share are built once per tile, not once per example.
+    """A bias as the sum of its terms; terms shared by all examples are built once per tile, not once per example.
 
     Args:
-        kinds: of the terms.
-        tensors: their tensors, in the order of the terms, in the dtype of the tiles.
+        kinds: tile class and number of tensors of each term.
+        tensors: the tensors of all terms, in the order of the terms, in the dtype of the tiles.
         queries: T.
-        wanted: per term, whether a gradient will be asked for.
+        wanted: per term, whether its gradient is needed.
     """
 
     def __init__(self, kinds: Sequence[Kind], tensors: Sequence[Tensor], queries: int, wanted: Sequence[bool]) -> None:
@@ -132,7 +132,7 @@ class BiasTiles:
         self.matrix = only if isinstance(only, DenseTiles) else None
 
     def shared_tile(self, scratch: Tensor, tile: TileSlice) -> Tensor | None:
-        """The part that all examples share, in scratch memory or in place; None where there is none."""
+        """Return the part shared by all examples, in scratch memory or as a view; None if no term is shared."""
         if self.matrix is not None:
             return self.matrix.part_of(self.matrix.tensors[0], 0, tile)
         if not self.shared:
@@ -143,16 +143,16 @@ class BiasTiles:
         return tile_HRE
 
     def is_last_use(self, example: int, batch: int) -> bool:
-        """Whether the shared tile lies in scratch memory that nobody reads after this example."""
+        """Tell whether the shared tile is in scratch memory and this example is the last to read it."""
         return self.matrix is None and bool(self.shared) and example == batch - 1
 
     def add_own(self, tile_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Add the part that belongs to one example."""
+        """Add the terms that differ between examples."""
         for term in self.own:
             term.add_to(tile_HRE, example, tile, first=False)
 
     def accumulator(self, scratch: Tensor, tile: TileSlice) -> Tensor | None:
-        """Where the gradient of the shared part is to be summed over examples; None where nobody wants it."""
+        """Return the tensor in which the shared gradient is summed over examples; None if it is not needed."""
         if not self.shared_wanted:
             return None
         if self.matrix is not None:  # summed in the gradient itself: one pass less
@@ -160,19 +160,19 @@ class BiasTiles:
         return scratch[: tile.size()].view(tile.shape())
 
     def accumulate_shared_gradient(self, gradient_HRE: Tensor, tile: TileSlice) -> None:
-        """Take up what `accumulator` has summed."""
+        """Add the gradient summed in `accumulator` to the gradients of the shared terms."""
         if self.matrix is None:
             for term in self.shared_wanted:
                 term.accumulate_gradient(gradient_HRE, 0, tile)
 
     def accumulate_own_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Take up the gradient of the scores of one example."""
+        """Add the gradient of one example's scores to the gradients of the terms that differ between examples."""
         for term in self.own:
             if term.wanted:
                 term.accumulate_gradient(gradient_HRE, example, tile)
 
     def gradients(self) -> list[Tensor | None]:
-        """In the order of the tensors."""
+        """Return the gradient of each tensor, in their order; None where it is not needed."""
         found: list[Tensor | None] = []
         for term in self.terms:
             found += term.gradients or [None] * len(term.tensors)
@@ -180,11 +180,11 @@ class BiasTiles:
 
 
 def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> tuple[list[Kind], list[Tensor]]:
-    """The kinds of the summands and their tensors, each with an axis of B or 1 examples and one of all heads.
+    """Return the kinds of a bias's terms and their tensors, each with an axis of B or 1 examples and one of all heads.
 
     Raises:
-        TypeError: the bias has a summand of another kind than low rank, Toeplitz, relative or dense.
-        ValueError: a summand is not one of so many examples, heads, queries and keys.
+        TypeError: a term of the bias is neither low-rank, Toeplitz, relative nor dense.
+        ValueError: a term does not have these numbers of examples, heads, queries and keys.
     """
     for part in bias.parts():
         _check_fits(part, batch, heads, queries, keys)
@@ -210,7 +210,7 @@ def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> 
 
 
 def _check_fits(part: Bias, batch: int, heads: int, queries: int, keys: int) -> None:
-    """Tiles read parts of tensors, so that a wrong size would give wrong numbers and no error."""
+    """Refuse a term of another size, from which tiles would be cut without an error and with wrong numbers."""
     if isinstance(part, LowRankBias):
         lengths = part.query_factor_BHTR.shape[2], part.key_factor_BHSR.shape[2]
         leading = [factor.shape[:2] for factor in part.tensors]

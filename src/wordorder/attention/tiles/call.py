@@ -1,4 +1,4 @@
-"""Exact attention with a bias that learns, tile by tile, for CPUs.
+"""Exact attention with a learned bias for CPUs, computed tile by tile.
 
 SDPA stores B * H * T * S numbers several times over when the bias wants a gradient, because none of its fused kernels
 for CPUs gives one. Here a tile of scores (some heads, some rows) stays in the cache from the product q k' to its last
@@ -8,7 +8,7 @@ use, and the gradient of the bias is summed over the batch while it is there::
     backward   dP = do v',  dS = P (dP - D),  D = rowsum(do o) - dlse
                dq = scale dS k,  dk = scale dS' q,  dv = P' do,  dbias = sum over examples of dS
 
-Two ways to have P again in the backward pass: keep it (fastest up to about a thousand tokens), or compute it again from
+P is needed again in the backward pass. Either keep it (fastest up to about a thousand tokens), or compute it again from
 lse (Dao et al. 2022, "FlashAttention", https://arxiv.org/abs/2205.14135, Algorithm 4), so that memory grows with T + S
 instead of T * S. A `LowRankBias` or `ToeplitzBias` is built inside the tile, never as a whole.
 
@@ -44,23 +44,23 @@ def attend(
     keep: bool = False,
     return_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Output (B, H, T, E) in the dtype of v, and the log-sum-exp of each row (B, H, T) if asked for.
+    """Return the output (B, H, T, E) in the dtype of v, and with ``return_lse`` the log-sum-exp of each row (B, H, T).
 
     Args:
         q_BHTD: queries, rotated.
         k_BHSD: keys, rotated.
         v_BHSE: values.
         order: the content scale and the bias.
-        tile_mask: who does not see whom.
-        content: the terms by content of this layer, already scaled.
+        tile_mask: the attention mask.
+        content: the terms of this layer that depend on content, already scaled.
         dropout: probability that a weight is dropped, to the nearest 1/65,536; weights that stay are divided by the
             share that stays. Drawn from torch's CPU generator, so that ``torch.manual_seed`` repeats it.
         keep: whether the weights are kept for the backward pass (B * H * T * S numbers) or computed again.
         return_lse: also return the log-sum-exp, natural log, in at least float32; it can be differentiated.
 
     Raises:
-        RuntimeError: second derivatives are asked for.
-        ValueError: the bias or the mask is of other sizes.
+        RuntimeError: from the backward pass with ``create_graph=True``; there are no second derivatives.
+        ValueError: the bias or the mask has other sizes.
     """
     (batch, heads, queries, _), keys = q_BHTD.shape, k_BHSD.shape[2]
     accum_dtype = torch.promote_types(q_BHTD.dtype, torch.float32)
@@ -107,7 +107,7 @@ class _Attention(torch.autograd.Function):
         ctx.options = options
         ctx.save_for_backward(q, k, v, exact, lse if kept is None else kept, *tensors)
         returned = lse[..., 0]
-        if not options.return_lse:  # (of kept weights it was not even computed)
+        if not options.return_lse:  # (with kept weights it was not even computed)
             ctx.mark_non_differentiable(returned)
         return output, returned
 
@@ -125,7 +125,7 @@ class _Attention(torch.autograd.Function):
         if grad_output is None:
             grad_output = torch.zeros_like(output, dtype=input_dtype)
         with no_autocast(q.device):
-            # (16-bit weights that were kept give their own row sums)
+            # (with 16-bit kept weights the row sums are taken of these weights, in Backward)
             if options.keep and input_dtype != accum_dtype:
                 delta = torch.zeros_like(grad_output[..., :1], dtype=accum_dtype)
             else:
@@ -133,7 +133,7 @@ class _Attention(torch.autograd.Function):
             if grad_lse is not None:
                 delta -= grad_lse[..., None].to(accum_dtype)
             lse = None
-            if not options.keep:  # a row that sees nothing weighs nothing: exp(-inf - inf) = 0
+            if not options.keep:  # a fully masked row has weights exp(-inf - inf) = 0
                 lse = kept_or_lse.masked_fill(kept_or_lse == -torch.inf, torch.inf)
             gradients = Backward(
                 options,
@@ -149,7 +149,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _row_sums(grad_output_BHTE: Tensor, output_BHTE: Tensor, accum_dtype: torch.dtype) -> Tensor:
-    """``rowsum(do o)``, (B, H, T, 1); head by head, which spares a tensor as large as the output."""
+    """Return ``rowsum(do o)``, (B, H, T, 1), head by head, without a temporary tensor as large as the output."""
     sums = [
         (grad_output_BHTE[:, head].to(accum_dtype) * output_BHTE[:, head].to(accum_dtype)).sum(-1, keepdim=True)
         for head in range(output_BHTE.shape[1])
@@ -158,6 +158,6 @@ def _row_sums(grad_output_BHTE: Tensor, output_BHTE: Tensor, accum_dtype: torch.
 
 
 def _wanted_terms(kinds: Sequence[Kind], wanted: Sequence[bool]) -> list[bool]:
-    """Per term whether one of its tensors wants a gradient."""
+    """Tell for each term whether one of its tensors needs a gradient."""
     rest = iter(wanted)
     return [any([next(rest) for _ in range(kind.tensors)]) for kind in kinds]

@@ -1,4 +1,4 @@
-"""Which weights stay, drawn again in the backward pass instead of being kept."""
+"""Dropout masks of tiles, drawn again in the backward pass instead of being kept."""
 
 import torch
 from torch import Tensor
@@ -10,10 +10,10 @@ LEVELS = 65_536
 
 
 class Dropout:
-    """A draw that depends on the seed and on the tile's place alone, so that both passes see the same.
+    """A random mask that depends on the seed and on the tile's position only, so that both passes draw the same.
 
     Args:
-        probability: that a weight is dropped; rounded to the nearest 1/65,536.
+        probability: probability that a weight is dropped; rounded to the nearest 1/65,536.
         batch: B.
         queries: T.
         keys: S.
@@ -26,16 +26,16 @@ class Dropout:
         self.seed = int(torch.randint(2**62, (), device="cpu").item()) if self.level else 0
 
     def __bool__(self) -> bool:
-        """Whether anything can be dropped."""
+        """Tell whether anything can be dropped."""
         return self.level > 0
 
     @property
     def rescale(self) -> float:
-        """What weights that stay are multiplied by."""
+        """Return the factor on the weights that are kept."""
         return 1 / (1 - self.probability)
 
     def keep_mask(self, example: int, tile: TileSlice) -> Tensor:
-        """Bool, True = stays."""
+        """Draw the mask of one example's tile, bool, True = the weight is kept."""
         place = (self.batch * tile.heads.start + example) * self.queries + tile.rows.start
         place = place * self.keys + tile.keys.start
         generator = torch.Generator("cpu")

@@ -17,16 +17,16 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class TileOptions:
-    """What is fixed before the call.
+    """The settings of one call.
 
     Args:
-        scale: of q.k.
-        kinds: of the bias's terms.
-        tile_mask: who does not see whom.
-        rows_may_be_fully_masked: whether a row may see nothing.
-        dropout: of weights.
+        scale: factor on q.k.
+        kinds: the kind of each term of the bias.
+        tile_mask: the attention mask.
+        rows_may_be_fully_masked: whether a query may see no key.
+        dropout: draws the weights to drop.
         keep: whether weights are kept for the backward pass.
-        return_lse: whether the log-sum-exp is wanted.
+        return_lse: whether the log-sum-exp is returned.
     """
 
     scale: float
@@ -40,7 +40,7 @@ class TileOptions:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Queries, keys, values; ``accum_dtype`` is the dtype of scores and sums."""
+    """Queries, keys and values of a call."""
 
     q_BHTD: Tensor
     k_BHSD: Tensor
@@ -48,27 +48,27 @@ class Inputs:
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """The dtype of the products that weights, or gradients of scores, enter."""
+        """Return the dtype of the inputs, and of the products with weights or with gradients of scores."""
         return self.q_BHTD.dtype
 
     @property
     def accum_dtype(self) -> torch.dtype:
-        """The dtype of scores and sums."""
+        """Return the dtype of scores and sums, at least float32."""
         return torch.promote_types(self.input_dtype, torch.float32)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Heads, queries, keys."""
+        """Return the numbers of heads, queries and keys."""
         return self.q_BHTD.shape[1], self.q_BHTD.shape[2], self.k_BHSD.shape[2]
 
     def scratch(self, shape: tuple[int, int, int]) -> Tensor:
-        """Memory for one tile, used again for all of them."""
+        """Allocate memory for one tile, to be used for all tiles in turn."""
         return torch.empty(math.prod(shape), dtype=self.accum_dtype, device=self.q_BHTD.device)
 
     def scores(
         self, tile_HRE: Tensor, shared: Tensor | None, bias: BiasTiles, example: int, tile: TileSlice, scale: float
     ) -> None:
-        """``scale q k' + bias`` into the tile."""
+        """Write ``scale q k' + bias`` into the tile."""
         q_HRD = self.q_BHTD[example, tile.heads, tile.rows]
         k_HDE = self.k_BHSD[example, tile.heads, tile.keys].transpose(1, 2)
         # converted before the product: what is common to all keys cancels in the softmax, but not in a rounded product
@@ -83,7 +83,10 @@ class Inputs:
 def forward_kept(
     options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor], *, need_lse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output (B, H, T, E), log-sum-exp (B, H, T, 1) if needed, and the weights (B, H, T, S): tiles of whole rows."""
+    """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and weights (B, H, T, S), by tiles of whole rows.
+
+    Without ``need_lse`` the log-sum-exp is -inf everywhere.
+    """
     q, v, accum_dtype = inputs.q_BHTD, inputs.v_BHSE, inputs.accum_dtype
     output, lse = _outputs(inputs, inputs.input_dtype)
     batch, (heads, queries, keys) = q.shape[0], inputs.sizes
@@ -114,9 +117,9 @@ def forward_kept(
 
 
 def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Output (B, H, T, E) and log-sum-exp (B, H, T, 1), both in at least float32: tiles of parts of rows.
+    """Return output (B, H, T, E) and log-sum-exp (B, H, T, 1), in at least float32, by tiles of parts of rows.
 
-    The maximum and the sum of a row are brought up to date with every tile, and what was summed before is rescaled
+    Every tile updates the maximum and the sum of a row, and rescales what was summed before
     (Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867, Algorithm 3).
     """
     batch, (heads, queries, keys) = inputs.q_BHTD.shape[0], inputs.sizes
@@ -134,7 +137,7 @@ def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> 
                     continue
                 weights = view(scratch, part)
                 if shared is not None and part == tile and bias.is_last_use(example, batch):
-                    weights = shared  # nobody needs the bias after the last example: one tile less in the cache
+                    weights = shared  # the last use of the bias: overwrite it, one tile less in the cache
                 columns, mask = tile.columns_of(part), masks[example]
                 inputs.scores(weights, _columns(shared, columns), bias, example, part, options.scale)
                 if mask is not None:
@@ -147,7 +150,7 @@ def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> 
 
 
 class _Rows:
-    """The rows of one example while keys come in: their largest score, the sum of weights, the sum of values."""
+    """Running statistics of one example's rows: the largest score, the sum of weights, the weighted sum of values."""
 
     def __init__(self, inputs: Inputs, band: TileSlice) -> None:
         heads, rows, _ = band.shape()
@@ -157,9 +160,9 @@ class _Rows:
         self.value = like.new_zeros(heads, rows, inputs.v_BHSE.shape[-1], dtype=inputs.accum_dtype)
 
     def add_keys(self, scores: Tensor, keep_mask: Tensor | None, values: Tensor) -> None:
-        """Add these keys; ``scores`` become weights."""
+        """Add some keys to the sums; ``scores`` is overwritten by their weights."""
         largest = torch.maximum(self.largest, scores.amax(-1, keepdim=True))
-        # a row that has seen nothing yet: exp(-inf - 0) = 0, where exp(-inf + inf) would not be a number
+        # a row without a visible key so far: exp(-inf - 0) = 0, where exp(-inf + inf) would not be a number
         shift = largest.masked_fill(largest == -math.inf, 0)
         _exp_(scores.sub_(shift))
         before = _exp_(self.largest - shift)
@@ -171,21 +174,21 @@ class _Rows:
         self.largest = largest
 
     def finish(self, output: Tensor, lse: Tensor, options: TileOptions) -> None:
-        """Write the rows; one that saw nothing has output 0 and log-sum-exp -inf."""
+        """Write output and log-sum-exp of the rows; a fully masked row has 0 and -inf."""
         lse.copy_(self.weight.log().add_(self.largest))
         weight = self.weight.masked_fill(self.weight == 0, 1) if options.rows_may_be_fully_masked else self.weight
         output.copy_(self.value.div_(weight).mul_(options.dropout.rescale))
 
 
 def _outputs(inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Zeros for the output, (B, T, H, E) in memory as a network wants to read it, and -inf for the log-sum-exp."""
+    """Return zeros for the output, in memory (B, T, H, E) for the projection after it, and -inf for the log-sum-exp."""
     v, (heads, queries, _) = inputs.v_BHSE, inputs.sizes
     output = v.new_zeros(v.shape[0], queries, heads, v.shape[-1], dtype=dtype).transpose(1, 2)
     return output, v.new_full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.accum_dtype)
 
 
 def _normalise(scores: Tensor, lse: Tensor | None, rows_may_be_fully_masked: bool) -> None:
-    """Softmax in place; the log-sum-exp is the largest score minus the log of the largest weight."""
+    """Apply softmax in place; write the log-sum-exp as the largest score minus the log of the largest weight."""
     if lse is None and not rows_may_be_fully_masked:
         torch.softmax(scores, -1, out=scores)
         return
@@ -204,15 +207,15 @@ class Backward:
     """The backward pass: sums over tiles, one example after the other within a tile.
 
     Args:
-        options: of the forward pass.
-        inputs: of the forward pass.
-        tensors: of the bias.
+        options: the settings of the forward pass.
+        inputs: the queries, keys and values of the forward pass.
+        tensors: the tensors of the bias.
         kept: the weights of the forward pass, or None.
-        lse: its log-sum-exp, where weights were not kept.
-        delta: ``rowsum(do o) - dlse``, (B, H, T, 1); ``-dlse`` alone where the weights were kept in 16 bits: the sum is
-            then taken of the very weights that it is to cancel, as their output was rounded.
+        lse: the log-sum-exp of the forward pass, where weights were not kept.
+        delta: ``rowsum(do o) - dlse``, (B, H, T, 1); ``-dlse`` alone where the weights were kept in 16 bits: o was
+            rounded then, and the sum is taken of the kept weights so that the terms cancel exactly.
         grad_output: ``do``, rescaled for dropout.
-        wanted: which terms of the bias want a gradient.
+        wanted: for each term of the bias, whether its gradient is needed.
     """
 
     def __init__(
@@ -240,14 +243,14 @@ class Backward:
         )
 
     def run(self) -> list[Tensor | None]:
-        """Gradients of queries, keys, values and the bias's tensors."""
+        """Return the gradients of queries, keys, values and the tensors of the bias."""
         for tile in tiles(*self.inputs.sizes, self.shape):
             self._tile(tile)
         input_dtype = self.inputs.input_dtype
         return [self.dq.to(input_dtype), self.dk.to(input_dtype), self.dv.to(input_dtype), *self.bias.gradients()]
 
     def _tile(self, tile: TileSlice) -> None:
-        """All examples of a tile; the bias's share of the gradient is summed over them."""
+        """Process a tile for all examples, and sum the gradient of the shared bias over them."""
         shared = masks = None
         if self.kept is None:
             shared = self.bias.shared_tile(self.bias_scratch, tile)
@@ -261,7 +264,7 @@ class Backward:
             mask = None if masks is None else _columns(masks[example], columns)
             weights = self._weights(_columns(shared, columns), mask, example, part)
             keep_mask = self.options.dropout.keep_mask(example, tile)[..., columns] if self.options.dropout else None
-            # the first example's gradient is where the sum over examples begins
+            # the first example's gradient is written into the sum itself
             is_first = total is not None and not started and part == tile
             gradient = total if is_first and total is not None else view(self.gradient_scratch, part)
             self._example(gradient, weights, keep_mask, example, part)
@@ -274,14 +277,14 @@ class Backward:
             self.bias.accumulate_shared_gradient(total, tile)
 
     def _weights(self, shared: Tensor | None, mask: Tensor | None, example: int, part: TileSlice) -> Tensor:
-        """The softmax of the forward pass, kept or ``exp(S - lse)``."""
+        """Return the weights of the forward pass: kept, or computed again as ``exp(S - lse)``."""
         if self.kept is not None:
             return tile_of(self.kept, example, part)
         assert self.lse is not None
         weights = view(self.weights_scratch, part)
         is_last_use = self.bias.is_last_use(example, self.grad_output.shape[0])
         if shared is not None and is_last_use and shared.is_contiguous():
-            weights = shared  # nobody needs the bias after the last example: one tile less in the cache
+            weights = shared  # the last use of the bias: overwrite it, one tile less in the cache
         self.inputs.scores(weights, shared, self.bias, example, part, self.options.scale)
         if mask is not None:
             weights.add_(mask)
@@ -290,7 +293,7 @@ class Backward:
     def _example(
         self, gradient: Tensor, weights: Tensor, keep_mask: Tensor | None, example: int, part: TileSlice
     ) -> None:
-        """One example's part of the tile: dS into ``gradient``, and its share of dq, dk and dv."""
+        """Write dS of one example into ``gradient``, and add its share of dq, dk, dv and the bias's gradients."""
         input_dtype, scale = self.inputs.input_dtype, self.options.scale
         grad_output_HRF, q_HRD = rows_of(self.grad_output, example, part), rows_of(self.inputs.q_BHTD, example, part)
         k_HED, v_HEF, dk_HED, dv_HEF = (
@@ -314,32 +317,32 @@ class Backward:
 
 
 def _exp_(x: Tensor) -> Tensor:
-    """``exp`` in place: by base 2 in float32, where torch's vectorised exp2 takes a third of exp's time on a CPU."""
+    """Apply exp in place; in float32 through exp2, which takes a third of the time of exp on a CPU."""
     return x.mul_(_LOG2_E).exp2_() if x.dtype == torch.float32 else x.exp_()
 
 
 def view(scratch: Tensor, tile: TileSlice) -> Tensor:
-    """A tile in scratch memory."""
+    """Return the first elements of scratch memory in the shape of a tile."""
     return scratch[: tile.size()].view(tile.shape())
 
 
 def rows_of(tensor_BHTX: Tensor, example: int, tile: TileSlice) -> Tensor:
-    """Heads and rows of one example."""
+    """Return the tile's heads and rows of one example."""
     return tensor_BHTX[example, tile.heads, tile.rows]
 
 
 def tile_of(tensor_BHTS: Tensor, example: int, tile: TileSlice) -> Tensor:
-    """Heads, rows and keys of one example."""
+    """Return the tile's heads, rows and keys of one example."""
     return tensor_BHTS[example, tile.heads, tile.rows, tile.keys]
 
 
 def _columns(tensor: Tensor | None, columns: slice) -> Tensor | None:
-    """Some columns of a tile, where there is one."""
+    """Return some columns of a tile; None for None."""
     return None if tensor is None else tensor[..., columns]
 
 
 def _sums(like: Tensor, accum_dtype: torch.dtype) -> Tensor:
-    """Zeros (B, H, T, D), in memory (B, T, H, D): what the projection before the attention reads."""
+    """Return zeros (B, H, T, D), laid out as (B, T, H, D) for the backward pass of the projection."""
     batch, heads, tokens, channels = like.shape
     return like.new_zeros(batch, tokens, heads, channels, dtype=accum_dtype).transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""What every summand of a bias can do with a tile."""
+"""The interface of a term of the bias: add values to a tile, accumulate the gradient of a tile."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from wordorder.attention.tiles.geometry import TileSlice
 
 
 class TermTiles(ABC):
-    """One summand of the bias.
+    """One term of the bias.
 
     Args:
-        tensors: what it is made of, each with a first axis of B or 1 examples.
+        tensors: the tensors of the term, each with a first axis of B or 1 examples.
         queries: T.
-        wanted: whether a gradient will be asked for.
+        wanted: whether their gradient is needed.
     """
 
     def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
@@ -27,8 +27,8 @@ class TermTiles(ABC):
 
     @abstractmethod
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
-        """Add this part of the bias to the tile; ``first``: overwrite what is there."""
+        """Add this term to the tile; ``first``: overwrite the tile."""
 
     @abstractmethod
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Take up the gradient of the tile."""
+        """Add the gradient of the tile to ``gradients``."""
