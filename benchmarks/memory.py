@@ -47,13 +47,13 @@ class Relative(ContentScores):
         return self
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: object) -> Tensor:
-        """Not asked for: `meet` gives more."""
+        """Not used: attention calls `as_bias`."""
         raise NotImplementedError
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: object, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: object, *, rotated: bool
     ) -> tuple[Tensor, RelativeBias]:
-        """As in `TransformerXLScores.meet`."""
+        """Return u, which is added to the queries, and the products with the rows as a bias."""
         rows_HSD = scale * self.rows_SHD.transpose(0, 1)
         return self.u_HD[:, None], RelativeBias(q_BHTD + self.v_HD[:, None], rows_HSD[None], k_BHSD.shape[2])
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from wordorder.attention import AttentionSizes, attention, plan_attention
 from wordorder.attention.tiles.dropout import Dropout
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 from wordorder.encodings import Order
 from wordorder.encodings.tupe import TUPERelative
 from wordorder.networks import Encoder, initialise
@@ -487,9 +487,9 @@ def test_inference_runs_on_torchs_fused_kernel():
 
 def test_what_dropout_leaves_depends_on_place_and_seed_only():
     dropout = Dropout(0.5, batch=2, queries=8, keys=8)
-    where = Where(slice(0, 1), slice(0, 8), slice(0, 8))
-    first = dropout.staying(0, where)
+    tile = TileSlice(slice(0, 1), slice(0, 8), slice(0, 8))
+    first = dropout.keep_mask(0, tile)
     torch.randn(5)
-    assert torch.equal(first, dropout.staying(0, where))
-    assert not torch.equal(first, dropout.staying(1, where))
-    assert not torch.equal(first, Dropout(0.5, batch=2, queries=8, keys=8).staying(0, where))
+    assert torch.equal(first, dropout.keep_mask(0, tile))
+    assert not torch.equal(first, dropout.keep_mask(1, tile))
+    assert not torch.equal(first, Dropout(0.5, batch=2, queries=8, keys=8).keep_mask(0, tile))

@@ -60,10 +60,10 @@ def test_alibi_is_exact_in_float64():
 
 def test_what_makes_a_distance_term_zero():
     t5 = T5(2, head_dim=4)
-    for parameter in t5.silent_parameters():
+    for parameter in t5.zero_init_parameters():
         parameter.data.zero_()
     assert (t5(Contiguous(9), Contiguous(9)).dense() == 0).all()
-    assert ALiBi(2).silent_parameters() == ()
+    assert ALiBi(2).zero_init_parameters() == ()
 
 
 @pytest.mark.parametrize("encoding", [T5(2, scale=1.0), ALiBi(2)])

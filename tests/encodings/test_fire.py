@@ -119,7 +119,7 @@ def test_a_c_of_zero_gives_no_nan():
 
 def test_what_makes_it_zero_and_can_be_learned_from():
     fire = FIRE(2)
-    for parameter in fire.silent_parameters():
+    for parameter in fire.zero_init_parameters():
         parameter.data.zero_()
     bias = fire(Contiguous(9), Contiguous(9)).dense()
     assert (bias == 0).all()

@@ -114,7 +114,7 @@ def test_tables_by_layer_are_held_for_the_layers_that_use_them(name):
 
 
 def test_an_encoding_with_two_sides_is_turned_ahead_in_every_layer():
-    order = build("transformer-xl,rope").prepare(Contiguous(5)).ahead()
+    order = build("transformer-xl,rope").prepare(Contiguous(5)).all_keys_to_the_right()
     assert [term.all_right for layer in (0, 2, 4) for term in order.layer(layer).content] == [True] * 3
     assert order.layer(1).content == ()
 

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from wordorder import Encoder
 from wordorder.encodings import (
     CATALOG,
+    ContentScores,
     NoEncoding,
     OnDistance,
     OnEmbeddings,
@@ -21,6 +22,7 @@ from wordorder.encodings import (
     registration,
 )
 from wordorder.errors import BadInput
+from wordorder.networks import check_encoding
 
 SIZES = {"width": 8, "heads": 2, "layers": 2, "max_positions": 16}
 SMALL = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -100,6 +102,36 @@ def test_what_cannot_be_registered(name, encoding, words):
     with pytest.raises(ValueError, match=words):
         register_encoding(name, encoding)
     assert before == CATALOG
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("by_place", "position_dependent"), ("silent_parameters", "zero_init_parameters")]
+)
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_hook_under_its_former_name_is_refused_with_the_new_one(old, new, inherited):
+    former = type("Former", (Slope,), {old: True})
+    encoding = type("Below", (former,), {}) if inherited else former
+    words = f"encoding {encoding.__name__} defines {old}, which is now called {new}; rename it"
+    before = dict(CATALOG)
+    for refused in (lambda: register_encoding("mine", encoding), lambda: check_encoding(encoding)):
+        with pytest.raises(BadInput, match=words):
+            refused()
+    assert before == CATALOG
+    register_encoding("mine", type("Present", (Slope,), {new: getattr(Slope, new)}))
+
+
+def test_every_former_name_is_in_the_error():
+    both = type("Former", (Slope,), {"by_place": True, "silent_parameters": lambda self: ()})
+    with pytest.raises(BadInput) as error:
+        register_encoding("mine", both)
+    assert len(error.value.faults) == 2
+
+
+@pytest.mark.parametrize(("old", "new"), [("meet", "as_bias"), ("ahead", "all_keys_to_the_right")])
+def test_a_term_by_content_with_a_method_under_its_former_name_is_refused(old, new):
+    with pytest.raises(BadInput, match=f"Mine defines {old}, which is now called {new}; rename it"):
+        type("Mine", (ContentScores,), {old: lambda self: None})
+    assert type("Mine", (ContentScores,), {new: lambda self: None})
 
 
 def test_a_saved_model_names_the_class_and_the_file_where_it_is_not_registered(tmp_path):

@@ -122,7 +122,7 @@ def test_positions_of_every_kind(backend, sides, kind):
 def test_with_ahead_every_key_counts_as_one_to_the_right(sides):
     encoding, leaves = made(sides), tokens(5, 4)
     query, key = Contiguous(5), Contiguous(4, 2)
-    order = encoding_order(encoding, query, key).ahead().layer(1)
+    order = encoding_order(encoding, query, key).all_keys_to_the_right().layer(1)
     ours = attention(*leaves, order, return_lse=True)
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
     slow = attention_from_paper(encoding, 1, *leaves, *at, lambda b, i, j: True, all_right=True)
@@ -131,9 +131,9 @@ def test_with_ahead_every_key_counts_as_one_to_the_right(sides):
 
 def test_orders_without_such_a_term_look_ahead_as_they_are():
     order = build_encoding("t5", width=C, heads=H, layers=1, max_positions=9).prepare(Contiguous(4))
-    assert order.ahead() is order
+    assert order.all_keys_to_the_right() is order
     shaw = build_encoding("shaw", width=C, heads=H, layers=1, max_positions=9).prepare(Contiguous(4))
-    assert shaw.ahead() == shaw
+    assert shaw.all_keys_to_the_right() == shaw
 
 
 @pytest.mark.parametrize(("base", "clamp"), [(500.0, None), (10_000.0, 2), (500.0, 3)])

@@ -93,7 +93,7 @@ def test_theta1_is_inert_under_softmax(reset):
 )
 def test_without_its_silent_parameters_the_term_is_zero(reset, options):
     encoding = build(reset, **options)
-    silent = encoding.silent_parameters()
+    silent = encoding.zero_init_parameters()
     with torch.no_grad():
         for parameter in silent:
             parameter.zero_()

@@ -131,11 +131,13 @@ def attend(
         return reference.attend(
             q, k, v, plan.order, plan.visible_B1TS, content_BHTS=added, dropout=dropout, return_lse=return_lse
         )
-    assert plan.hidden is not None
+    assert plan.tile_mask is not None
     keep = plan.backend == "kept-tiles"
     # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
     outside = cast("Any", torch).compiler.disable(tiles.attend)
-    return outside(q, k, v, plan.order, plan.hidden, content=content, dropout=dropout, keep=keep, return_lse=return_lse)
+    return outside(
+        q, k, v, plan.order, plan.tile_mask, content=content, dropout=dropout, keep=keep, return_lse=return_lse
+    )
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
@@ -157,7 +159,7 @@ def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | No
     order = plan.order
     visible = plan.visible_B1TS if plan.mask is None else plan.mask
     for term in order.content:
-        vector, bias = term.meet(q, k, order.scale, visible, moved=order.moves)
+        vector, bias = term.as_bias(q, k, order.scale, visible, rotated=order.moves)
         if vector is not None:
             shift = vector if shift is None else shift + vector
         total = bias if total is None else total + bias

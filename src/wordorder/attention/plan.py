@@ -8,7 +8,7 @@ from torch import Tensor
 
 from wordorder.attention import sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
-from wordorder.attention.tiles import Hidden
+from wordorder.attention.tiles import TileMask
 from wordorder.encodings import HybridOrder, Order
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, DenseBias, Packed, Visibility, check_positions_fit
@@ -26,7 +26,7 @@ class Plan:
         visible_B1TS: bool, True = visible; None where nothing is hidden; for SDPA and the reference.
         mask_BHTS: bias and mask in one matrix, for SDPA.
         is_causal: the mask is the lower triangle, which SDPA knows by name.
-        hidden: the mask by tiles.
+        tile_mask: the mask by tiles.
     """
 
     backend: Backend
@@ -35,7 +35,7 @@ class Plan:
     visible_B1TS: Tensor | None = None
     mask_BHTS: Tensor | None = None
     is_causal: bool = False
-    hidden: Hidden | None = None
+    tile_mask: TileMask | None = None
 
     def layer(self, index: int) -> "Plan":
         """Return the plan as layer ``index`` (from 0) sees it."""
@@ -248,12 +248,12 @@ def _summands(bias: Bias | None) -> tuple[Bias, ...]:
 def _plan_of_tiles(
     order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, chosen: Backend, layers: int
 ) -> Plan:
-    hidden = Hidden(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
+    tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
     if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
         # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
         wide = torch.promote_types(sizes.dtype, torch.float32)
         order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
-    return Plan(chosen, order, mask, hidden=hidden)
+    return Plan(chosen, order, mask, tile_mask=tile_mask)
 
 
 def _dense(mask: Visibility | Tensor | None, device: torch.device) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Word order, one file per published encoding; `CATALOG` maps names to classes."""
+"""Positional encodings, one file per published encoding; `CATALOG` maps names to classes."""
 
 from wordorder.encodings.alibi import ALiBi
 from wordorder.encodings.build import Use, WithMemory, build_encoding

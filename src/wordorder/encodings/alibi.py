@@ -38,7 +38,7 @@ class ALiBi(OnDistance):
         self.heads = heads
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """``-m_h |distance|``, (H, *shape), in at least float32."""
+        """Return ``-m_h |distance|``, (H, *shape), in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
         slope_H = torch.tensor(_slopes(self.heads), device=distance.device, dtype=wide)
         return -slope_H.view(-1, *(1,) * distance.dim()) * distance.abs()

@@ -1,4 +1,4 @@
-"""From the name of an encoding to the modules of a network."""
+"""Build the encoding modules of a network from their names."""
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
@@ -37,15 +37,15 @@ def build_encoding(
         heads: attention heads, H.
         layers: layers of the network; at least as many as the pattern.
         max_positions: longest text in tokens; limits learned tables only.
-        use: where it is used; decides the default of ``bidirectional`` (False in decoders).
+        use: the kind of network; sets the default of ``bidirectional`` (False in decoders).
         options: further arguments of the encodings; flat for one, ``{"name": {...}}`` for several.
         vocabulary: number of token ids, for encodings that replace the token embeddings.
         padding_idx: token id that those keep at 0.
         complex_valued: the network's channels are [real | imag]: such encodings then give both (``as_real="pair"``)
             instead of mapping them to real numbers.
-        with_memory: the network's memory. With "look-ahead" queries meet keys to their right in decoders too, so that
-            ``bidirectional`` defaults to True; with any memory ``cls="position-0"`` is refused, because position 0 of
-            what attention sees is the oldest slot and no longer [CLS].
+        with_memory: the network's memory. With "look-ahead" queries attend to keys to their right in decoders too,
+            so that ``bidirectional`` defaults to True; with any memory ``cls="position-0"`` is refused, because
+            position 0 of the window is the oldest slot and no longer [CLS].
 
     Raises:
         BadInput: unknown name or option, an encoding that is not defined for this use or memory (with the reason),
@@ -80,7 +80,7 @@ def build_encoding(
 
 
 def _names_by_layer(name: str, layers: int) -> list[tuple[str, ...]]:
-    """The pattern, repeated over the layers."""
+    """Return the names of each layer: the pattern, repeated over the layers."""
     pattern = pattern_of(name)
     if len(pattern) > layers:
         raise BadInput(
@@ -93,7 +93,7 @@ def _names_by_layer(name: str, layers: int) -> list[tuple[str, ...]]:
 def _check_part(
     part: str, options: Mapping[str, Any], *, use: Use, vocabulary: int | None, with_memory: WithMemory
 ) -> None:
-    """Refuse an encoding where it is not defined; arguments as in `build_encoding`."""
+    """Refuse an encoding where it is not defined, or whose options do not fit; the arguments of `build_encoding`."""
     encoding = CATALOG[part]
     for where, said in ((use, use), (with_memory, f"memory={with_memory!r}")):
         if where in encoding.refused_in:
@@ -108,7 +108,7 @@ def _check_part(
 
 
 def _check_embeddings(name: str, by_layer: Sequence[Collection[str]]) -> None:
-    """Refuse patterns that give only some layers what acts before the first one."""
+    """Refuse patterns in which only some layers name an encoding that acts before the first layer."""
     for part in dict.fromkeys(part for names in by_layer for part in names):
         acts_before = issubclass(CATALOG[part], OnEmbeddings | ReplacesEmbedding)
         if acts_before and not all(part in names for names in by_layer):
@@ -119,11 +119,11 @@ def _check_embeddings(name: str, by_layer: Sequence[Collection[str]]) -> None:
 
 
 def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
-    """Under which key each encoding is kept, which is part of its parameters' names.
+    """Return the key of each encoding, which is part of its parameters' names.
 
-    It is that of the file, not of the variant: arms such as tupe-a and tupe-r then share what they have in common. Of
-    variants that take turns, one is kept under the file's name, kerple in "kerple-power,kerple" and else the first, and
-    the others under their own.
+    The key is the file's name, not the variant's: arms such as tupe-a and tupe-r then share the parameters that both
+    have. Of variants that take turns one has the file's name (the one of that name, kerple in "kerple-power,kerple",
+    else the first), and the others have their own names.
     """
     keys: dict[str, str] = {}
     everywhere = {part for names in by_layer for part in names}
@@ -140,5 +140,5 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
 
 def _file_of(part: str) -> str:
     module = CATALOG[part].__module__
-    # one of the user's own may come from a script today and from a module tomorrow
+    # an encoding of the user's own may come from a script at first and from a module later
     return module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part

@@ -1,4 +1,4 @@
-"""Complex-order embeddings: a word is a wave over positions."""
+"""Complex-order embeddings: every word is a wave over positions."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ Damping = Literal["none", "learned"]
 
 
 class ComplexOrderEmbedding(WaveEmbedding):
-    """A complex vector per word whose channels turn with the position, each at its own frequency.
+    """A complex vector per word whose channels rotate with the position, each at its own frequency.
 
     Wang et al. 2020, "Encoding word order in complex embeddings", https://arxiv.org/abs/1912.12333, Eq. 8, for channel
     d of word j at position p::
@@ -50,12 +50,12 @@ class ComplexOrderEmbedding(WaveEmbedding):
         width: complex channels, D; positive.
         frequency: "full" (V, D), "word-sharing" (1, D): all words turn alike, or "dimension-sharing" (V, 1): all
             channels of a word do.
-        amplitude: the same three. If neither says which word it is, words are told apart by nothing: a warning.
+        amplitude: "full", "word-sharing" or "dimension-sharing". A warning if no table differs between words.
         phase: initial phases: False, True ("full"), or how they are shared.
         padding_idx: token id that is exactly 0 at every position, whatever is shared, and sends no gradient.
         damping: "none", or "learned": a rate of decay per token, shared as frequencies are, from 1e-4 at first.
         variant: "paper" or "reference-code".
-        frequency_init: where frequencies start (`initial_frequencies`); default "geometric", with dimension-sharing
+        frequency_init: initial frequencies (`initial_frequencies`); default "geometric", with dimension-sharing
             "log-uniform", in the reference code's variant "reference-tc".
         frequency_trainable: False freezes them (the reference's translation code).
         sparse: gradients of tables with V rows are sparse, for `wordorder.RowWiseAdam`; tables shared by all words keep
@@ -63,7 +63,7 @@ class ComplexOrderEmbedding(WaveEmbedding):
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T), any integers -> real and imag, (B, T, D) each, in the
-        tables' dtype. Angles are in at least float32 (float64 for float64), which knows the angle x to about x * 6e-8.
+        tables' dtype. Angles are in at least float32 (float64 for float64), whose error at angle x is about x * 6e-8.
 
     Raises:
         ValueError: an argument is out of range; or from forward: wrong shapes, ids, or positions that are not integers.
@@ -111,7 +111,7 @@ class ComplexOrderEmbedding(WaveEmbedding):
 
 
 class ComplexOrder(WavesAsReal):
-    """`ComplexOrderEmbedding` in the place of a network's token embeddings.
+    """Replace a network's token embeddings by `ComplexOrderEmbedding`.
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333; appendix C suggests the concatenation for real networks::
 
@@ -122,21 +122,21 @@ class ComplexOrder(WavesAsReal):
     Args:
         width: model channels, C; positive, even for "pair".
         vocabulary: number of token ids, V; positive.
-        padding_idx: as in `ComplexOrderEmbedding`, as are all that follow but the last.
-        frequency: how frequencies are shared.
+        padding_idx: token id that is exactly 0 at every position and sends no gradient.
+        frequency: how frequencies are shared: "full", "word-sharing" or "dimension-sharing".
         amplitude: how amplitudes are shared; only "full" can be tied to an output layer.
-        phase: initial phases.
+        phase: initial phases: False, True ("full"), or how they are shared.
         damping: "none" or "learned".
         variant: "paper" or "reference-code".
-        frequency_init: where frequencies start.
+        frequency_init: initial frequencies (`initial_frequencies`); None = the default of `ComplexOrderEmbedding`.
         frequency_trainable: False freezes them.
-        as_real: see above.
+        as_real: "concat", "real-part" or "pair", the equations above.
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T) -> (B, T, C).
 
     Raises:
-        ValueError: as `ComplexOrderEmbedding`.
+        ValueError: an argument is out of range; or from forward: wrong shapes, ids or positions.
     """
 
     def __init__(

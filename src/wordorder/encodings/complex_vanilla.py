@@ -1,4 +1,4 @@
-"""Complex word embeddings without word order, the baseline of complex-order embeddings."""
+"""Complex word embeddings without positions, the baseline of complex-order embeddings."""
 
 from wordorder.encodings.wave_embedding import (
     Sharing,
@@ -12,7 +12,7 @@ from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_chann
 
 
 class ComplexVanillaEmbedding(WaveEmbedding):
-    """A complex vector per word, without word order: the paper's baseline "complex-vanilla".
+    """A complex vector per word, independent of the position: the paper's baseline "complex-vanilla".
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4::
 
@@ -25,17 +25,17 @@ class ComplexVanillaEmbedding(WaveEmbedding):
         vocabulary: number of token ids, V; positive.
         width: complex channels, D; positive.
         amplitude: "full" (V, D), "word-sharing" (1, D) or "dimension-sharing" (V, 1).
-        phase: the same three; drawn evenly from (-pi, pi].
-        padding_idx: as in `ComplexOrderEmbedding`.
+        phase: "full", "word-sharing" or "dimension-sharing"; drawn uniformly from (-pi, pi].
+        padding_idx: token id that is exactly 0 and sends no gradient.
         variant: "paper" or "reference-code".
-        sparse: as in `ComplexOrderEmbedding`.
+        sparse: gradients of tables with V rows are sparse, for `wordorder.RowWiseAdam`.
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T), which change nothing (variant "paper") -> real and imag,
         (B, T, D) each.
 
     Raises:
-        ValueError: as `ComplexOrderEmbedding`.
+        ValueError: an argument is out of range; or from forward: wrong shapes, ids or positions.
     """
 
     def __init__(
@@ -66,24 +66,24 @@ class ComplexVanillaEmbedding(WaveEmbedding):
 
 
 class ComplexVanilla(WavesAsReal):
-    """`ComplexVanillaEmbedding` in the place of a network's token embeddings: no word order, for comparison.
+    """Replace a network's token embeddings by `ComplexVanillaEmbedding`: no word order, for comparison.
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4.
 
     Args:
         width: model channels, C; positive, even for "pair".
         vocabulary: number of token ids, V; positive.
-        padding_idx: as in `ComplexOrderEmbedding`.
+        padding_idx: token id that is exactly 0 and sends no gradient.
         amplitude: how amplitudes are shared.
         phase: how phases are shared.
         variant: "paper" or "reference-code".
-        as_real: as in `ComplexOrder`.
+        as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T) -> (B, T, C).
 
     Raises:
-        ValueError: as `ComplexVanillaEmbedding`.
+        ValueError: an argument is out of range; or from forward: wrong shapes, ids or positions.
     """
 
     def __init__(

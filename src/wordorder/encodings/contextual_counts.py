@@ -1,7 +1,7 @@
-"""Counts of keys by gates, and a table read between its rows: what CoPE adds to the scores, with its own backward.
+"""The term of CoPE: counts of gated keys, and a table interpolated at these counts, with a backward of its own.
 
-Written with torch's operations (`written_out`) it keeps eight tensors of B H T S numbers for the backward pass.
-`interpolated_by_count` keeps one, works in blocks of rows that fit into the cache, and leaves out what a causal mask
+In torch's own operations (`written_out`) the term keeps eight tensors of B H T S numbers for the backward pass.
+`interpolated_by_count` keeps one, works in blocks of rows that fit into the cache, and skips pairs that a causal mask
 hides.
 """
 
@@ -18,28 +18,28 @@ from wordorder.ops.tracing import transformed
 CPU_BLOCK = 131_072
 """Pairs of a block: half a MiB of float32, so that some of them fit into the second-level cache of one core."""
 GPU_BLOCK = 2**25
-"""The same on a GPU: few launches, in bounded memory."""
+"""Pairs of a block on a GPU: few kernel launches in bounded memory."""
 BAND_ROWS = 64
-"""Rows of a block where only a band of diagonals is seen: the fewer rows, the less is computed beside the band."""
+"""Rows of a block where the mask is a band of diagonals: the fewer rows, the less is computed outside the band."""
 
 
 def interpolated_by_count(
     q_BHTD: Tensor, k_BHSD: Tensor, table_PD: Tensor, scale: float, visible: Visibility | Tensor | None
 ) -> Tensor:
-    """``q_i . e[p_ij]`` with ``p_ij`` the sum of ``sigmoid(scale q_i . k_m)`` over the visible keys m >= j, clipped.
+    """Return ``q_i . e[p_ij]``, ``p_ij`` being the clipped sum of ``sigmoid(scale q_i . k_m)`` over visible m >= j.
 
     Args:
         q_BHTD: queries.
         k_BHSD: keys, in the order in which they are counted.
         table_PD: e[0] .. e[P-1]; counts are clipped to P - 1, and e is linear between its rows.
-        scale: of the gates' scores.
-        visible: who sees whom; a bool tensor broadcasts to (B, H, T, S); None = all see all.
+        scale: factor on the scores of the gates.
+        visible: which keys each query sees; a bool tensor broadcasts to (B, H, T, S); None = all keys.
 
     Returns:
-        (B, H, T, S) in at least float32; where a pair is not visible it has no meaning.
+        (B, H, T, S) in at least float32, undefined where a pair is not visible.
 
     Raises:
-        RuntimeError: second derivatives are asked for.
+        RuntimeError: from the backward pass with ``create_graph=True``; there are no second derivatives.
     """
     if torch.compiler.is_compiling() or transformed():
         return written_out(q_BHTD, k_BHSD, table_PD, scale, visible)
@@ -49,7 +49,7 @@ def interpolated_by_count(
 def written_out(
     q_BHTD: Tensor, k_BHSD: Tensor, table_PD: Tensor, scale: float, visible: Visibility | Tensor | None
 ) -> Tensor:
-    """The same in torch's own operations, for tracers and derivatives of any order."""
+    """Compute `interpolated_by_count` in torch's own operations, for tracers and derivatives of any order."""
     wide = torch.promote_types(q_BHTD.dtype, torch.float32)
     with no_autocast(q_BHTD.device):
         q, k, table = q_BHTD.to(wide), k_BHSD.to(wide), table_PD.to(wide)
@@ -66,7 +66,7 @@ def written_out(
 
 
 def _steps(by_row_BHTP: Tensor) -> Tensor:
-    """What the next row has more than each; 0 after the last."""
+    """Return the difference from each row to the next; 0 for the last."""
     return torch.cat((by_row_BHTP.diff(dim=-1), torch.zeros_like(by_row_BHTP[..., :1])), dim=-1)
 
 
@@ -76,7 +76,7 @@ def _row(count: Tensor) -> Tensor:
 
 
 class _Block(NamedTuple):
-    """Some rows of some examples, and the keys that one of them may see."""
+    """A block of examples and rows, and the range of keys that any of these rows may see."""
 
     examples: slice
     rows: slice
@@ -84,7 +84,7 @@ class _Block(NamedTuple):
 
 
 def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> Iterator[_Block]:
-    """All blocks; keys that no row sees by the mask's diagonals are left out."""
+    """Yield all blocks, without keys that the mask's diagonals hide from all rows."""
     (batch, heads, queries, _), on_cpu = q_BHTD.shape, q_BHTD.device.type == "cpu"
     lowest, highest = (isinstance(visible, Visibility) and visible.diagonals) or (None, None)
     pairs = (CPU_BLOCK if on_cpu else GPU_BLOCK) // max(1, heads * keys)
@@ -99,7 +99,7 @@ def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> I
 
 
 def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.device) -> Tensor | None:
-    """Who sees whom in a block, bool (B or 1, H or 1, R or 1, E or 1), keys in their order; None = all."""
+    """Return the mask of a block, bool (B or 1, H or 1, R or 1, E or 1), keys in their order; None = all visible."""
     if visible is None:
         return None
     if isinstance(visible, Visibility):
@@ -113,7 +113,7 @@ def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.devi
 
 
 class _ByCount(torch.autograd.Function):
-    """The counts are kept; gates are computed again."""
+    """The term with a backward pass that keeps the counts and computes the gates again."""
 
     @staticmethod
     def forward(

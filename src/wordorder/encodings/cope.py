@@ -13,7 +13,7 @@ from wordorder.ops import Arbitrary, Positions, Visibility, as_positions
 
 
 class CoPE(OnScoresByContent):
-    """Let each query count, backwards from itself, the keys that it cares for, and meet a vector of the count.
+    """Count, backwards from each query, the keys that it gates, and add its product with a vector of the count.
 
     Golovneva et al. 2024, "Contextual position encoding: learning to count what's important",
     https://arxiv.org/abs/2405.18719, Eq. 2 to 5 and the listing in its appendix. Over the keys that i sees::
@@ -28,20 +28,19 @@ class CoPE(OnScoresByContent):
 
     Differs from the listing: the table is drawn like every other matrix of the network (there it starts at 0); at a p
     that is a whole number the derivative by p is that from the right (there it is 0). The paper's variants with keys
-    of their own for gates, or gates of values, are not here. Gates are of queries and keys before any rotation, and
-    other terms of the scores have no say in them, when encodings act together.
+    of their own for gates, or gates of values, are not here. Where encodings act together, gates are computed from
+    queries and keys before any rotation and without the other terms of the scores.
 
     The counts need every pair's gate: time and memory of B H T S numbers, several times over, whatever the backend.
 
     Args:
         head_dim: channels per head, D; positive.
-        layers: how many tables; positive.
+        layers: number of tables; positive.
         max_position: the largest count p_max, from which on all counts are alike; positive. The table has one row
             more (the listing's ``npos_max``). The paper takes 64 for texts of 1,024 tokens.
 
     Shape:
-        q (B, H, T, D), k (B, H, S, D) -> term (B, H, T, S) in at least float32; at pairs that are hidden it has no
-        meaning.
+        q (B, H, T, D), k (B, H, S, D) -> term (B, H, T, S) in at least float32, undefined at hidden pairs.
 
     Raises:
         ValueError: an argument is out of range.
@@ -51,7 +50,7 @@ class CoPE(OnScoresByContent):
     refused_in: ClassVar[Mapping[str, str]] = {
         "encoder": "it counts from a key up to the query, so that only keys before the query have a count; the paper"
         " defines none for keys to the right. Take 'shaw', 'deberta' or 'transformer-xl'",
-        "cross-attention": "it counts the keys between a key and the query, and a query of another text stands nowhere"
+        "cross-attention": "it counts the keys between a key and the query, and a query of another text has no position"
         " among the keys",
         "look-ahead": "slots of this memory attend to keys to their right, which have no count; take"
         " memory='segment-recurrence'",
@@ -72,7 +71,7 @@ class CoPE(OnScoresByContent):
         *,
         device: torch.device | None = None,
     ) -> "CoPEScores":
-        """The order in which keys are counted: as they come, unless positions are given token by token."""
+        """Return the term with the order in which keys are counted: by position where positions are arbitrary."""
         del query_positions
         key, rank_BS = as_positions(key_positions), None
         if isinstance(key, Arbitrary):
@@ -82,12 +81,12 @@ class CoPE(OnScoresByContent):
 
 @dataclass(frozen=True)
 class CoPEScores(ContentScores):
-    """The term of one forward, as one layer sees it.
+    """The term of CoPE in one forward pass and one layer.
 
     Args:
-        encoding: whose tables are read.
-        rank_BS: the keys from the lowest position to the highest, (1 or B, S); None = as they come.
-        index: of the layer.
+        encoding: holds the tables.
+        rank_BS: indices of the keys from the lowest position to the highest, (1 or B, S); None = as they come.
+        index: the layer, from 0.
     """
 
     encoding: CoPE
@@ -95,11 +94,11 @@ class CoPEScores(ContentScores):
     index: int
 
     def layer(self, index: int) -> "CoPEScores":
-        """The term with layer ``index``'s table."""
+        """Return the term with the table of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """The whole term, written out."""
+        """Return the term as a matrix (B, H, T, S)."""
         table = self.encoding.tables[self.index]
         assert isinstance(table, nn.Embedding)
         if self.rank_BS is None:

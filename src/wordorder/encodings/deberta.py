@@ -1,4 +1,4 @@
-"""Disentangled attention (DeBERTa): words meet relative positions, and relative positions meet words."""
+"""Disentangled attention (DeBERTa): content-to-position and position-to-content terms."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from wordorder.ops.positions import distances_BTS
 
 
 class DeBERTa(OnScoresByContent):
-    """Let queries meet projected relative positions as keys, and keys meet projected relative positions as queries.
+    """Add the products of queries with projected relative positions, and of keys with projected relative positions.
 
     He et al. 2021, "DeBERTa: decoding-enhanced BERT with disentangled attention", https://arxiv.org/abs/2006.03654,
     Sec. 3.1, Eq. 3 and 4, with the table P of 2k rows shared by all layers and maps W_kr, W_qr of each layer's own::
@@ -48,12 +48,12 @@ class DeBERTa(OnScoresByContent):
         width: model channels, C; positive.
         heads: H; positive.
         head_dim: channels per head, D; positive.
-        layers: how many pairs of maps; positive.
+        layers: number of pairs of maps; positive.
         max_positions: longest text of the network in tokens; ``max_distance`` where that is not given. No limit.
         max_distance: k, from which on distances count as one, in tokens; positive. None = ``max_positions``, as in the
             authors' configurations (512).
-        content_to_position: whether this term is there; at least one of the two must be.
-        position_to_content: the same for the other.
+        content_to_position: whether the content-to-position term is added; at least one of the two must be.
+        position_to_content: whether the position-to-content term is added.
         buckets: DeBERTa-v2's ``position_buckets``, b: distances up to b/2 have a row each, those from there to
             ``max_distance`` share b/2 - 1 rows by their logarithm, on either side; P has 2b rows. Even, at least 4 and
             less than 2 (max_distance - 1); v2 and v3 take 256 for 512. None = as in the paper.
@@ -106,18 +106,18 @@ class DeBERTa(OnScoresByContent):
         )
 
     def content_scale(self, head_dim: int) -> float | None:
-        """One over the root of D times the number of terms."""
+        """Return 1/sqrt(number of terms * D)."""
         terms = 1 + sum(maps is not None for maps in (self.key_projections, self.query_projections))
         return (terms * head_dim) ** -0.5
 
     def cost_parts(self) -> dict[str, int]:
-        """The maps apart from the table."""
+        """Return the number of parameters of the table and of each kind of maps."""
         maps = {"W_kr": self.key_projections, "W_qr": self.query_projections}
         sizes = {name: sum(p.numel() for p in of.parameters()) for name, of in maps.items() if of is not None}
         return {"relative table": self.table.weight.numel(), **sizes}
 
     def row(self, back: Tensor) -> Tensor:
-        """delta of integers ``i - j`` of any shape: which row of P."""
+        """Return delta of integers ``i - j`` of any shape: the row of P."""
         if self.buckets is not None:
             back = _log_bucket(back, self.buckets, self.max_distance)
         return (back + self.span).clamp(0, 2 * self.span - 1)
@@ -129,7 +129,7 @@ class DeBERTa(OnScoresByContent):
         *,
         device: torch.device | None = None,
     ) -> "DeBERTaScores":
-        """The rows by distance, T + S - 1 of them, where positions are contiguous; else those of every pair."""
+        """Return the term with its rows of P: T + S - 1 by distance for contiguous positions, else one per pair."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
         if shift is None:
@@ -142,15 +142,15 @@ class DeBERTa(OnScoresByContent):
 
 @dataclass(frozen=True)
 class DeBERTaScores(ContentScores):
-    """The term of one forward, as one layer sees it.
+    """The terms of DeBERTa in one forward pass and one layer.
 
     Args:
-        encoding: whose parameters are used.
+        encoding: holds the parameters.
         as_key: delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S).
-        as_query: delta(j, i), likewise.
-        left: how many of the distances, the first ones, are not to the right.
+        as_query: delta(j, i), by distance or of every pair.
+        left: number of distances, the first ones, that are not to the right.
         queries: T.
-        index: of the layer.
+        index: the layer, from 0.
     """
 
     encoding: DeBERTa
@@ -161,27 +161,27 @@ class DeBERTaScores(ContentScores):
     index: int = 0
 
     def layer(self, index: int) -> "DeBERTaScores":
-        """The term with layer ``index``'s maps."""
+        """Return the term with the maps of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """The whole term, written out."""
-        return self.meet(q_BHTD, k_BHSD, scale, visible, moved=True)[1].written_out(q_BHTD.dtype)
+        """Return the term as a matrix (B, H, T, S)."""
+        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
-        """A vector per distance for the queries, another for the keys; no vector is added to anything."""
-        del moved
+        """Return both terms as a bias, with a vector per distance for contiguous positions; None for the queries."""
+        del rotated
         terms: list[Bias] = []
         if self.encoding.key_projections is not None:
-            terms.append(self._met_by_queries(q_BHTD, scale, visible))
+            terms.append(self._content_to_position(q_BHTD, scale, visible))
         if self.encoding.query_projections is not None:
-            terms.append(self._met_by_keys(k_BHSD, scale, visible))
+            terms.append(self._position_to_content(k_BHSD, scale, visible))
         return None, terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
-    def _met_by_queries(self, q_BHTD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
-        """``q_i . (P W_kr)[delta(i, j)]``."""
+    def _content_to_position(self, q_BHTD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
+        """Return the content-to-position term ``q_i . (P W_kr)[delta(i, j)]``."""
         maps = cast("nn.ModuleList", self.encoding.key_projections)[self.index]
         if self.as_key.dim() > 1:
             rows_1HXD = scale * self._rows(maps, None, q_BHTD.dtype)
@@ -191,8 +191,8 @@ class DeBERTaScores(ContentScores):
         keys = self.as_key.shape[0] - self.queries + 1
         return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start)
 
-    def _met_by_keys(self, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
-        """``k_j . (P W_qr)[delta(j, i)]``."""
+    def _position_to_content(self, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
+        """Return the position-to-content term ``k_j . (P W_qr)[delta(j, i)]``."""
         maps = cast("nn.ModuleList", self.encoding.query_projections)[self.index]
         if self.as_query.dim() > 1:
             row_BST = self.as_query.transpose(-1, -2)
@@ -203,9 +203,9 @@ class DeBERTaScores(ContentScores):
         return RelativeKeyBias(k_BHSD, rows_1HRD, self.queries, first=self.as_query.shape[0] - seen.stop)
 
     def _rows(self, projection: nn.Module, row_R: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """These rows of P, or all of them, projected for each head, (1, H, R, D); each row of P once at the most."""
+        """Project these rows of P, or all of them, for each head, (1, H, R, D); each row of P at most once."""
         table_XC = self.encoding.table.weight
-        # what is traced is the same for every length
+        # one branch for every length where the code is traced
         if row_R is None or torch.compiler.is_compiling() or row_R.shape[0] >= table_XC.shape[0]:
             rows_RX = projection(table_XC)
             rows_RX = rows_RX if row_R is None else F.embedding(row_R, rows_RX)
@@ -216,13 +216,13 @@ class DeBERTaScores(ContentScores):
 
 
 def _at_pairs(x_BHTD: Tensor, rows_1HXD: Tensor, row_BTS: Tensor) -> Tensor:
-    """Every token of x against every row of the table, then the one that belongs to each pair, (B, H, T, S)."""
+    """Multiply every token of x with every row of the table, then pick the row of each pair, (B, H, T, S)."""
     by_row_BHTX = x_BHTD @ rows_1HXD.transpose(-1, -2)
     return by_row_BHTX.gather(-1, row_BTS[:, None].expand(*x_BHTD.shape[:2], -1, -1))
 
 
 def _log_bucket(back: Tensor, buckets: int, max_distance: int) -> Tensor:
-    """DeBERTa-v2's signed bucket of ``i - j``, long, shaped like it; its ends lie beyond -buckets .. buckets - 1.
+    """Return DeBERTa-v2's signed bucket of ``i - j``, long, of its shape; the ends are outside -buckets .. buckets - 1.
 
     With m = buckets / 2 and M = max_distance: the distance itself up to m, else with its sign
     ``m + ceil(log(|i - j| / m) / log((M - 1) / m) * (m - 1))``. Borders are computed once in exact float64 and looked

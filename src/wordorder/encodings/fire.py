@@ -1,4 +1,4 @@
-"""Functional interpolation for relative positions (FIRE): a small network reads how far back a key is, as a share."""
+"""Functional interpolation for relative positions (FIRE): a small network of the relative distance."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ NEVER_ZERO = 1e-6
 
 
 class FIRE(OnScores):
-    """Add a learned function of the distance, taken as a share of how long the text is up to the query.
+    """Add a learned function of the distance, divided by the length of the text up to the query.
 
     Li et al. 2024, "Functional interpolation for relative positions improves long context Transformers",
     https://arxiv.org/abs/2310.04418, Sec. 3, for a key that is not to the right of its query (j <= i)::
@@ -24,10 +24,10 @@ class FIRE(OnScores):
         bias[h, i, j] = f_h(psi(i - j) / psi(max(L, i))),    psi(x) = log(c x + 1)
         f_h(x) = sum_m outer[h, m] relu(inner[m] x + inner_bias[m])
 
-    The share lies between 0 and 1 however long the text grows, so that f is never asked for what it has not seen
-    ("progressive interpolation"); L keeps short texts from being stretched. c and L are learned. The paper has
-    one function per layer, and FIRE-S with one for all layers; here what no token has a say in is computed once and
-    shared by all layers, so this is FIRE-S.
+    The share is between 0 and 1 however long the text grows, so that f is never evaluated outside of
+    the range that it was trained on ("progressive interpolation"); L keeps short texts from being stretched. c and L
+    are learned. The paper has one function per layer, and FIRE-S with one for all layers; here a content-independent
+    bias is computed once and shared by all layers, so this is FIRE-S.
 
     Differs from the paper:
 
@@ -35,7 +35,7 @@ class FIRE(OnScores):
       ``-psi(j - i) / psi(max(L, j))`` with ``bidirectional``: of the same size as from j back to i, and of the other
       sign, so that f, which is drawn on both sides, tells left from right. Without it (decoders, where those keys are
       hidden) the sign is left out.
-    - f has no last bias: one number for a whole row of scores is cancelled by softmax.
+    - f has no last bias: softmax cancels a number that is added to a whole row of scores.
     - c counts as |c|, and L as |threshold| * ``first_threshold`` with threshold = 1 at first, as in the authors' code.
 
     Memory is the paper's: the term is no Toeplitz matrix, since it depends on i, and f's inner layer holds ``inner``
@@ -45,9 +45,9 @@ class FIRE(OnScores):
     Args:
         heads: H; positive.
         inner: neurons of f, M; positive, 32 in the paper.
-        first_c: where c starts, per token; positive, 0.1 in the authors' code.
-        first_threshold: where L starts, in tokens; positive, 512 in the authors' code.
-        bidirectional: keys to the right are told from those to the left.
+        first_c: initial c, per token; positive, 0.1 in the authors' code.
+        first_threshold: initial L, in tokens; positive, 512 in the authors' code.
+        bidirectional: keys to the right get the negative share; False in decoders.
 
     Shape:
         positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), at least float32.
@@ -57,7 +57,7 @@ class FIRE(OnScores):
     """
 
     paper = "Li et al. 2024, https://arxiv.org/abs/2310.04418"
-    by_place = True
+    position_dependent = True
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class FIRE(OnScores):
         self.draw_parameters(0.0)
 
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Set all to where they start; called by `networks.initialise`, which has one rule for all else.
+        """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
         The function is drawn as torch draws linear layers, U(-1/sqrt(n), 1/sqrt(n)) for n inputs, as in the authors'
         code: with BERT's N(0, 0.02) in both of its layers it would start flat, and learn slowly from there.
@@ -108,7 +108,7 @@ class FIRE(OnScores):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> DenseBias:
-        """The function of every pair's share."""
+        """Return the function of every pair's share, (B or 1, H, T, S)."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         device = device or self.c.device
         wide = torch.promote_types(torch.promote_types(dtype, self.c.dtype), torch.float32)
@@ -124,10 +124,10 @@ class FIRE(OnScores):
         inner_BTSM = F.relu(share_BTS[..., None] * inner_weight_M + inner_bias_M)
         return DenseBias(F.linear(inner_BTSM, outer_weight_HM).movedim(-1, 1), may_hide=False)
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
-        """The outer weights; all else has a gradient as soon as they have moved, and they have one from the start."""
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        """Return the outer weights: they have a gradient at 0, and all others as soon as these are not 0."""
         return (self.outer_weight,)
 
     def cost_parts(self) -> dict[str, int]:
-        """Numbers of the function, and c and L."""
+        """Return the number of parameters of the function, c and L included."""
         return {"function": sum(parameter.numel() for parameter in self.parameters())}

@@ -1,4 +1,4 @@
-"""Encodings that take turns over the layers: "rope,rope,rope,none" gives every fourth layer no encoding at all."""
+"""Encodings that take turns over the layers: with "rope,rope,rope,none" every fourth layer has no encoding."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from wordorder.ops import Bias, Positions, Visibility
 
 
 class Hybrid(Composition):
-    """A composition whose parts do not all act in every layer.
+    """A composition in which some parts act in some layers only.
 
     Yang et al. 2025, "RoPE to NoPE and back again", https://arxiv.org/abs/2501.18795, for "rope*3,none"; Kazemnejad et
     al. 2023, https://arxiv.org/abs/2305.19466, for why a causal layer can do without an encoding.
 
-    A part is one module, whichever layers name it: what positions alone decide is still computed once per forward.
-    Layers with the same parts are of one kind, which has an `Order` and a content scale of its own (a layer with TUPE
+    A part is one module for all layers that name it: what depends on positions alone is still computed once per
+    forward. Layers with the same parts are of one kind, which has its own `Order` and content scale (a layer with TUPE
     scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the layers that
     name them, in the order of the layers.
 
     Args:
         parts: encodings by name, in the order in which layers name them.
-        by_layer: for each layer of the network the names of its parts. What acts before the first layer, on embeddings
-            or in their place, is in every one of them.
+        by_layer: the names of the parts of each layer. Parts that act before the first layer, on embeddings or in their
+            place, must be in every layer.
         head_dim: channels per head, D.
 
     Raises:
-        ValueError: as in `Composition`, of the parts of one layer.
+        ValueError: two parts of a layer need different content scales, or both replace the token embeddings.
     """
 
     def __init__(self, parts: Mapping[str, Encoding], by_layer: Sequence[Collection[str]], *, head_dim: int) -> None:
@@ -47,11 +47,11 @@ class Hybrid(Composition):
         self.scale = self.scales[0]
 
     def layers_with(self, name: str) -> tuple[int, ...]:
-        """The layers (from 0) that have this part."""
+        """Return the layers (from 0) that have this part."""
         return tuple(layer for layer, kind in enumerate(self.kind_of_layer) if name in self.kinds[kind])
 
     def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The parts that act in layer ``layer`` (from 0), or before the first one."""
+        """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
         return tuple(self.parts[name] for name in self.kinds[self.kind_of_layer[layer]] if name in self.parts)
 
     def prepare(
@@ -62,7 +62,14 @@ class Hybrid(Composition):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> HybridOrder:
-        """What positions alone decide, each part asked once; arguments as in `Composition.prepare`."""
+        """Compute what depends on positions alone, once per part, and return the order of each kind of layer.
+
+        Args:
+            positions: positions of the queries; a number of tokens T means 0 .. T - 1.
+            key_positions: positions of the keys; the queries' where not given.
+            dtype: dtype of the activations.
+            device: device of the activations; default: that of the positions, else of the parameters, else the CPU.
+        """
         query, key = queries_and_keys(positions, key_positions)
         terms = self.terms(query, key, dtype=dtype, device=device)
         for name, term in terms.items():
@@ -82,30 +89,30 @@ class Hybrid(Composition):
 
 @dataclass(frozen=True)
 class TermOfSomeLayers(ContentScores):
-    """A term by content that some layers have, whose parameters are numbered by those layers.
+    """A content term that only some layers have; its parameters are numbered by these layers.
 
     Args:
-        term: as its encoding prepared it.
-        layers: that have it, from 0.
+        term: the term as its encoding prepared it.
+        layers: the layers that have it, from 0.
     """
 
     term: ContentScores
     layers: tuple[int, ...]
 
     def layer(self, index: int) -> ContentScores:
-        """The term as layer ``index`` of the network sees it."""
+        """Return the term of layer ``index`` of the network."""
         return self.term.layer(self.layers.index(index))
 
-    def ahead(self) -> "TermOfSomeLayers":
-        """The term where every key counts as one to the right."""
-        return TermOfSomeLayers(self.term.ahead(), self.layers)
+    def all_keys_to_the_right(self) -> "TermOfSomeLayers":
+        """Return the term with every key treated as one to the right."""
+        return TermOfSomeLayers(self.term.all_keys_to_the_right(), self.layers)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """The term of the first of its layers; see `ContentScores.scores`."""
+        """Return the scores of the first layer that has the term, (B, H, T, S)."""
         return self.layer(self.layers[0]).scores(q_BHTD, k_BHSD, scale, visible)
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
-        """The term of the first of its layers; see `ContentScores.meet`."""
-        return self.layer(self.layers[0]).meet(q_BHTD, k_BHSD, scale, visible, moved=moved)
+        """Return the vector and the bias of the first layer that has the term."""
+        return self.layer(self.layers[0]).as_bias(q_BHTD, k_BHSD, scale, visible, rotated=rotated)

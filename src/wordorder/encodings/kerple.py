@@ -1,4 +1,4 @@
-"""Kernelized relative position biases (KERPLE): distances through a logarithm or a power that is learned per head."""
+"""Kernelized relative position biases (KERPLE): a learned logarithm or power of the distance per head."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from wordorder.encodings.places import OnDistance
 
 SMALLEST = 0.01
-"""Where the authors' code clamps r1 and r2 from below, and what no initial value is under."""
+"""The lower bound of r1 and r2 in the authors' code, and of all initial values here."""
 
 
 class _Kerple(OnDistance):
-    """What both kernels share: two positive numbers per head, and how they are drawn."""
+    """The base of both kernels: two positive numbers per head and their initial values."""
 
     paper = "Chi et al. 2022, https://arxiv.org/abs/2205.09921"
 
@@ -28,15 +28,15 @@ class _Kerple(OnDistance):
 
     @abstractmethod
     def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
-        """r1 and r2 from what is learned, (H,) each."""
+        """Return r1 and r2, (H,) each, from the learned parameters."""
 
     @abstractmethod
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
-        """The bias, from numbers that broadcast over the heads and distances of 0 and more."""
+        """Return the bias at distances of at least 0; r1 and r2 broadcast over the heads."""
 
     @abstractmethod
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Set both to where they start; called by `networks.initialise`, which has one rule for all else.
+        """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
         Args:
             std: not used; the paper has its own ranges.
@@ -44,18 +44,18 @@ class _Kerple(OnDistance):
         """
 
     def kernel_H(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """r1 and r2, (H,) each, in at least float32."""
+        """Return r1 and r2, (H,) each, in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
         return self.numbers(self.raw_r1.to(wide), self.raw_r2.to(wide))
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The kernel of distances of any shape, (H, *shape), in at least float32."""
+        """Return the kernel at distances of any shape, (H, *shape), in at least float32."""
         over = (-1, *(1,) * distance.dim())
         r1_H, r2_H = (r_H.view(over) for r_H in self.kernel_H(torch.promote_types(dtype, self.raw_r1.dtype)))
         return self.kernel(r1_H, r2_H, distance.abs())
 
     def cost_parts(self) -> dict[str, int]:
-        """Two numbers per head."""
+        """Return the number of parameters: two per head."""
         return {"kernel": 2 * self.heads}
 
 
@@ -84,17 +84,22 @@ class KERPLELog(_Kerple):
     """
 
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """See the class."""
+        """Draw r1 from U(0.01, 2) and r2 from U(0.01, 1).
+
+        Args:
+            std: not used.
+            generator_for: random generator by the parameter's name; None = torch's global one.
+        """
         del std
         _draw(self.raw_r1, 2.0, _softplus_undone, generator_for and generator_for("raw_r1"))
         _draw(self.raw_r2, 1.0, _softplus_undone, generator_for and generator_for("raw_r2"))
 
     def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
-        """Both through softplus."""
+        """Return the softplus of both."""
         return F.softplus(raw_r1_H), F.softplus(raw_r2_H)
 
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
-        """``-r1 log(1 + r2 distance)``."""
+        """Return ``-r1 log(1 + r2 distance)``."""
         return -r1_H * torch.log1p(r2_H * distance)
 
 
@@ -106,7 +111,7 @@ class KERPLEPower(_Kerple):
         bias[h, i, j] = -r1_h |i - j| ** r2_h,    r1 > 0,  0 < r2 <= 2
 
     At r2 = 1 it is ALiBi with learned slopes. Differs from the paper as `KERPLELog` does; here r1 = softplus(raw) and
-    r2 = 2 sigmoid(raw), which lies in (0, 2): the kernel is conditionally positive definite up to 2 only. r1 starts
+    r2 = 2 sigmoid(raw), which is in (0, 2): the kernel is conditionally positive definite up to 2 only. r1 starts
     uniform in (0, 1) and r2 in (0, 2), both 0.01 away from the ends.
 
     Args:
@@ -120,24 +125,29 @@ class KERPLEPower(_Kerple):
     """
 
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """See the class."""
+        """Draw r1 from U(0.01, 1) and r2 from U(0.01, 1.99).
+
+        Args:
+            std: not used.
+            generator_for: random generator by the parameter's name; None = torch's global one.
+        """
         del std
         _draw(self.raw_r1, 1.0, _softplus_undone, generator_for and generator_for("raw_r1"))
         _draw(self.raw_r2, 2.0 - SMALLEST, _half_logit, generator_for and generator_for("raw_r2"))
 
     def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
-        """r1 through softplus, r2 through twice the sigmoid."""
+        """Return r1 = softplus(raw) and r2 = 2 sigmoid(raw)."""
         return F.softplus(raw_r1_H), 2 * torch.sigmoid(raw_r2_H)
 
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
-        """``-r1 distance ** r2``."""
+        """Return ``-r1 distance ** r2``."""
         return -r1_H * distance.to(r1_H.dtype) ** r2_H
 
 
 def _draw(
     raw: nn.Parameter, largest: float, undone: Callable[[Tensor], Tensor], generator: torch.Generator | None
 ) -> None:
-    """Draw numbers from U(SMALLEST, largest) and keep what the parametrisation makes them from."""
+    """Draw numbers from U(SMALLEST, largest) and store the parameters that give them."""
     nn.init.uniform_(raw, SMALLEST, largest, generator=generator)
     if not getattr(raw, "_is_hf_initialized", False):  # transformers' mark of a loaded weight, which nn.init leaves too
         with torch.no_grad():

@@ -21,10 +21,10 @@ class Learned(OnEmbeddings):
 
     Shape:
         x (B, T, C), positions (B or 1, T) in 0 .. max_positions - 1 -> like x, same dtype. Negative positions of
-        left padding (`Contiguous` with offsets per example) read row 0; nobody sees those tokens.
+        left padding (`Contiguous` with offsets per example) read row 0; these tokens are masked.
 
     Raises:
-        ValueError: an argument is out of range, or a position lies outside the table.
+        ValueError: an argument is out of range, or a position is outside the table.
     """
 
     paper = "Gehring et al. 2017, https://arxiv.org/abs/1705.03122"
@@ -40,5 +40,5 @@ class Learned(OnEmbeddings):
         self.table = nn.Embedding(max_positions, width)
 
     def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
-        """Embeddings with the position's vector added."""
+        """Add the position's vector to the embeddings."""
         return x_BTC + rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)

@@ -1,4 +1,4 @@
-"""What word order comes to in one forward, computed once and read by every layer."""
+"""The terms of the scores that positions give in one forward, computed once and read by every layer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -9,21 +9,21 @@ from wordorder.encodings.places import ContentScores, Move
 from wordorder.ops import Bias, Positions
 
 Term = tuple[Move, Move] | Bias | ContentScores
-"""What one encoding makes of positions: moves of queries and of keys, a bias, or a term by content."""
+"""The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The score of query i and key j in a layer is ``scale * move(q_i) . move(k_j) + bias[i, j] + content``.
+    """The terms of attention scores: ``scale * move(q_i) . move(k_j) + bias[i, j] + content`` for query i and key j.
 
     Args:
-        scale: the content scale, 1/sqrt(D) unless an encoding decides otherwise (TUPE: 1/sqrt(2 D)).
-        bias: the sum of all terms that no token has a say in.
-        query_rotations: turns and shifts of the queries, in order.
-        key_rotations: turns and shifts of the keys, in order.
+        scale: the factor on q.k, 1/sqrt(D) unless an encoding sets another (TUPE: 1/sqrt(2 D)).
+        bias: the content-independent bias, the sum over all encodings.
+        query_rotations: rotations and shifts of the queries, in the order in which they are applied.
+        key_rotations: rotations and shifts of the keys, in the order in which they are applied.
         content: terms that depend on queries or keys.
-        positions: of the queries and of the keys that it was prepared for; None = not known, and not checked.
-        two_sided: whether an encoding has weights of its own for keys on the right, which a causal mask would hide.
+        positions: positions of the queries and of the keys; None = unknown, and not checked.
+        two_sided: whether an encoding has separate weights for keys on the right, which a causal mask would hide.
     """
 
     scale: float
@@ -35,30 +35,30 @@ class Order:
     two_sided: bool = field(default=False, compare=False)
 
     def layer(self, index: int) -> "Order":
-        """The order as layer ``index`` (from 0) sees it; only terms by content differ between layers."""
+        """Return the order of layer ``index`` (from 0); only terms that depend on content differ between layers."""
         if not self.content:
             return self
         return replace(self, content=tuple(term.layer(index) for term in self.content))
 
-    def ahead(self) -> "Order":
-        """The order where every key counts as one to the right: LaMemo's full, unmasked look-ahead."""
+    def all_keys_to_the_right(self) -> "Order":
+        """Return the order with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
         if not self.content:
             return self
-        return replace(self, content=tuple(term.ahead() for term in self.content))
+        return replace(self, content=tuple(term.all_keys_to_the_right() for term in self.content))
 
     @property
     def moves(self) -> bool:
-        """Whether queries or keys are turned or shifted before they meet."""
+        """Tell whether queries or keys are rotated or shifted before their product."""
         return bool(self.query_rotations or self.key_rotations)
 
     def rotate_queries(self, q_BHTD: Tensor) -> Tensor:
-        """Queries moved (turned, shifted) by their positions."""
+        """Rotate and shift queries by their positions."""
         for move in self.query_rotations:
             q_BHTD = move.apply(q_BHTD)
         return q_BHTD
 
     def rotate_keys(self, k_BHSD: Tensor) -> Tensor:
-        """Keys moved (turned, shifted) by their positions."""
+        """Rotate and shift keys by their positions."""
         for move in self.key_rotations:
             k_BHSD = move.apply(k_BHSD)
         return k_BHSD
@@ -71,13 +71,13 @@ def order_of(
     positions: tuple[Positions, Positions] | None = None,
     two_sided: bool = False,
 ) -> Order:
-    """The order of encodings that act together: moves one after the other, biases and terms by content added up.
+    """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added.
 
     Args:
-        scale: the content scale.
-        terms: of the encodings, in the order of their names.
-        positions: of the queries and of the keys.
-        two_sided: as in `Order`.
+        scale: the factor on q.k.
+        terms: the terms of the encodings, in the order of their names.
+        positions: positions of the queries and of the keys.
+        two_sided: whether an encoding has separate weights for keys on the right.
     """
     moves: list[tuple[Move, Move]] = []
     content: list[ContentScores] = []
@@ -95,20 +95,20 @@ def order_of(
 
 @dataclass(frozen=True)
 class HybridOrder:
-    """Word order that differs by layer.
+    """Orders that differ by layer.
 
     Args:
         kinds: the order of each kind of layer.
-        kind_of_layer: which of them each layer has.
+        kind_of_layer: for each layer the index of its kind.
     """
 
     kinds: tuple[Order, ...]
     kind_of_layer: tuple[int, ...]
 
     def layer(self, index: int) -> Order:
-        """The order as layer ``index`` (from 0) sees it."""
+        """Return the order of layer ``index`` (from 0)."""
         return self.kinds[self.kind_of_layer[index]].layer(index)
 
-    def ahead(self) -> "HybridOrder":
-        """The order where every key counts as one to the right; see `Order.ahead`."""
-        return replace(self, kinds=tuple(order.ahead() for order in self.kinds))
+    def all_keys_to_the_right(self) -> "HybridOrder":
+        """Return the orders with every key treated as one to the right."""
+        return replace(self, kinds=tuple(order.all_keys_to_the_right() for order in self.kinds))

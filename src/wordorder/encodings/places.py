@@ -1,17 +1,18 @@
 """The places where an encoding can act, one class per place.
 
-A network walks through them in this order: embeddings, queries and keys, scores. What an encoding computes from
-positions alone is computed once per forward (`Order`) and shared by all layers.
+A network applies them in this order: embeddings, queries and keys, scores. Everything that depends on positions alone
+is computed once per forward (`Order`) and shared by all layers.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from wordorder.errors import BadInput
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -26,68 +27,68 @@ from wordorder.ops.positions import distances_BTS
 
 
 class Encoding(nn.Module):
-    """What every encoding says about itself, for the catalogue and for error messages."""
+    """The base of all encodings, with their description for the catalogue and for error messages."""
 
     place: ClassVar[str] = "nowhere"
-    """Where it acts, in words."""
+    """The place where it acts, in words."""
     paper: ClassVar[str] = ""
     """Citation and address."""
     refused_in: ClassVar[Mapping[str, str]] = {}
-    """Uses (encoder, decoder, cross-attention) and memories (segment-recurrence, look-ahead) in which it is not
+    """The uses (encoder, decoder, cross-attention) and memories (segment-recurrence, look-ahead) for which it is not
     defined, each with the reason."""
     bounded: ClassVar[bool] = False
-    """Whether a learned table limits the length to ``max_positions``."""
-    by_place: ClassVar[bool] = False
-    """Whether a term of the scores depends on where tokens stand and not on distances alone, without a table."""
+    """True if a learned table limits the length to ``max_positions``."""
+    position_dependent: ClassVar[bool] = False
+    """True if the scores depend on the positions themselves, not on distances alone, and there is no learned table."""
 
     def content_scale(self, head_dim: int) -> float | None:
-        """What q.k is multiplied by, where the encoding decides it; None leaves 1/sqrt(head_dim)."""
+        """Return the factor on q.k that the encoding needs; None for 1/sqrt(head_dim)."""
         del head_dim
         return None
 
     def cost_parts(self) -> dict[str, int]:
-        """Number of parameters by the name that the paper gives to the part."""
+        """Return the number of parameters of each part, by the paper's name of the part."""
         count = sum(parameter.numel() for parameter in self.parameters())
         return {"table": count} if count else {}
 
 
 class OnEmbeddings(Encoding, ABC):
-    """Acts on token embeddings, before the first layer."""
+    """An encoding that acts on token embeddings, before the first layer."""
 
     place = "embeddings"
 
     @abstractmethod
     def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
-        """Embeddings (B, T, C) with word order in them."""
+        """Return embeddings (B, T, C) that depend on their positions."""
 
 
 class ReplacesEmbedding(Encoding, ABC):
-    """Takes the place of the table of token embeddings: ids and positions become vectors at once."""
+    """An encoding that replaces the table of token embeddings: it maps ids and positions to vectors."""
 
     place = "embeddings, replacing the table"
 
     @property
     @abstractmethod
     def weight(self) -> nn.Parameter:
-        """The words' own table, which an output layer may share where it is (V, C)."""
+        """Return the table of the words, which an output layer may share if it is (V, C)."""
 
     @property
     @abstractmethod
     def num_embeddings(self) -> int:
-        """Number of token ids, V."""
+        """Return the number of token ids, V."""
 
     @property
     @abstractmethod
     def embedding_dim(self) -> int:
-        """Model channels, C."""
+        """Return the number of model channels, C."""
 
     @abstractmethod
     def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
-        """Vectors (B, T, C) of tokens (B, T) with word order in them.
+        """Return vectors (B, T, C) of tokens (B, T) that depend on their positions.
 
         Args:
             token_ids_BT: integers.
-            positions: where the tokens stand; None = 0 .. T - 1, for callers that take it for a table of embeddings.
+            positions: positions of the tokens; None = 0 .. T - 1, for callers that expect an `nn.Embedding`.
         """
 
     @abstractmethod
@@ -96,27 +97,27 @@ class ReplacesEmbedding(Encoding, ABC):
 
         Args:
             vocabulary: the new number of token ids.
-            std: of what is drawn for new words; None = that of the present ones.
+            std: standard deviation of the vectors drawn for new words; None = that of the present ones.
         """
 
 
 class Move(ABC):
-    """What positions do to queries or to keys before they meet, worked out once per forward for all layers."""
+    """A position-dependent map of queries or keys before their product, computed once per forward for all layers."""
 
     @abstractmethod
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Queries or keys where their positions put them, in the dtype of x."""
+        """Return the mapped queries or keys, in the dtype of x."""
 
 
 @dataclass(frozen=True)
 class Rotation(Move):
-    """Cosines and sines of the angles by which pairs of channels are turned, (B or 1, 1, T, K), at least float32."""
+    """A rotation of query and key channel pairs: cosines and sines (B or 1, 1, T, K), at least float32."""
 
     cos_B1TK: Tensor
     sin_B1TK: Tensor
 
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Turn the pairs (x[k], x[k + D/2]); computed in the angles' precision, returned in that of x."""
+        """Rotate the pairs (x[k], x[k + D/2]); computed in the dtype of the angles, returned in that of x."""
         a, b = x_BHTD.to(self.cos_B1TK.dtype).chunk(2, dim=-1)
         turned = torch.cat((a * self.cos_B1TK - b * self.sin_B1TK, b * self.cos_B1TK + a * self.sin_B1TK), dim=-1)
         return turned.type_as(x_BHTD)
@@ -124,15 +125,15 @@ class Rotation(Move):
 
 @dataclass(frozen=True)
 class Shift(Move):
-    """Position queries, or position keys, that are added to those of the tokens, (B or 1, H, T, D)."""
+    """An addition of position queries or position keys (B or 1, H, T, D) to those of the tokens."""
 
     vector_BHTD: Tensor
 
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Add them; computed in the wider of both precisions, returned in that of x.
+        """Add the vectors to x; computed in the wider of both dtypes, returned in that of x.
 
         Raises:
-            ValueError: x has another number of heads; one vector for several heads would not be what was learned.
+            ValueError: x has another number of heads, for which no vectors were learned.
         """
         if x_BHTD.shape[1] != self.vector_BHTD.shape[1]:
             heads = self.vector_BHTD.shape[1]
@@ -141,7 +142,7 @@ class Shift(Move):
 
 
 class OnQueriesAndKeys(Encoding, ABC):
-    """Moves queries and keys before they meet: turns them, or adds to them."""
+    """An encoding that rotates queries and keys, or adds to them, before their product."""
 
     place = "queries and keys"
 
@@ -149,18 +150,19 @@ class OnQueriesAndKeys(Encoding, ABC):
     def prepare(
         self, query_positions: Positions, key_positions: Positions, *, dtype: torch.dtype, device: torch.device
     ) -> tuple[Move, Move]:
-        """The moves of queries and of keys, once per forward; they need not be alike (xPos)."""
+        """Return the moves of queries and of keys, once per forward; the two may differ (xPos)."""
 
 
 class OnScores(Encoding, ABC):
-    """Adds to the scores a term that no token has a say in; shared by all layers."""
+    """An encoding that adds a content-independent bias to the scores, shared by all layers."""
 
     place = "scores"
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
-        """What makes the term 0 for every pair when it is 0, in such a way that the term can be learned from there.
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        """Return parameters that make the bias 0 when they are 0, and that can be learned from there.
 
-        A trained network can be given the term with these at 0 and everything else as drawn; empty = no weights do it.
+        A trained network can be given the bias without a change of its output: with these at 0 and all others as drawn.
+        Empty = there are none.
         """
         return ()
 
@@ -172,22 +174,22 @@ class OnScores(Encoding, ABC):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """The term for these queries and keys.
+        """Return the bias for these queries and keys.
 
         Args:
-            query_positions: of the queries.
-            key_positions: of the keys.
-            device: of the result; default: where the parameters are, else the CPU.
-            dtype: of the result where there are no parameters to say it.
+            query_positions: positions of the queries.
+            key_positions: positions of the keys.
+            device: device of the result; default: that of the parameters, else the CPU.
+            dtype: dtype of the result where there are no parameters.
         """
 
 
 class OnDistance(OnScores):
-    """A term that depends on signed distance alone: a Toeplitz matrix where positions are contiguous."""
+    """An encoding whose bias depends on signed distance alone: a Toeplitz matrix where positions are contiguous."""
 
     @abstractmethod
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Values for integer distances ``key - query`` of any shape: (H, *shape of distance)."""
+        """Return the values for integer distances ``key - query`` of any shape: (H, *shape of distance)."""
 
     def forward(
         self,
@@ -196,7 +198,7 @@ class OnDistance(OnScores):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """One number per distance as `ToeplitzBias` where positions are contiguous, else `DenseBias`."""
+        """Return a `ToeplitzBias` with one number per distance where positions are contiguous, else a `DenseBias`."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         device = device or next((parameter.device for parameter in self.parameters()), None)
         shift = shift_between(query, key)
@@ -209,43 +211,55 @@ class OnDistance(OnScores):
 class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse methods under their former names, which would be ignored silently.
+
+        Raises:
+            BadInput: names the former and the present name.
+        """
+        super().__init_subclass__(**keywords)
+        for former, present in (("meet", "as_bias"), ("ahead", "all_keys_to_the_right")):
+            if former in vars(cls):
+                raise BadInput(f"{cls.__name__} defines {former}, which is now called {present}; rename it")
+
     @abstractmethod
     def layer(self, index: int) -> "ContentScores":
-        """The term as layer ``index`` (from 0) sees it."""
+        """Return the term of layer ``index`` (from 0)."""
 
     @abstractmethod
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """What is added to the scores, already scaled: (B, H, T, S)."""
+        """Return what is added to the scores, already scaled: (B, H, T, S)."""
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
-        """The term as a backend wants it: a vector added to every query, and a bias that describes itself.
+        """Return the term in the form that backends use: a vector added to every query, and a bias.
 
         Args:
             q_BHTD: queries, before any rotation.
-            k_BHSD: keys, before any rotation, one head for each of the queries'.
-            scale: the content scale.
-            visible: who sees whom.
-            moved: whether queries and keys are rotated or shifted before they meet; what this term wants to meet the
-                keys themselves must then be in the bias.
+            k_BHSD: keys, before any rotation, with as many heads as the queries.
+            scale: the factor on q.k.
+            visible: which keys each query sees.
+            rotated: whether queries and keys are rotated or shifted before their product. Products with the unrotated
+                keys must then be in the bias, and the vector be None.
 
         Returns:
-            What is added to the queries that meet the keys, (H, 1, D) or None, and the rest of the term.
+            The vector added to the queries before their product with the keys, (H, 1, D) or None, and a bias with the
+            rest of the term.
         """
-        del moved
+        del rotated
         return None, DenseBias(self.scores(q_BHTD, k_BHSD, scale, visible))
 
-    def ahead(self) -> "ContentScores":
-        """The term where every key counts as one to the right, for terms that treat the two sides differently."""
+    def all_keys_to_the_right(self) -> "ContentScores":
+        """Return the term with every key treated as one to the right; terms without sides return themselves."""
         return self
 
 
 class OnScoresByContent(Encoding, ABC):
-    """Adds to the scores a term that depends on queries, keys or both."""
+    """An encoding that adds to the scores a term that depends on queries, keys or both."""
 
     place = "scores, by content"
 
     @abstractmethod
     def prepare(self, query_positions: Positions, key_positions: Positions, *, device: torch.device) -> ContentScores:
-        """What depends on positions alone, once per forward."""
+        """Compute what depends on positions alone, once per forward, and return the term."""

@@ -1,4 +1,4 @@
-"""A table of positions with projections of its own into queries and keys: what untied encodings are made of."""
+"""A table of positions with its own projections to queries and keys, the base of untied encodings."""
 
 from typing import cast
 
@@ -13,15 +13,15 @@ from wordorder.ops.tables import check_within_table, rows
 class ProjectedPositions(Encoding):
     """Position queries ``P^ U_Q`` and position keys ``P^ U_K`` per head, with P^ = LayerNorm(P).
 
-    Mixed in before the class that says where the encoding acts.
+    A subclass derives from it first, and then from the class of the place where it acts.
 
     Args:
         width: model channels, C; a multiple of heads.
         heads: H; positive.
         max_positions: longest text in tokens; positive.
-        first_row: the row of the table that position 0 reads; rows before it are the subclass's.
+        first_row: the row of the table for position 0; rows before it are left to the subclass.
         projection_bias: whether U_Q and U_K have biases.
-        norm_eps: of the layer norm.
+        norm_eps: epsilon of the layer norm.
 
     Raises:
         ValueError: an argument is out of range.
@@ -51,7 +51,7 @@ class ProjectedPositions(Encoding):
         self.key_projection = nn.Linear(width, width, bias=projection_bias)
 
     def cost_parts(self) -> dict[str, int]:
-        """Parameters of the two projections apart from those of table and norm."""
+        """Return the number of parameters of the projections, the table and the norm."""
         sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in self.named_children()}
         return {
             "projections": sizes["query_projection"] + sizes["key_projection"],
@@ -60,11 +60,11 @@ class ProjectedPositions(Encoding):
         }
 
     def position_queries(self, positions: Positions) -> Tensor:
-        """(1 or B, H, T, d)."""
+        """Return the position queries, (1 or B, H, T, d)."""
         return self._projected(self.query_projection, positions)
 
     def position_keys(self, positions: Positions) -> Tensor:
-        """(1 or B, H, T, d)."""
+        """Return the position keys, (1 or B, H, T, d)."""
         return self._projected(self.key_projection, positions)
 
     def _projected(self, projection: nn.Linear, positions: Positions) -> Tensor:

@@ -1,4 +1,4 @@
-"""Encodings of your own, under a name like any other's, for as long as the process lives."""
+"""Registration of your own encodings by name, for the rest of the process."""
 
 import hashlib
 import inspect
@@ -10,24 +10,28 @@ from pathlib import Path
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.composition import options_of
 from wordorder.encodings.places import Encoding
+from wordorder.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+_RENAMED_HOOKS = {"by_place": "position_dependent", "silent_parameters": "zero_init_parameters"}
+"""Former names of what an encoding may define, which are no longer read, and the present names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a registered encoding came from."""
+    """The class and file of a registered encoding."""
 
     name: str
-    """Under which it is registered."""
+    """The name under which it is registered."""
     class_name: str
     file: str
     """Path of the file that defines the class; empty where there is none, as in an interactive session."""
     sha256: str
-    """Of the file's content when the class was registered; empty without a file."""
+    """SHA-256 of the file when the class was registered; empty without a file."""
 
     def as_dict(self) -> dict[str, str]:
-        """What saved models and results say of it; the file's name without its folder, which is nobody's business."""
+        """Return what saved models and results contain of it; of the file its name alone, for privacy."""
         return {"class": self.class_name, "file": Path(self.file).name, "sha256": self.sha256}
 
 
@@ -35,19 +39,20 @@ _SOURCES: dict[str, Source] = {}
 
 
 def register_encoding(name: str, encoding: type[Encoding]) -> None:
-    """Make a class known by a name, which networks, configurations and recipes then take as any of the catalogue.
+    """Register a class by a name, which networks, configurations and recipes then accept like those of the catalogue.
 
-    Nothing is checked but the form: `wordorder.networks.check_encoding` tries out whether it keeps to what training,
-    packing, padding, caching and saving rely on. A class of the same name from the same module takes the place of the
-    one that was registered before, so that a cell of a notebook can be run again.
+    Only the form is checked; `wordorder.networks.check_encoding` tests what training, packing, padding, caching and
+    saving rely on. A class of the same name from the same module replaces the one that was registered before, so that a
+    cell of a notebook can be run again.
 
     Args:
         name: letters, digits, "-" and "_"; "+", "," and "*" join names.
         encoding: not abstract, and every argument of its constructor that is not a size of the network has a default.
 
     Raises:
-        ValueError: the name is taken or of another form, or the class is none of encodings, is abstract or needs an
-            argument that no network gives.
+        BadInput: the class defines something under a name of an earlier version.
+        ValueError: the name is taken or of another form, or the class is no encoding, is abstract or needs an argument
+            that no network gives.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"name must be of letters, digits, '-' and '_', such as 'my-encoding', got {name!r}")
@@ -55,6 +60,7 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
         raise ValueError(
             f"encoding must be a class of wordorder.encodings.Encoding (OnEmbeddings, OnScores, ..), got {encoding!r}"
         )
+    check_hook_names(encoding)
     missing = sorted(getattr(encoding, "__abstractmethods__", ()))
     if missing:
         raise ValueError(f"encoding {encoding.__name__} must define {', '.join(missing)}")
@@ -69,8 +75,25 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
     CATALOG[name], _SOURCES[name] = encoding, _source(name, encoding)
 
 
+def check_hook_names(encoding: type[Encoding]) -> None:
+    """Refuse a class that defines something under a former name, which would be ignored silently.
+
+    Args:
+        encoding: the class; what it inherits counts too.
+
+    Raises:
+        BadInput: one line per former name, with the present one.
+    """
+    former = [name for name in _RENAMED_HOOKS if hasattr(encoding, name)]
+    if former:
+        raise BadInput(
+            f"encoding {encoding.__name__} defines {name}, which is now called {_RENAMED_HOOKS[name]}; rename it"
+            for name in former
+        )
+
+
 def registered_encodings() -> dict[str, Source]:
-    """Where the encodings that this process registered came from, by name."""
+    """Return the sources of the encodings that this process has registered, by name."""
     return {name: source for name, source in _SOURCES.items() if name in CATALOG}
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding (RoPE) and the ways to stretch it over longer texts."""
+"""Rotary position embedding (RoPE) and its scalings for longer texts."""
 
 import math
 from typing import Literal, get_args
@@ -45,11 +45,11 @@ class Rotary(OnQueriesAndKeys):
         self.head_dim, self.base = head_dim, base
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Radians per token of each pair, (K,)."""
+        """Return the radians per token of each pair, (K,)."""
         return _geometric(self.head_dim, self.base, dtype, device)
 
     def magnitude(self) -> float:
-        """Factor on both cosine and sine; 1 for a pure rotation."""
+        """Return the factor on both cosine and sine; 1 for a pure rotation."""
         return 1.0
 
     def prepare(
@@ -60,7 +60,7 @@ class Rotary(OnQueriesAndKeys):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Rotation, Rotation]:
-        """The rotations of queries and keys: one and the same where they stand at the same positions."""
+        """Return the rotations of queries and keys, one object for both if they have the same positions."""
         of_queries = self.rotation(query_positions, dtype=dtype, device=device)
         if key_positions is query_positions:
             return of_queries, of_queries
@@ -69,7 +69,7 @@ class Rotary(OnQueriesAndKeys):
     def rotation(
         self, positions: Positions | Tensor, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> Rotation:
-        """Cosines and sines at these positions, in at least float32."""
+        """Return the cosines and sines at these positions, in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
         position_BT = as_positions(positions).index_BT(device)
         frequency_K = self.frequencies(dtype=wide, device=position_BT.device)
@@ -77,21 +77,21 @@ class Rotary(OnQueriesAndKeys):
         return Rotation(angle_B1TK.cos() * self.magnitude(), angle_B1TK.sin() * self.magnitude())
 
     def forward(self, x_BHTD: Tensor, positions: Positions | Tensor) -> Tensor:
-        """Queries or keys, turned."""
+        """Rotate queries or keys."""
         if x_BHTD.shape[-1] != self.head_dim:
             raise ValueError(f"x must end in head_dim={self.head_dim}, got {tuple(x_BHTD.shape)}")
         return self.rotation(positions, dtype=x_BHTD.dtype, device=x_BHTD.device).apply(x_BHTD)
 
 
 class LinearScaledRotary(Rotary):
-    """Rotary positions divided by ``factor``: a text of factor * N tokens sees the angles of N.
+    """Rotate by positions divided by ``factor``: factor * N tokens span the angles of N.
 
     Chen et al. 2023, "Extending context window of large language models via positional interpolation",
     https://arxiv.org/abs/2306.15595, Eq. 4: ``w_i = base ** (-2 i / D) / factor``.
 
     Args:
         head_dim: channels per head, D; positive and even.
-        base: as in `Rotary`.
+        base: sets the longest wavelength, about 2 pi * base tokens before scaling; greater than 1.
         factor: how many times longer the text may grow; at least 1.
 
     Raises:
@@ -105,19 +105,19 @@ class LinearScaledRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Radians per token of each pair, (K,)."""
+        """Return the radians per token of each pair, (K,)."""
         return super().frequencies(dtype=dtype, device=device) / self.factor
 
 
 class NTKAwareRotary(Rotary):
-    """Rotary with a larger base: the fastest pair keeps its frequency, the slowest is divided by ``factor``.
+    """Rotate with a larger base: the fastest pair keeps its frequency, the slowest is divided by ``factor``.
 
     bloc97 2023, "NTK-aware scaled RoPE"; formula in Peng et al. 2023, https://arxiv.org/abs/2309.00071, Eq. 16:
     ``base' = base * factor ** (D / (D - 2))``.
 
     Args:
         head_dim: channels per head, D; even and at least 4.
-        base: as in `Rotary`.
+        base: sets the longest wavelength, about 2 pi * base tokens before scaling; greater than 1.
         factor: how many times longer the text may grow; at least 1.
 
     Raises:
@@ -133,13 +133,13 @@ class NTKAwareRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Radians per token of each pair, (K,)."""
+        """Return the radians per token of each pair, (K,)."""
         base = self.base * self.factor ** (self.head_dim / (self.head_dim - 2))
         return _geometric(self.head_dim, base, dtype, device)
 
 
 class YaRNRotary(Rotary):
-    """Rotary by parts: fast pairs keep their frequency, slow ones are divided by ``factor``, with a ramp between.
+    """Rotate fast pairs at their frequency and slow ones at theirs divided by ``factor``, with a ramp between.
 
     Peng et al. 2023, "YaRN", https://arxiv.org/abs/2309.00071, Sec. 3.2 and 3.4. With r_i = N w_i / (2 pi) turns of
     pair i over the original length N::
@@ -158,11 +158,11 @@ class YaRNRotary(Rotary):
         head_dim: channels per head, D; positive and even.
         max_positions: longest text of the network in tokens; N where ``original_positions`` is not given.
         original_positions: original length N in tokens, that is the length of pre-training; positive.
-        base: as in `Rotary`.
+        base: sets the longest wavelength, about 2 pi * base tokens before scaling; greater than 1.
         factor: how many times longer the text may grow; at least 1.
         alpha: pairs with fewer turns than this are slow; at least 0.
         beta: pairs with more turns than this are fast; greater than alpha.
-        ramp: how the share of the original frequency grows between them, "dimension" or "turns", see above.
+        ramp: how the share of the original frequency grows between them, "dimension" or "turns" (equations above).
 
     Raises:
         ValueError: an argument is out of range.
@@ -194,7 +194,7 @@ class YaRNRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Radians per token of each pair, (K,)."""
+        """Return the radians per token of each pair, (K,)."""
         frequency_K = super().frequencies(dtype=dtype, device=device)
         if self.ramp == "turns":
             turns_K = self.original_positions * frequency_K / (2 * math.pi)
@@ -203,19 +203,19 @@ class YaRNRotary(Rotary):
             low = max(math.floor(self._pair_of(self.beta)), 0)
             high = min(math.ceil(self._pair_of(self.alpha)), self.head_dim - 1)
             pair_K = torch.arange(frequency_K.shape[0], dtype=dtype, device=device)
-            # as in the authors' code: where both ends meet the ramp is a step
+            # as in the authors' code: with both ends equal the ramp is a step
             keep_K = 1 - ((pair_K - low) / (high - low or 0.001)).clamp(0, 1)
         return frequency_K * (keep_K + (1 - keep_K) / self.factor)
 
     def _pair_of(self, turns: float) -> float:
         """Return i of the pair that makes so many turns over the original length, as a real number."""
         if turns == 0:
-            return float(self.head_dim)  # no pair stands still: beyond the last one
+            return float(self.head_dim)  # no pair has frequency 0: beyond the last one
         wavelength = self.original_positions / (2 * math.pi * turns)
         return self.head_dim * math.log(wavelength) / (2 * math.log(self.base))
 
     def magnitude(self) -> float:
-        """The square root of the inverse temperature."""
+        """Return the square root of the inverse temperature."""
         return 0.1 * math.log(self.factor) + 1
 
 

@@ -7,7 +7,7 @@ from wordorder.encodings.places import OnDistance
 
 
 class Sandwich(OnDistance):
-    """Add the inner product of the sinusoidal vectors of both positions, less what it is at distance 0, per head.
+    """Add the inner product of the sinusoidal vectors of both positions, minus its value at distance 0, per head.
 
     Chi et al. 2023, "Dissecting Transformer length extrapolation via the lens of receptive field analysis",
     https://arxiv.org/abs/2212.10356, Sec. 5::
@@ -16,7 +16,7 @@ class Sandwich(OnDistance):
         bias[h, i, j] = (p_i . p_j - D/2) / ratio_h,              ratio_h = 8 (h + 1) / H    for h = 0 .. H-1
 
     It falls about as the logarithm of the distance. The compression ratios are the exponents of ALiBi's slopes: the
-    first head sees the shortest way. ``D/2`` is taken off so that no score grows; softmax does not see it. Differs from
+    first head sees the shortest way. ``D/2`` is subtracted so that no score grows; softmax cancels it. Differs from
     the paper: it is defined for decoders (j <= i); encoders use the same formula, which is symmetric and cannot tell
     left from right. Angles are in at least float32. No parameters.
 
@@ -46,7 +46,7 @@ class Sandwich(OnDistance):
         self.heads, self.dimensions, self.base = heads, dimensions, base
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """``(p . p' - D/2) / ratio_h`` at that distance, (H, *shape), in at least float32."""
+        """Return ``(p . p' - D/2) / ratio_h`` at that distance, (H, *shape), in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
         far, half = distance.abs().to(wide), self.dimensions // 2
         # wave by wave: all at once would need D/2 numbers per pair where positions are not contiguous

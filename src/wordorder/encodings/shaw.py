@@ -11,7 +11,7 @@ from wordorder.ops.positions import distances_BTS
 
 
 class Shaw(OnScoresByContent):
-    """Let each query meet, beside the key, a learned vector of the clipped distance.
+    """Add a learned vector of the clipped distance to each key.
 
     Shaw et al. 2018, "Self-attention with relative position representations", https://arxiv.org/abs/1803.02155,
     Eq. 4 with the key term only (the paper's Table 3 finds the value term unnecessary)::
@@ -22,7 +22,7 @@ class Shaw(OnScoresByContent):
 
     Args:
         head_dim: channels per head, D; positive.
-        layers: how many tables; positive.
+        layers: number of tables; positive.
         max_distance: distances beyond it are clipped, in tokens; positive. The paper uses 16 for translation.
 
     Shape:
@@ -49,7 +49,7 @@ class Shaw(OnScoresByContent):
         *,
         device: torch.device | None = None,
     ) -> "ShawScores":
-        """The rows that each pair reads, (1 or B, T, S); one matrix for all examples where positions are contiguous."""
+        """Return the term with the table row of each pair, (1 or B, T, S); one matrix for contiguous positions."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
         if shift is None:
@@ -63,18 +63,24 @@ class Shaw(OnScoresByContent):
 
 @dataclass(frozen=True)
 class ShawScores(ContentScores):
-    """The term of one forward, as one layer sees it."""
+    """The term of Shaw et al. in one forward pass and one layer.
+
+    Args:
+        encoding: holds the tables.
+        row_BTS: the table row of each pair, (1 or B, T, S).
+        index: the layer, from 0.
+    """
 
     encoding: Shaw
     row_BTS: Tensor
     index: int
 
     def layer(self, index: int) -> "ShawScores":
-        """The term with layer ``index``'s table."""
+        """Return the term with the table of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """Every query against all 2k + 1 vectors, then the one that belongs to each key: never a (T, S, D) tensor."""
+        """Multiply every query with all 2k + 1 vectors, then pick one per key, without a (T, S, D) tensor."""
         del k_BHSD, visible
         table = self.encoding.tables[self.index]
         assert isinstance(table, nn.Embedding)

@@ -47,7 +47,7 @@ class Sinusoidal(OnEmbeddings):
         self.embedding_scale: float = math.sqrt(width) if embedding_scale is None else embedding_scale
 
     def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
-        """Embeddings with the sines added."""
+        """Scale the embeddings and add the sines."""
         if x_BTC.shape[-1] != self.width:
             raise ValueError(f"x must end in width={self.width}, got {tuple(x_BTC.shape)}")
         wide = torch.promote_types(x_BTC.dtype, torch.float32)

@@ -18,11 +18,12 @@ class T5(OnDistance):
         bias[h, i, j] = scale * table[bucket(j - i), h]
 
     Differs from the paper: q.k is divided by sqrt(D), as everywhere in this package. T5 leaves q.k undivided and folds
-    the factor into its initial weights, which makes its table sqrt(D) times as strong beside q.k as an unscaled table
-    here would be. ``scale`` restores that, as GPT-NeoX and x-transformers do. Without it Adam, which moves a number by
-    at most the learning rate in a step, takes thousands of steps to grow a table that can make attention local.
+    the factor into its initial weights, which makes its table sqrt(D) times as strong relative to q.k as an unscaled
+    table here would be. ``scale`` restores that, as GPT-NeoX and x-transformers do. Without it Adam, which moves a
+    number by at most the learning rate in a step, takes thousands of steps to grow a table that can make attention
+    local.
 
-    Buckets are exact up to a quarter of their number, then logarithmic; see `t5_bucket`.
+    Buckets (`t5_bucket`) are exact up to a quarter of their number, then logarithmic.
 
     Args:
         heads: H; positive.
@@ -75,6 +76,6 @@ class T5(OnDistance):
         )
         return self.scale * F.embedding(bucket, self.table.weight).movedim(-1, 0)
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
-        """The table; each of its numbers has a gradient from the first step on."""
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        """Return the table; each of its numbers has a gradient from the first step on."""
         return (self.table.weight,)

@@ -1,4 +1,4 @@
-"""The relative positions of Transformer-XL, and of LaMemo, which gave them a right side."""
+"""The relative positions of Transformer-XL, and their extension to keys on the right by LaMemo."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
@@ -29,7 +29,7 @@ Sides = Literal["signed", "disentangled", "two-vectors"]
 
 
 class TransformerXL(OnScoresByContent):
-    """Let each query meet, beside the key, a projection of the sines of their distance, and two vectors of its head.
+    """Add a projection of the sines of the distance to each key, and two learned vectors per head to the query.
 
     Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, Sec. 3.3; for keys to the right Ji et al.
     2022, "LaMemo", https://arxiv.org/abs/2204.07341, Sec. 3.2. With t = i - j tokens from query i back to key j::
@@ -37,19 +37,21 @@ class TransformerXL(OnScoresByContent):
         score[h, i, j] = scale * ((q_i + u_h) . k_j + (q_i + v_h) . W_h R(t))
         R(t) = [sin(t w_0) .. sin(t w_C/2-1), cos(t w_0) .. ],  w_m = base ** (-2 m / C)  [radians per token]
 
-    W is one map (C to H * D, no bias) per layer; u and v serve all layers. A key to the right of its query (t < 0) has
-    three readings, which differ in what tells right from left:
+    W is one map (C to H * D, no bias) per layer; u and v are shared by all layers. For a key to the right of its query
+    (t < 0) there are three variants, which differ in how right is distinguished from left:
 
     ===============  ==================================  ==============================================
     ``sides``        to the right                        in LaMemo's reference code
     ===============  ==================================  ==============================================
     "signed"         u, v and R(t): the sign of t        ``attn_type`` 31
-    "disentangled"   u, v_right and R(|t|)               ``attn_type`` 3, the paper's; 33 through `ahead`
+    "disentangled"   u, v_right and R(|t|)               ``attn_type`` 3, the paper's
     "two-vectors"    u_right, v_right and R(|t|)         ``attn_type`` 32
     ===============  ==================================  ==============================================
 
+    ``attn_type`` 33 is "disentangled" after `TransformerXLScores.all_keys_to_the_right`.
+
     Differs from the reference code: all four vectors are drawn like every other matrix of the network, N(0, 0.02)
-    unless told otherwise (its rule forgets those of the right side, which stay uniform within sqrt(6 / (H + D)));
+    unless told otherwise (its rule omits those of the right side, which stay uniform within sqrt(6 / (H + D)));
     ``clamp`` acts on both sides (its ``clamp_len`` leaves the negative distances of ``attn_type`` 31 alone); angles
     are in at least float32.
 
@@ -57,12 +59,12 @@ class TransformerXL(OnScoresByContent):
         width: model channels, C; positive and even.
         heads: H; positive.
         head_dim: channels per head, D; positive.
-        layers: how many maps W; positive.
-        sides: what happens to the right of a query; see above.
-        clamp: tokens from which on distances count as this one (``clamp_len``); positive, None = no limit.
-        bidirectional: whether any query sees keys to its right. False (decoders whose memory does not look ahead)
-            leaves the right side's vectors out, and ``sides`` without effect.
-        vectors_per_layer: u and v of each layer's own (``untie_r``, as in the paper's largest models).
+        layers: number of maps W; positive.
+        sides: the variant for keys to the right, in the table above.
+        clamp: largest distance in tokens; larger ones are set to it (``clamp_len``); positive, None = no limit.
+        bidirectional: whether any query sees keys to its right. With False (decoders whose memory does not look ahead)
+            there are no vectors of the right side, and ``sides`` has no effect.
+        vectors_per_layer: whether each layer has its own u and v (``untie_r``, as in the paper's largest models).
         base: sets the longest wavelength, about 2 pi * base tokens; greater than 1.
 
     Shape:
@@ -112,21 +114,21 @@ class TransformerXL(OnScoresByContent):
             self.content_bias_right = nn.Parameter(torch.zeros(shape))
 
     def cost_parts(self) -> dict[str, int]:
-        """The maps W apart from the vectors."""
+        """Return the number of parameters of the maps W and of the vectors."""
         maps = sum(parameter.numel() for parameter in self.projections.parameters())
         return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}
 
     def vectors(self, layer: int, *, right: bool) -> tuple[Tensor, Tensor]:
-        """u and v as a key on this side meets them, (H, D) each."""
+        """Return u and v for keys on this side, (H, D) each."""
         u, v = self.content_bias, self.position_bias
         if self.sides != "signed":
-            v = self.position_bias_right if right else _with(v, self.position_bias_right)
+            v = self.position_bias_right if right else _with_zero_gradient(v, self.position_bias_right)
         if self.sides == "two-vectors":
-            u = self.content_bias_right if right else _with(u, self.content_bias_right)
+            u = self.content_bias_right if right else _with_zero_gradient(u, self.content_bias_right)
         return (u[layer], v[layer]) if self.vectors_per_layer else (u, v)
 
     def sines(self, back: Tensor) -> Tensor:
-        """R(t) of the distances t = query - key, (..., C) in at least float32; |t| unless signed, clipped."""
+        """Return R(t) of t = query - key, (..., C) in at least float32; |t| in place of t unless signed; clamped."""
         wide = torch.promote_types(self.content_bias.dtype, torch.float32)
         distance = back if self.sides == "signed" else back.abs()
         if self.clamp is not None:
@@ -142,7 +144,7 @@ class TransformerXL(OnScoresByContent):
         *,
         device: torch.device | None = None,
     ) -> "TransformerXLScores":
-        """The distances that occur and their sines: T + S - 1 of them where positions are contiguous."""
+        """Return the term with the distances that occur (T + S - 1 for contiguous positions) and their sines."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         shift = shift_between(query, key)
         column_BTS: Tensor | None = None
@@ -160,16 +162,16 @@ class TransformerXL(OnScoresByContent):
 
 @dataclass(frozen=True)
 class TransformerXLScores(ContentScores):
-    """The term of one forward, as one layer sees it.
+    """The term of Transformer-XL in one forward pass and one layer.
 
     Args:
-        encoding: whose parameters are used.
+        encoding: holds the parameters.
         back_BW: distances query - key, (1 or B, W).
-        sines_BWC: of these distances.
-        column_BTS: which of them a pair is at, (1 or B, T, S); None = contiguous positions, where it is j - i + T - 1.
-        left: how many of the distances, the first ones, are not to the right; None = nobody knows without reading.
-        index: of the layer.
-        all_right: every key counts as one to the right.
+        sines_BWC: R(t) of these distances.
+        column_BTS: the index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1.
+        left: number of distances, the first ones, that are not to the right; None = unknown without reading a tensor.
+        index: the layer, from 0.
+        all_right: whether every key is treated as one to the right.
     """
 
     encoding: TransformerXL
@@ -181,21 +183,21 @@ class TransformerXLScores(ContentScores):
     all_right: bool = False
 
     def layer(self, index: int) -> "TransformerXLScores":
-        """The term with layer ``index``'s map."""
+        """Return the term with the map of layer ``index``."""
         return replace(self, index=index)
 
-    def ahead(self) -> "TransformerXLScores":
-        """The right side's vectors at |t| on both sides (``attn_type`` 33); no change where sides are told by sign."""
+    def all_keys_to_the_right(self) -> "TransformerXLScores":
+        """Return the term with the vectors of the right side for all keys (``attn_type`` 33); no effect if signed."""
         return replace(self, all_right=True)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """The whole term, written out."""
-        return self.meet(q_BHTD, k_BHSD, scale, visible, moved=True)[1].written_out(q_BHTD.dtype)
+        """Return the term as a matrix (B, H, T, S)."""
+        return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
-    def meet(
-        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, moved: bool
+    def as_bias(
+        self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
-        """u joins the queries and v the product with R where one pair of vectors serves all keys that can be seen."""
+        """Return u, to be added to the queries, and the products with R; with ``rotated`` None, and u.k in the bias."""
         right = self._side(visible)
         u_HD, v_HD = self.encoding.vectors(self.index, right=bool(right))
         seen = seen_diagonals(visible, self.left, self.back_BW.shape[1])
@@ -205,14 +207,14 @@ class TransformerXLScores(ContentScores):
             term = term + self._right_of_v(rows_BHRD, q_BHTD.shape[2])
             if self.encoding.sides == "two-vectors":
                 term = term + self._right_of_u(k_BHSD, scale, q_BHTD.shape[2])
-        if not moved:
+        if not rotated:
             return u_HD[:, None], term
         u_k_BHS1 = scale * (k_BHSD @ u_HD[..., None].type_as(k_BHSD))
         ones_BHT1 = u_k_BHS1.new_ones(1, 1, 1, 1).expand(1, k_BHSD.shape[1], q_BHTD.shape[2], 1)
         return None, term + LowRankBias(ones_BHT1, u_k_BHS1)
 
     def _side(self, visible: Visibility | Tensor | None) -> bool | None:
-        """Whether all keys that can be seen lie to the right, or none; None = some do, and it makes a difference."""
+        """Tell whether all visible keys are to the right (True) or none (False); None if both sides are needed."""
         if self.all_right or self.encoding.sides == "signed":
             return self.all_right
         if not isinstance(visible, Visibility):
@@ -220,8 +222,8 @@ class TransformerXLScores(ContentScores):
         return True if visible.ahead else False if visible.causal else None
 
     def _rows(self, dtype: torch.dtype, seen: slice) -> Tensor:
-        """``W R(t)`` per head of the distances that are seen, (1 or B, H, R, D)."""
-        # called, not read: an adapter is more than the weight of the projection that it stands for
+        """Return ``W R(t)`` per head for the distances that are seen, (1 or B, H, R, D)."""
+        # called, not multiplied by its weight: an adapter in its place computes more than that
         projection = self.encoding.projections[self.index]
         weight = projection.weight
         assert isinstance(weight, Tensor)
@@ -230,14 +232,14 @@ class TransformerXLScores(ContentScores):
         return rows_BRHD.transpose(1, 2).to(dtype)
 
     def _by_distance(self, query_BHTD: Tensor, rows_BHRD: Tensor, keys: int, first: int) -> Bias:
-        """``query_i . row(t)`` of every pair."""
+        """Return ``query_i . row(t)`` of every pair."""
         if self.column_BTS is None:
             return RelativeBias(query_BHTD, rows_BHRD, keys, first=first)
         product_BHTW = query_BHTD @ rows_BHRD.transpose(-1, -2)
         return DenseBias(self._at_pairs(product_BHTW), may_hide=False)
 
     def _right_of_v(self, rows_BHWD: Tensor, queries: int) -> Bias:
-        """What v_right adds to the right of the queries, beside v: ``(v_right - v) . row(t)`` for t < 0."""
+        """Return the correction for v_right: ``(v_right - v) . row(t)`` for t < 0, else 0."""
         (_, v_HD), (_, right_HD) = (self.encoding.vectors(self.index, right=side) for side in (False, True))
         added_BHW = (rows_BHWD @ (right_HD - v_HD)[..., None].type_as(rows_BHWD))[..., 0]
         added_BHW = added_BHW.masked_fill(self.back_BW[:, None] >= 0, 0)
@@ -246,14 +248,14 @@ class TransformerXLScores(ContentScores):
         return DenseBias(self._at_pairs(added_BHW[:, :, None].expand(-1, -1, queries, -1)), may_hide=False)
 
     def _right_of_u(self, k_BHSD: Tensor, scale: float, queries: int) -> Bias:
-        """What u_right adds to the right of the queries, beside u: ``scale (u_right - u) . k_j`` for t < 0."""
+        """Return the correction for u_right: ``scale (u_right - u) . k_j`` for t < 0, else 0."""
         (u_HD, _), (right_HD, _) = (self.encoding.vectors(self.index, right=side) for side in (False, True))
         added_BHS = scale * (k_BHSD @ (right_HD - u_HD)[..., None].type_as(k_BHSD))[..., 0]
         is_right_B1TS = self._at_pairs((self.back_BW < 0)[:, None, None].expand(-1, 1, queries, -1))
         return DenseBias(added_BHS[:, :, None].masked_fill(~is_right_B1TS, 0), may_hide=False)
 
     def _at_pairs(self, by_distance_BHTW: Tensor) -> Tensor:
-        """Columns by distance brought to the keys, (B, H, T, S)."""
+        """Turn columns by distance into columns by key, (B, H, T, S)."""
         if self.column_BTS is None:
             queries, width = by_distance_BHTW.shape[-2:]
             return relative_shift(by_distance_BHTW, width - queries + 1)
@@ -263,18 +265,18 @@ class TransformerXLScores(ContentScores):
         return by_distance_BHTW.expand(batch, -1, -1, -1).gather(-1, column_BHTS)
 
 
-def _with(vector: Tensor, other: Tensor) -> Tensor:
-    """The vector. Where nothing lies to the right, as in a text's first segment, the other then has a gradient of 0.
+def _with_zero_gradient(vector: Tensor, other: Tensor) -> Tensor:
+    """Return the vector, and give the other a gradient of 0 where no key is to the right (a text's first segment).
 
-    Without one, DDP would wait for it and fail.
+    DDP would wait for a missing gradient and fail.
     """
     return vector + 0.0 * other
 
 
 def _occurring(back_BTS: Tensor) -> tuple[Tensor, Tensor]:
-    """The distances from the smallest to the largest that occurs, (1, W), and the column of each pair.
+    """Return the distances that occur, ascending, (1, W), and the column of each pair.
 
-    Reads the tensor: positions of which nothing is known cannot say otherwise how many rows are needed.
+    It reads the tensor, because arbitrary positions do not tell otherwise how many rows are needed.
     """
     if back_BTS.numel() == 0:
         return back_BTS.new_zeros(1, 1), back_BTS

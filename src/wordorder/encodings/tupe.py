@@ -1,4 +1,4 @@
-"""Untied positional encoding (TUPE): words and positions are correlated apart, and [CLS] is freed from its place."""
+"""Untied positional encoding (TUPE): separate correlations of words and of positions, and an untied [CLS]."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal, get_args
@@ -17,7 +17,7 @@ Reset = Literal["paper", "reference-code"]
 
 
 class TUPE(ProjectedPositions, OnScores):
-    """TUPE-A: add the correlation of absolute positions, with projections of its own, to that of the words.
+    """Add the correlation of absolute positions, with separate projections, to that of the words (TUPE-A).
 
     Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
     Eq. 7 and 9. Per head, with d channels per head, s = 1/sqrt(2 d), and P^ = LayerNorm(P)::
@@ -43,19 +43,18 @@ class TUPE(ProjectedPositions, OnScores):
         width: model channels, C; a multiple of heads.
         heads: H; positive.
         max_positions: longest text in tokens; positive. The table has one row more with ``theta="table-rows"``.
-        cls: "position-0" for texts whose first token is [CLS]: unties the token at position 0, wherever it stands in
-            the row. "none", the default, unties nothing: with any other first token "position-0" would keep it from
-            attending, and being attended to, by place. (On texts with a [CLS], "none" is the paper's ablation
-            "tie-cls".)
-        theta: where theta1 and theta2 come from, "table-rows" or "free"; read only with ``cls="position-0"``.
+        cls: "position-0" for texts whose first token is [CLS]: unties the token at position 0, in whichever column of
+            the row it is. "none", the default, unties nothing: "position-0" would take the positional scores from any
+            other first token. (On texts with a [CLS], "none" is the paper's ablation "tie-cls".)
+        theta: the source of theta1 and theta2, "table-rows" or "free"; read only with ``cls="position-0"``.
         projection_bias: whether U_Q and U_K have biases.
-        norm_eps: of the layer norm; 1e-5 as in the reference code.
+        norm_eps: epsilon of the layer norm; 1e-5 as in the reference code.
 
     Shape:
         positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), dtype of the parameters.
 
     Raises:
-        ValueError: an argument is out of range, or a position lies outside the table.
+        ValueError: an argument is out of range, or a position is outside the table.
     """
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
@@ -91,7 +90,7 @@ class TUPE(ProjectedPositions, OnScores):
             self.free_theta = nn.Parameter(torch.zeros(2, heads))
 
     def content_scale(self, head_dim: int) -> float:
-        """1/sqrt(2 d): two terms of equal variance share the softmax."""
+        """Return 1/sqrt(2 d), for two terms of equal variance."""
         return (2 * head_dim) ** -0.5
 
     def forward(
@@ -101,30 +100,30 @@ class TUPE(ProjectedPositions, OnScores):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """The correlation of positions, [CLS] untied; device and dtype are those of the parameters."""
+        """Return the correlation of positions, [CLS] untied; device and dtype are those of the parameters."""
         del device, dtype
         query, key = as_positions(query_positions), as_positions(key_positions)
         return self._correlation(query, key, *self._cls_scores(query, key))
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
-        """The query projection (and free thetas): without it all correlations are 0, and both thetas with them.
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        """Return the query projection and free thetas: with these at 0 all correlations and both thetas are 0.
 
-        It has a gradient from the first step on; key projection, norm and table from the second.
+        They have a gradient from the first step on; key projection, norm and table from the second.
         """
         free = (self.free_theta,) if hasattr(self, "free_theta") else ()
         return (*self.query_projection.parameters(), *free)
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
-        """What a figure shows, (1 or B, H, N, N) each: the "absolute" part, here the whole."""
+        """Return the matrices for a figure, (1 or B, H, N, N) each: the "absolute" part, here the whole bias."""
         return {"absolute": self(positions, positions).dense()}
 
     def cost_parts(self) -> dict[str, int]:
-        """Parameters of the two projections apart from those of table, norm and free thetas."""
+        """Return the number of parameters of the projections, the table, the norm and free thetas."""
         free = {"thetas": self.free_theta.numel()} if hasattr(self, "free_theta") else {}
         return super().cost_parts() | free
 
     def thetas(self) -> Tensor:
-        """theta1 and theta2 per head, (2, H)."""
+        """Return theta1 and theta2 per head, (2, H)."""
         if self.theta == "free":
             return self.free_theta
         row_2C = self.norm(self.table.weight[:2])
@@ -132,7 +131,7 @@ class TUPE(ProjectedPositions, OnScores):
         return product_2C.unflatten(-1, (self.heads, self.head_dim)).sum(-1) * self.content_scale(self.head_dim)
 
     def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
-        """What the [CLS] row holds for each key (1 or B, H, S), and the [CLS] column for each query (1 or B, H, T)."""
+        """Return the [CLS] row, one number per key (1 or B, H, S), and the column, one per query (1 or B, H, T)."""
         if self.cls == "none":
             empty = self.table.weight.new_zeros(1, self.heads, 0)
             return empty, empty
@@ -142,7 +141,7 @@ class TUPE(ProjectedPositions, OnScores):
         return row_BHS, column_BHT
 
     def _correlation(self, query: Positions, key: Positions, row_BHS: Tensor, column_BHT: Tensor) -> Bias:
-        """The low-rank term: V off the [CLS] row and column, ``row`` and ``column`` on them."""
+        """Return the low-rank term: ``row`` and ``column`` on the [CLS] row and column, V elsewhere."""
         a_BHTD = self.position_queries(query) * self.content_scale(self.head_dim)
         c_BHSD = self.position_keys(key)
         if self.cls == "none":
@@ -158,36 +157,36 @@ class TUPE(ProjectedPositions, OnScores):
 
 
 class TUPERelative(TUPE):
-    """TUPE-R: TUPE-A plus one learned number per bucket of distance and head.
+    """Add the terms of TUPE-A and one learned number per bucket of distance and head (TUPE-R).
 
-    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Eq. 8 and 11; buckets as in `T5`. Two readings of the [CLS] reset
-    exist, and give different models::
+    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Eq. 8 and 11; buckets of `t5_bucket`. There are two variants of
+    the [CLS] reset, which give different models::
 
         reset="paper"           [CLS] row and column hold theta1 and theta2 alone (Eq. 11)
         reset="reference-code"  they hold theta1 + b_row and theta2 + b_column, with two more learned numbers per head,
                                 b_row being table row ``buckets / 2``, which no distance reaches
 
-    The result is the `LowRankBias` of TUPE-A plus the `ToeplitzBias` of the distances; what the Toeplitz part puts on
-    the [CLS] row and column is taken off again in the low-rank part, which has features for both.
+    The result is the `LowRankBias` of TUPE-A plus the `ToeplitzBias` of the distances; the low-rank part, which has
+    features for the [CLS] row and column, subtracts there what the Toeplitz part adds.
 
     Args:
         width: model channels, C; a multiple of heads.
         heads: H; positive.
         max_positions: longest text in tokens; positive.
-        cls: as in `TUPE`; with "none" there is nothing to reset.
-        theta: as in `TUPE`.
-        reset: as above; the paper's by default, the other for the released checkpoint, with ``cls="position-0"``.
+        cls: "position-0" unties the token at position 0, for texts that begin with [CLS]; "none" unties nothing.
+        theta: the source of theta1 and theta2, "table-rows" or "free"; read only with ``cls="position-0"``.
+        reset: "paper", or "reference-code" for the released checkpoint; read only with ``cls="position-0"``.
         buckets: rows of the relative table; even, at least 4.
         max_distance: from here on all distances share a bucket, in tokens.
-        projection_bias: as in `TUPE`.
-        norm_eps: as in `TUPE`.
+        projection_bias: whether U_Q and U_K have biases.
+        norm_eps: epsilon of the layer norm; 1e-5 as in the reference code.
         bidirectional: separate buckets for left and right; False in decoders.
 
     Shape:
         positions (B or 1, T) and (B or 1, S) -> bias (B or 1, H, T, S), dtype of the parameters.
 
     Raises:
-        ValueError: an argument is out of range, or a position lies outside the table.
+        ValueError: an argument is out of range, or a position is outside the table.
     """
 
     def __init__(
@@ -234,17 +233,17 @@ class TUPERelative(TUPE):
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
-        """The correlation of positions and the relative term, [CLS] untied from both."""
+        """Return the correlation of positions plus the relative term, [CLS] untied from both."""
         del device, dtype
         return super().forward(query_positions, key_positions) + self.relative(query_positions, key_positions)
 
-    def silent_parameters(self) -> tuple[Tensor, ...]:
-        """Those of `TUPE`, and all relative numbers."""
+    def zero_init_parameters(self) -> tuple[Tensor, ...]:
+        """Return those of `TUPE` and all relative numbers."""
         row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
-        return (*super().silent_parameters(), *self.relative.silent_parameters(), *row)
+        return (*super().zero_init_parameters(), *self.relative.zero_init_parameters(), *row)
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
-        """What a figure shows: the "absolute" part, the "relative" part, and their "sum" with the reset."""
+        """Return the matrices for a figure: the "absolute" part, the "relative" part, and the "sum" with the reset."""
         query = as_positions(positions)
         return {
             "absolute": self._correlation(query, query, *TUPE._cls_scores(self, query, query)).dense(),
@@ -253,7 +252,7 @@ class TUPERelative(TUPE):
         }
 
     def cost_parts(self) -> dict[str, int]:
-        """TUPE-A's parts and the relative table."""
+        """Return the number of parameters of TUPE-A's parts and of the relative table."""
         extra = self.others_to_cls.numel() if hasattr(self, "others_to_cls") else 0
         return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
 
@@ -265,7 +264,7 @@ class TUPERelative(TUPE):
         if self.reset == "reference-code":
             row_BHS = row_BHS + self.relative.table.weight[self.relative.buckets // 2][None, :, None]
             column_BHT = column_BHT + self.others_to_cls[..., None]
-        # [CLS] stands at position 0: key j is at distance p_j from it, and it is at distance -p_i from query i
+        # [CLS] is at position 0: key j is at distance p_j from it, and it is at distance -p_i from query i
         row_BHS = row_BHS - self.relative.at_distance(key.index_BT(device)).transpose(0, 1)
         column_BHT = column_BHT - self.relative.at_distance(-query.index_BT(device)).transpose(0, 1)
         return row_BHS, column_BHT

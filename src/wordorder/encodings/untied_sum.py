@@ -1,4 +1,4 @@
-"""The untied sum: positions have projections of their own, and still mix with words (the paper's ablation BERT-A^d)."""
+"""The untied sum: positions with separate projections, added to those of words (TUPE's ablation BERT-A^d)."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -12,10 +12,10 @@ from wordorder.ops import Positions, as_positions
 
 
 class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
-    """Add position queries to the queries, and position keys to the keys, all four products kept.
+    """Add position queries to the queries and position keys to the keys, and keep all four products.
 
     Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
-    the ablation BERT-A^d, which asks what of TUPE's gain comes from the added projections alone. Per head,
+    the ablation BERT-A^d, which measures how much of TUPE's gain comes from the added projections alone. Per head,
     with d channels per head, and P^ = LayerNorm(P)::
 
         score[i, j] = 1/sqrt(4 d) (x_i W_Q + P^_i U_Q) . (x_j W_K + P^_j U_K)
@@ -24,7 +24,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
     shared by all layers, [CLS] is a position like any other, and nothing is added to the embeddings. TUPE keeps the
     first and the last product and unties [CLS].
 
-    Differs from the paper: as in `TUPE`, U_Q and U_K have biases unless ``projection_bias=False``.
+    Differs from the paper: U_Q and U_K have biases unless ``projection_bias=False``.
 
     With grouped queries the key heads are repeated first, so that each query head has position keys of its own.
 
@@ -33,19 +33,19 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         heads: query heads, H; positive.
         max_positions: longest text in tokens, rows of the table; positive.
         projection_bias: whether U_Q and U_K have biases.
-        norm_eps: of the layer norm; 1e-5 as in `TUPE`.
+        norm_eps: epsilon of the layer norm.
 
     Shape:
         positions (B or 1, T) -> shifts (B or 1, H, T, D) in the dtype of the parameters. Negative positions of left
-        padding (`Contiguous` with offsets per example) read row 0; nobody sees those tokens.
+        padding (`Contiguous` with offsets per example) read row 0; these tokens are masked.
 
     Raises:
-        ValueError: an argument is out of range, or a position lies outside the table.
+        ValueError: an argument is out of range, or a position is outside the table.
     """
 
     paper = "Ke et al. 2021, https://arxiv.org/abs/2006.15595"
     refused_in: ClassVar[Mapping[str, str]] = {
-        "cross-attention": "it adds places of one sequence to queries and keys alike; positions of a source and a"
+        "cross-attention": "it adds positions of one sequence to queries and keys alike; positions of a source and a"
         " target have no common axis (the paper defines it for self-attention only)"
     }
 
@@ -57,7 +57,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         )
 
     def content_scale(self, head_dim: int) -> float:
-        """1/sqrt(4 d): four terms of equal variance share the softmax."""
+        """Return 1/sqrt(4 d), for four terms of equal variance."""
         return (4 * head_dim) ** -0.5
 
     def prepare(
@@ -68,7 +68,7 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Shift, Shift]:
-        """Position queries and position keys; dtype and device are those of the parameters."""
+        """Return position queries and position keys; dtype and device are those of the parameters."""
         del dtype, device
         query, key = as_positions(query_positions), as_positions(key_positions)
         return Shift(self.position_queries(query)), Shift(self.position_keys(key))

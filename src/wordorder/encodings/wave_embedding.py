@@ -1,4 +1,4 @@
-"""What embeddings whose words are waves have in common: their tables, initial values, new sizes, word vectors."""
+"""The base of complex embeddings: tables, initial values, resizing, pre-trained word vectors."""
 
 import math
 import warnings
@@ -20,11 +20,11 @@ Sharing = Literal["full", "word-sharing", "dimension-sharing"]
 Variant = Literal["paper", "reference-code"]
 
 INITIAL_DECAY = 1e-4
-"""Per token: after 1,000 tokens a word still has 90% of its amplitude, so that damping starts as good as absent."""
+"""Per token: after 1,000 tokens a word still has 90% of its amplitude, so that there is hardly any damping at first."""
 
 
 def table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tuple[int, int]:
-    """(V, D), (1, D) where all words share the table, (V, 1) where all channels do.
+    """Return (V, D), (1, D) for a table shared by all words, or (V, 1) for one shared by all channels.
 
     Raises:
         ValueError: unknown sharing scheme.
@@ -36,17 +36,17 @@ def table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tup
 
 
 class WaveEmbedding(nn.Module):
-    """Tables of amplitude, frequency, phase and decay, from which tokens at positions become complex vectors.
+    """Complex vectors of tokens at positions, from tables of amplitude, frequency, phase and decay.
 
     Args:
         vocabulary: number of token ids, V; positive.
         width: complex channels, D; positive.
         tables: how each table is shared; those left out do not exist (no position, phase 0, no decay).
-        frequency_init: where frequencies start; None where there are none.
-        frequency_trainable: False leaves frequencies as they start.
-        amplitude_std: of initial amplitudes; None = what `draw_parameters` is told.
+        frequency_init: initial frequencies; None where there are none.
+        frequency_trainable: False freezes the frequencies.
+        amplitude_std: standard deviation of initial amplitudes; None = the one given to `draw_parameters`.
         padding_idx: token id that is exactly 0, at every position and whatever is shared, and sends no gradient.
-        sparse: gradients of tables with V rows have one row per distinct token of the batch; see `row_wise_waves`.
+        sparse: gradients of tables with V rows are sparse (`row_wise_waves`), with one row per distinct token.
 
     Raises:
         ValueError: an argument is out of range.
@@ -83,28 +83,28 @@ class WaveEmbedding(nn.Module):
         self.draw_parameters(1.0)
 
     def tables(self) -> WaveTables:
-        """The tables as `waves` takes them."""
+        """Return the tables in the form that `waves` takes."""
         frequency, phase, decay = (
             cast("nn.Parameter | None", getattr(self, name)) for name in ("frequency", "phase", "decay")
         )
         return WaveTables(self.amplitude, frequency, phase, decay, width=self.width)
 
     def named_tables(self) -> dict[str, nn.Parameter]:
-        """The tables that there are, by name."""
+        """Return the existing tables by name."""
         return dict(self.named_parameters(recurse=False))
 
     def wrapped_phase(self) -> Tensor | None:
-        """The phase table as it is used, in (-pi, pi]; None without phases."""
+        """Return the phase table wrapped to (-pi, pi]; None without phases."""
         phase = self.tables().phase
         return None if phase is None else wrap_phase(phase)
 
     def forward(self, token_ids: Tensor, positions: Positions | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Real and imaginary part, (B, T, D) each, of integer token ids (B, T) at positions (T,), (1, T) or (B, T).
+        """Return real and imaginary part, (B, T, D) each, of token ids (B, T) at positions (T,), (1, T) or (B, T).
 
         Positions are 0 .. T - 1 where none are given.
 
         Raises:
-            ValueError: ids are not integers (B, T) or lie outside the vocabulary (looked at on the CPU only); positions
+            ValueError: ids are not integers (B, T) or outside the vocabulary (checked on the CPU only); positions
                 are not integers, or of another shape.
         """
         check_token_ids(token_ids, self.vocabulary)
@@ -116,10 +116,10 @@ class WaveEmbedding(nn.Module):
         return waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx)
 
     def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Set all tables to where they start; called by `networks.initialise`, which has one rule for all else.
+        """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
-        ``nn.init`` is used where it can be, since transformers guards it: loaded weights are not drawn again. The rest
-        looks at transformers' mark itself.
+        ``nn.init`` is used where possible, because transformers patches it so that loaded weights are not drawn again;
+        elsewhere transformers' mark of loaded weights is read.
 
         Args:
             std: standard deviation of amplitudes, unless the embedding has its own.
@@ -147,7 +147,7 @@ class WaveEmbedding(nn.Module):
 
         Args:
             vocabulary: the new number of token ids; positive.
-            std: of the amplitudes of new words; default: that of the present ones.
+            std: standard deviation of the amplitudes of new words; default: that of the present ones.
 
         Raises:
             ValueError: vocabulary is not positive.
@@ -167,17 +167,17 @@ class WaveEmbedding(nn.Module):
             table.data[:kept] = old[name][:kept]
 
     def load_pretrained(self, path: str | Path, words: Mapping[str, int] | None = None) -> FoundVectors:
-        """Set amplitudes to word vectors trained elsewhere; words that the file does not have keep their draw.
+        """Set amplitudes to pre-trained word vectors; words that the file does not have keep theirs.
 
         Args:
-            path: word2vec's or GloVe's text format, or .safetensors; see `read_word_vectors`.
+            path: a file in word2vec's or GloVe's text format, or .safetensors; `read_word_vectors` describes both.
             words: token id by word; needed unless the file holds one row per token id.
 
         Returns:
             how many words of the vocabulary were found.
 
         Raises:
-            ValueError: amplitudes are shared, or the file is not what it should be; nothing was changed.
+            ValueError: amplitudes are shared, or the file cannot be read; nothing was changed.
         """
         if tuple(self.amplitude.shape) != (self.vocabulary, self.width):
             raise ValueError("pre-trained vectors need amplitude='full': one row per word and one column per channel")
@@ -187,7 +187,7 @@ class WaveEmbedding(nn.Module):
         return found
 
     def extra_repr(self) -> str:
-        """Sizes, for print."""
+        """Return the sizes, for print."""
         shapes = ", ".join(f"{name}={tuple(table.shape)}" for name, table in self.named_tables().items())
         return f"{self.vocabulary}, {self.width}, {shapes}"
 
@@ -197,12 +197,12 @@ def _global_generator(_name: str) -> None:
 
 
 def _is_loaded(parameter: nn.Parameter) -> bool:
-    """Whether transformers has loaded it from a file, and asks for it to be left alone."""
+    """Tell whether transformers has loaded the parameter from a file, so that it must not be drawn."""
     return getattr(parameter, "_is_hf_initialized", False)
 
 
 def check_choice(name: str, value: str, choices: object) -> None:
-    """Raise unless the value is one of a Literal's.
+    """Raise unless the value is one of a Literal's choices.
 
     Raises:
         ValueError: names the argument, the choices and the value.
@@ -213,7 +213,7 @@ def check_choice(name: str, value: str, choices: object) -> None:
 
 
 def warn_of_lost_words(tables: str) -> None:
-    """Say that a choice leaves nothing that tells words apart."""
+    """Warn that all words have the same vectors."""
     warnings.warn(
         f"{tables} are the same for all words, so that nothing says which word a token is; share one of them at most",
         stacklevel=3,

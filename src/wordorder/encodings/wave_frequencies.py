@@ -1,4 +1,4 @@
-"""How fast words turn at first: initial frequencies of complex-order embeddings, by name."""
+"""Initial frequencies of complex-order embeddings, by name."""
 
 import math
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from torch import Tensor
 FrequencyInit = Literal["geometric", "log-uniform", "normal", "reference-tc", "reference-tf", "reference-lm"]
 
 Shape = tuple[int, ...]
-"""Of a table: (V, D), (1, D) or (V, 1)."""
+"""The shape of a table: (V, D), (1, D) or (V, 1)."""
 
 SLOWEST = 1e-4
 """Radians per token; 2 pi / 1e-4 is a wavelength of about 63,000 tokens, longer than a text."""
 
 
 def check_frequency_init(name: str, shape: Shape, width: int) -> None:
-    """Refuse a start that is unknown, or that the table has no room for.
+    """Refuse an initialisation that is unknown, or that does not fit the shape of the table.
 
     Raises:
-        ValueError: names the start, the table and the remedy.
+        ValueError: names the initialisation, the table and the remedy.
     """
     if name not in get_args(FrequencyInit):
         raise ValueError(f"frequency_init must be one of {', '.join(get_args(FrequencyInit))}, got {name!r}")
@@ -35,23 +35,23 @@ def check_frequency_init(name: str, shape: Shape, width: int) -> None:
 
 
 def initial_frequencies(name: FrequencyInit, shape: Shape, generator: torch.Generator | None) -> Tensor:
-    """Frequencies in radians per token, float64, of a table (V, D), (1, D) or (V, 1).
+    """Return frequencies in radians per token, float64, for a table (V, D), (1, D) or (V, 1).
 
     ``geometric``: ``10000 ** (-d / D)`` for channel d = 0 .. D - 1. Wavelengths from 2 pi to nearly 2 pi 10,000 tokens,
-    evenly spread on a logarithmic scale, so that near and far positions are both told apart; alike for all words, as in
-    Vaswani et al. 2017, of which each word then finds its own. ``log-uniform``: the same range drawn at random per
-    entry, for tables in which words, not channels, must cover it. Larger frequencies would only repeat: positions are
-    whole numbers, so w and w + 2 pi are the same wave.
+    evenly spread on a logarithmic scale, so that near and far positions are both distinguished; equal for all words at
+    first, as in Vaswani et al. 2017. ``log-uniform``: the same range drawn at random per entry, for tables in which
+    words, not channels, must cover it. Larger frequencies would only repeat: positions are whole numbers, so w and
+    w + 2 pi are the same wave.
 
-    What the reference code does: ``reference-tc`` (text classification; translation, which froze it): ``10000 ** (-2
+    From the reference code: ``reference-tc`` (text classification; translation, which froze it): ``10000 ** (-2
     floor(d / 2) / D)``, and row 0 zero. ``reference-tf``: the word's index times ``10000 ** (-2 d / D)``: up to V
     radians per token, arbitrary in the index. ``reference-lm``: N(0, 0.02), which overwrote its table. ``normal``:
     N(0, 1), the listing in the paper's appendix C.
 
     Args:
-        name: see above.
-        shape: of the table.
-        generator: of random numbers; None = torch's global one.
+        name: one of the initialisations above.
+        shape: shape of the table.
+        generator: random generator; None = torch's global one.
     """
     return _STARTS[name](shape, generator)
 

@@ -1,4 +1,4 @@
-"""Complex embeddings in the place of a real network's token embeddings."""
+"""Complex embeddings as the token embeddings of a network of real numbers."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -14,12 +14,12 @@ AsReal = Literal["concat", "real-part", "pair"]
 
 
 class WavesAsReal(ReplacesEmbedding):
-    """Complex embeddings in a network of real numbers.
+    """Complex embeddings as the token embeddings of a network of real numbers.
 
     Args:
-        waves: gives the complex vectors.
+        waves: the embedding that gives complex vectors.
         width: model channels, C.
-        as_real: how a complex vector becomes a real one.
+        as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
 
     Raises:
         ValueError: unknown choice.
@@ -37,26 +37,26 @@ class WavesAsReal(ReplacesEmbedding):
 
     @property
     def weight(self) -> nn.Parameter:
-        """The amplitudes: what stands in the place of the words' vectors."""
+        """Return the amplitudes, the counterpart of a table of word vectors."""
         return self.waves.amplitude
 
     @property
     def num_embeddings(self) -> int:
-        """Number of token ids, V."""
+        """Return the number of token ids, V."""
         return self.waves.vocabulary
 
     @property
     def padding_idx(self) -> int | None:
-        """Token id that the tables make 0."""
+        """Return the token id whose vector is 0, or None."""
         return self.waves.padding_idx
 
     @property
     def embedding_dim(self) -> int:
-        """Model channels, C."""
+        """Return the number of model channels, C."""
         return self.width
 
     def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
-        """Real vectors (B, T, C) with word order in them; positions are 0 .. T - 1 where none are given."""
+        """Return real vectors (B, T, C) of tokens at positions; these default to 0 .. T - 1."""
         real, imag = self.waves(token_ids_BT, positions)
         if self.as_real == "real-part":
             return real
@@ -64,11 +64,11 @@ class WavesAsReal(ReplacesEmbedding):
         return both_BTC if self.projection is None else self.projection(both_BTC)
 
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
-        """Another number of words; acts on all tables that have a row per word."""
+        """Resize all tables that have a row per word."""
         self.waves.resize(vocabulary, std=std)
 
     def cost_parts(self) -> dict[str, int]:
-        """Parameters beyond the amplitudes, which are the words' own."""
+        """Return the number of parameters of each part beyond the amplitudes."""
         tables = {f"{name} table": table.numel() for name, table in self.waves.named_tables().items()}
         del tables["amplitude table"]
         if self.projection is not None:
@@ -77,7 +77,7 @@ class WavesAsReal(ReplacesEmbedding):
 
 
 def complex_channels(width: int, as_real: AsReal) -> int:
-    """How many complex channels, D, become ``width`` real ones.
+    """Return the number of complex channels, D, for ``width`` real ones.
 
     Raises:
         ValueError: unknown choice, or an odd width that is to hold pairs.

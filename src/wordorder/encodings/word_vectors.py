@@ -1,4 +1,4 @@
-"""Word vectors trained elsewhere, read line by line: word2vec's and GloVe's text formats, and safetensors."""
+"""Pre-trained word vectors, read line by line from word2vec's and GloVe's text formats, or from safetensors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _MOST_LETTERS, _LETTERS_OF_A_NUMBER = 2**16, 64  # of a word, and of each of its
 
 @dataclass(frozen=True)
 class FoundVectors:
-    """What a file had for a vocabulary.
+    """The vectors of a vocabulary that a file holds.
 
     Args:
         ids: token ids that were found, long (N,).
         vectors: their vectors, float32 (N, D).
-        missing: words, or token ids without a word, that were not.
+        missing: number of words that were not found.
     """
 
     ids: Tensor
@@ -30,7 +30,7 @@ class FoundVectors:
 
 
 def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary: int, width: int) -> FoundVectors:
-    """Vectors for the words of a vocabulary; everything else in the file is passed over.
+    """Read the vectors of a vocabulary's words; all other words of the file are skipped.
 
     Text: one word per line and D numbers, separated by single spaces, as GloVe writes them, with or without word2vec's
     first line "words channels". Words may contain spaces; of a word that occurs twice the first vector counts.
@@ -38,13 +38,13 @@ def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary
     its rows. Without it row i is token id i. Nothing is unpickled, and word2vec's binary format is refused.
 
     Args:
-        path: of the file.
+        path: the file.
         words: token id by word; None only for a file with a row per token id.
         vocabulary: number of token ids, V.
         width: channels that the vectors must have, D.
 
     Raises:
-        ValueError: the file is not there, is of another format or width, holds a number that is not finite, or has
+        ValueError: the file does not exist, is of another format or width, holds a number that is not finite, or has
             none of the words; names the file and the place.
         MissingExtra: a .safetensors file without the package safetensors.
     """
@@ -65,7 +65,7 @@ def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary
 
 
 def _lines(path: Path, words: Mapping[str, int], width: int) -> Iterator[tuple[int, str, list[str]]]:
-    """Line number, word and numbers of every line whose word is wanted."""
+    """Yield line number, word and numbers of every line whose word is in the vocabulary."""
     spaced = any(" " in word for word in words)
     with path.open(encoding="utf-8", errors="replace") as file:
         longest = _MOST_LETTERS + _LETTERS_OF_A_NUMBER * width
@@ -161,7 +161,7 @@ def _from_safetensors(path: Path, words: Mapping[str, int] | None, vocabulary: i
 def _rows_of(
     path: Path, count: int, names: str | None, words: Mapping[str, int] | None, vocabulary: int
 ) -> dict[int, int]:
-    """The row of each token id that the file has."""
+    """Return the row of each token id that the file has."""
     if names is None:
         if count != vocabulary:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Extrapolatable position embedding (xPos): rotations that fade with distance."""
+"""Extrapolatable position embedding (xPos): rotations whose products fade with distance."""
 
 import math
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from wordorder.encodings.rotary import Rotary
 from wordorder.ops import Contiguous, Positions, as_positions
 
 ROOM_FOR_PRODUCTS = 7.0
-"""Natural log of how large a product of a query and a key may be before the factors of xPos come on top of it."""
+"""Natural log of the largest product of a query and a key that is allowed for, before the factors of xPos."""
 ROOM_FOR_CHANNELS = 4.0
-"""The same for one channel of a query or key."""
+"""Natural log of the largest value of one channel of a query or key that is allowed for."""
 
 
 class XPos(OnQueriesAndKeys):
-    """Turn queries and keys as RoPE does, and let every pair of channels fade with distance at a rate of its own.
+    """Rotate queries and keys as RoPE does, and let each pair of channels fade with distance at its own rate.
 
     Sun et al. 2022, "A length-extrapolatable transformer", https://arxiv.org/abs/2212.10554, Sec. 2.1, Eq. 13 (xPos)::
 
@@ -26,26 +26,26 @@ class XPos(OnQueriesAndKeys):
         query at n:  turned by n w_i, times zeta_i ** ( (n - c) / scale_base)
         key at m:    turned by m w_i, times zeta_i ** (-(m - c) / scale_base)
 
-    so that their product fades by ``zeta_i ** ((n - m) / scale_base)``, fastest in the pairs that turn fastest. What
-    queries and keys are multiplied by is not alike: these are two moves, not one.
+    so that their product fades by ``zeta_i ** ((n - m) / scale_base)``, fastest in the pairs that rotate fastest. The
+    factors of queries and keys differ: these are two moves, not one.
 
-    The centre c cancels in every product. It is the middle of what stands in attention (of each example), as in the
-    authors' code, because neither factor may leave the range of its type: at 32,768 tokens they lie within
-    exp(-40) .. exp(40). Products of a query with the keys *after* it, which nobody sees, still grow to exp(80); hence
-    the limit on the length of a window below.
+    The centre c cancels in every product. It is the middle of the positions in attention (of each example), as in the
+    authors' code, because neither factor may overflow: at 32,768 tokens they are within exp(-40) .. exp(40). Products
+    of a query with the keys *after* it, which are masked, still grow to exp(80); hence the limit on the length of a
+    window below.
 
     Differs from the paper's code as `Rotary` does: pairs are (x[i], x[i + D/2]); factors and angles are in at least
     float32 (float64 for float64).
 
     Args:
         head_dim: channels per head, D; positive and even.
-        base: of the angles, as in `Rotary`; greater than 1.
-        scale_base: tokens after which a pair has faded by its zeta, B; positive. The paper takes 512.
-        gamma: how much slower the fastest pair fades than at once; positive. The paper takes 0.4.
+        base: sets the longest wavelength, about 2 pi * base tokens; greater than 1.
+        scale_base: tokens after which a pair has faded by its zeta; positive. The paper takes 512.
+        gamma: keeps zeta_0 = gamma / (1 + gamma) from 0; positive. The paper takes 0.4.
 
     Raises:
-        ValueError: an argument is out of range, or (where the positions say so without being read) the window is so
-            long that factors would overflow: above 33,399 tokens by default, 5,795 in float16.
+        ValueError: an argument is out of range, or the window is so long that factors would overflow (checked where
+            its length is known without reading a tensor): above 33,399 tokens by default, 5,795 in float16.
     """
 
     paper = "Sun et al. 2022, https://arxiv.org/abs/2212.10554"
@@ -74,7 +74,7 @@ class XPos(OnQueriesAndKeys):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> tuple[Rotation, Rotation]:
-        """The moves of queries and of keys, which share the centre c."""
+        """Return the moves of queries and of keys, which share the centre c."""
         query, key = as_positions(query_positions), as_positions(key_positions)
         self._check_window(query, key, dtype)
         centre = _centre(query, key, device)
@@ -83,7 +83,7 @@ class XPos(OnQueriesAndKeys):
         return self._faded(turn, query, centre, 1.0), self._faded(of_keys, key, centre, -1.0)
 
     def fading(self, *, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-        """``ln zeta_i / scale_base``, the rate per token at which each pair fades, negative, (K,)."""
+        """Return ``ln zeta_i / scale_base``, the negative rate per token at which each pair fades, (K,)."""
         i_K = torch.arange(self.head_dim // 2, dtype=dtype, device=device)
         return ((i_K / (self.head_dim / 2) + self.gamma) / (1 + self.gamma)).log() / self.scale_base
 
@@ -95,7 +95,7 @@ class XPos(OnQueriesAndKeys):
         return Rotation(turn.cos_B1TK * factor_B1TK, turn.sin_B1TK * factor_B1TK)
 
     def _check_window(self, query: Positions, key: Positions, dtype: torch.dtype) -> None:
-        """Refuse what would overflow, as far as it is known without reading a tensor."""
+        """Refuse windows whose factors would overflow, if their length is known without reading a tensor."""
         ends = _ends(query, key)
         if ends is None or torch.compiler.is_compiling():
             return
@@ -115,7 +115,7 @@ class XPos(OnQueriesAndKeys):
 
 
 def _ends(query: Positions, key: Positions) -> tuple[int, int] | None:
-    """The lowest position and the one after the highest, where they are known without reading."""
+    """Return the lowest position and the one after the highest; None if unknown without reading a tensor."""
     if not (isinstance(query, Contiguous) and isinstance(key, Contiguous)):
         return None
     if isinstance(query.offset, int) and isinstance(key.offset, int):
@@ -124,7 +124,7 @@ def _ends(query: Positions, key: Positions) -> tuple[int, int] | None:
 
 
 def _centre(query: Positions, key: Positions, device: torch.device | None) -> Tensor | int:
-    """Twice the middle of all positions; one per example, (B, 1), unless it is the same for all."""
+    """Return twice the middle of all positions, an integer or one per example, (B, 1)."""
     ends = _ends(query, key)
     if ends is not None and not (isinstance(query, Contiguous) and isinstance(query.offset, Tensor)):
         return ends[0] + ends[1] - 1

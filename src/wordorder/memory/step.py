@@ -164,7 +164,7 @@ class SegmentStep:
         tokens: of this step, T.
         valid_BT: bool, False where one of them is padding; None = none is.
         causal: tokens see only themselves and earlier tokens; else the segment must be read in one step.
-        by_place: the network reads a table by the window's positions: those must then not count slots that hold
+        position_dependent: the network reads a table by the window's positions: those must then not count slots that hold
             nothing, so that a row with such slots has positions of its own. Encodings that depend on distance alone
             are spared that.
     """
@@ -173,12 +173,12 @@ class SegmentStep:
     tokens: int
     valid_BT: Tensor | None = None
     causal: bool = True
-    by_place: bool = False
+    position_dependent: bool = False
 
     @property
     def first(self) -> int | Tensor:
         """Position of column 0 in the window; negative in rows with leading empty slots."""
-        valid_BS = self.segment.valid_keys(self.tokens, self.valid_BT) if self.by_place else None
+        valid_BS = self.segment.valid_keys(self.tokens, self.valid_BT) if self.position_dependent else None
         return 0 if valid_BS is None else -valid_BS.int().argmax(dim=1)
 
     @property
@@ -366,7 +366,7 @@ def plan_step(
     mask = step.look_ahead_mask(full=memory.full)
     order = encoding.prepare(mask.query, mask.key, dtype=sizes.dtype, device=sizes.device)
     if memory.full:
-        order = order.ahead()
+        order = order.all_keys_to_the_right()
     sizes = replace(sizes, queries=mask.query.length, keys=mask.key.length)
     return StepPlan(tokens, plan_attention(order, mask, sizes, return_lse=True, **wanted))
 

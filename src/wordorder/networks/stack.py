@@ -227,8 +227,10 @@ class Stack(nn.Module):
         if given is None or given.dim() < 2:
             self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
             raise AssertionError
-        by_place = any(part.bounded or part.by_place for part in self.encoding.parts.values())
-        step = SegmentStep(segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, by_place)
+        position_dependent = any(part.bounded or part.position_dependent for part in self.encoding.parts.values())
+        step = SegmentStep(
+            segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, position_dependent
+        )
         check_step(step, given.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self._checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")

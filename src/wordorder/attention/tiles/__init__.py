@@ -1,6 +1,6 @@
-"""Attention in tiles that fit into the cache: exact, with gradients for the bias, in memory that need not be square."""
+"""Exact attention in tiles that fit into the cache, with gradients for the bias and without a (T, S) matrix."""
 
 from wordorder.attention.tiles.call import attend
-from wordorder.attention.tiles.hidden import Hidden
+from wordorder.attention.tiles.mask import TileMask
 
-__all__ = ["Hidden", "attend"]
+__all__ = ["TileMask", "attend"]

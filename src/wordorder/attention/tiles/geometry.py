@@ -1,4 +1,4 @@
-"""Tiles: some heads, some rows (queries) and some columns (keys) of the (H, T, S) matrix that is never written out."""
+"""Tiles: blocks of heads, rows (queries) and columns (keys) of the (H, T, S) scores, which are never written out."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,49 +8,49 @@ ROW_TILE = 262_144
 SQUARE_TILE = (256, 512)
 """Rows and keys of a tile where rows need not be whole: long enough for the matrix products to be efficient."""
 BAND_ROWS = 64
-"""Rows of a tile where only a band of diagonals is seen: the fewer rows, the less is computed beside the band."""
+"""Rows of a tile where the mask is a band of diagonals: the fewer rows, the less is computed outside the band."""
 
 
-class Where(NamedTuple):
-    """Which part of the matrix a tile is."""
+class TileSlice(NamedTuple):
+    """The heads, rows and columns of the matrix that form a tile."""
 
     heads: slice
     rows: slice
     keys: slice
 
     def shape(self) -> tuple[int, int, int]:
-        """Heads, rows and columns of the tile."""
+        """Return the numbers of heads, rows and columns."""
         heads, rows, keys = (part.stop - part.start for part in self)
         return heads, rows, keys
 
     def size(self) -> int:
-        """Elements of the tile."""
+        """Return the number of elements."""
         heads, rows, keys = self.shape()
         return heads * rows * keys
 
-    def limited_to(self, keys: slice) -> "Where":
-        """The tile without the keys outside of these; it may be empty."""
+    def limited_to(self, keys: slice) -> "TileSlice":
+        """Return the part of the tile within these keys; it may be empty."""
         start = max(self.keys.start, keys.start)
         return self._replace(keys=slice(start, max(start, min(keys.stop, self.keys.stop))))
 
-    def exchanged(self) -> "Where":
-        """The tile with rows and keys exchanged."""
-        return Where(self.heads, self.keys, self.rows)
+    def exchanged(self) -> "TileSlice":
+        """Return the tile with rows and keys exchanged."""
+        return TileSlice(self.heads, self.keys, self.rows)
 
-    def columns_of(self, part: "Where") -> slice:
-        """Where the keys of a part stand among the tile's own columns."""
+    def columns_of(self, part: "TileSlice") -> slice:
+        """Return the columns of this tile that hold the keys of a part of it."""
         return slice(part.keys.start - self.keys.start, part.keys.stop - self.keys.start)
 
 
 def row_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> tuple[int, int, int]:
-    """Heads, rows and keys of a tile of whole rows, at least 32 of them; ``band``: only a band of diagonals is seen."""
-    queries, keys = max(1, queries), max(1, keys)  # nothing to compute still has a shape
+    """Return heads, rows (at least 32) and keys of a tile of whole rows; ``band``: the mask is a band of diagonals."""
+    queries, keys = max(1, queries), max(1, keys)  # also without anything to compute
     rows = min(queries, max(32, ROW_TILE // keys), BAND_ROWS if band else queries)
     return max(1, min(heads, ROW_TILE // (rows * keys))), rows, keys
 
 
 def square_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> tuple[int, int, int]:
-    """Heads, rows and keys of a tile of parts of rows; ``band``: only a band of diagonals is seen."""
+    """Return heads, rows and keys of a tile of parts of rows; ``band``: the mask is a band of diagonals."""
     rows, columns = max(1, min(queries, SQUARE_TILE[0])), max(1, min(keys, SQUARE_TILE[1]))
     elements = SQUARE_TILE[0] * SQUARE_TILE[1]
     if band:
@@ -58,19 +58,19 @@ def square_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> t
     return max(1, min(heads, elements // (rows * columns))), rows, columns
 
 
-def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[Where]:
-    """All tiles of this shape, smaller ones at the ends."""
+def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[TileSlice]:
+    """Yield all tiles of this shape; those at the ends may be smaller."""
     for head in range(0, heads, shape[0]):
         for row in range(0, queries, shape[1]):
             for key in range(0, keys, shape[2]):
-                yield Where(
+                yield TileSlice(
                     slice(head, min(head + shape[0], heads)),
                     slice(row, min(row + shape[1], queries)),
                     slice(key, min(key + shape[2], keys)),
                 )
 
 
-def tiles_of(band: Where, columns: int) -> Iterator[Where]:
-    """The tiles of so many columns that a band of rows is made of."""
+def tiles_of(band: TileSlice, columns: int) -> Iterator[TileSlice]:
+    """Cut a band of rows into tiles of so many columns."""
     for key in range(band.keys.start, band.keys.stop, columns):
         yield band._replace(keys=slice(key, min(key + columns, band.keys.stop)))

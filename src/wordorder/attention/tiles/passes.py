@@ -9,30 +9,30 @@ from torch import Tensor
 
 from wordorder.attention.tiles.bias import BiasTiles, Kind
 from wordorder.attention.tiles.dropout import Dropout
-from wordorder.attention.tiles.geometry import Where, row_tile, square_tile, tiles, tiles_of
-from wordorder.attention.tiles.hidden import Hidden
+from wordorder.attention.tiles.geometry import TileSlice, row_tile, square_tile, tiles, tiles_of
+from wordorder.attention.tiles.mask import TileMask
 
 _LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
-class How:
-    """What is fixed before the call.
+class TileOptions:
+    """The settings of one call.
 
     Args:
-        scale: of q.k.
-        kinds: of the bias's terms.
-        hidden: who does not see whom.
-        may_be_blind: whether a row may see nothing.
-        dropout: of weights.
+        scale: factor on q.k.
+        kinds: the kind of each term of the bias.
+        tile_mask: the attention mask.
+        rows_may_be_fully_masked: whether a query may see no key.
+        dropout: draws the weights to drop.
         keep: whether weights are kept for the backward pass.
-        return_lse: whether the log-sum-exp is wanted.
+        return_lse: whether the log-sum-exp is returned.
     """
 
     scale: float
     kinds: tuple[Kind, ...]
-    hidden: Hidden
-    may_be_blind: bool
+    tile_mask: TileMask
+    rows_may_be_fully_masked: bool
     dropout: Dropout
     keep: bool
     return_lse: bool
@@ -40,305 +40,311 @@ class How:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Queries, keys, values; ``wide`` is the dtype of scores and sums."""
+    """Queries, keys and values of a call."""
 
     q_BHTD: Tensor
     k_BHSD: Tensor
     v_BHSE: Tensor
 
     @property
-    def narrow(self) -> torch.dtype:
-        """The dtype of the products that weights, or gradients of scores, enter."""
+    def input_dtype(self) -> torch.dtype:
+        """Return the dtype of the inputs, and of the products with weights or with gradients of scores."""
         return self.q_BHTD.dtype
 
     @property
-    def wide(self) -> torch.dtype:
-        """The dtype of scores and sums."""
-        return torch.promote_types(self.narrow, torch.float32)
+    def accum_dtype(self) -> torch.dtype:
+        """Return the dtype of scores and sums, at least float32."""
+        return torch.promote_types(self.input_dtype, torch.float32)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Heads, queries, keys."""
+        """Return the numbers of heads, queries and keys."""
         return self.q_BHTD.shape[1], self.q_BHTD.shape[2], self.k_BHSD.shape[2]
 
     def scratch(self, shape: tuple[int, int, int]) -> Tensor:
-        """Memory for one tile, used again for all of them."""
-        return torch.empty(math.prod(shape), dtype=self.wide, device=self.q_BHTD.device)
+        """Allocate memory for one tile, to be used for all tiles in turn."""
+        return torch.empty(math.prod(shape), dtype=self.accum_dtype, device=self.q_BHTD.device)
 
     def scores(
-        self, tile_HRE: Tensor, shared: Tensor | None, bias: BiasTiles, example: int, where: Where, scale: float
+        self, tile_HRE: Tensor, shared: Tensor | None, bias: BiasTiles, example: int, tile: TileSlice, scale: float
     ) -> None:
-        """``scale q k' + bias`` into the tile."""
-        q_HRD = self.q_BHTD[example, where.heads, where.rows]
-        k_HDE = self.k_BHSD[example, where.heads, where.keys].transpose(1, 2)
-        # wide before the product: what is common to all keys cancels in the softmax, but not in a rounded product
-        q_HRD, k_HDE = q_HRD.to(self.wide), k_HDE.to(self.wide)
+        """Write ``scale q k' + bias`` into the tile."""
+        q_HRD = self.q_BHTD[example, tile.heads, tile.rows]
+        k_HDE = self.k_BHSD[example, tile.heads, tile.keys].transpose(1, 2)
+        # converted before the product: what is common to all keys cancels in the softmax, but not in a rounded product
+        q_HRD, k_HDE = q_HRD.to(self.accum_dtype), k_HDE.to(self.accum_dtype)
         if shared is None:
             torch.baddbmm(tile_HRE, q_HRD, k_HDE, beta=0, alpha=scale, out=tile_HRE)
         else:
             torch.baddbmm(shared, q_HRD, k_HDE, alpha=scale, out=tile_HRE)
-        bias.add_own(tile_HRE, example, where)
+        bias.add_own(tile_HRE, example, tile)
 
 
 def forward_kept(
-    how: How, inputs: Inputs, tensors: Sequence[Tensor], *, need_lse: bool
+    options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor], *, need_lse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output (B, H, T, E), log-sum-exp (B, H, T, 1) if needed, and the weights (B, H, T, S): tiles of whole rows."""
-    q, v, wide = inputs.q_BHTD, inputs.v_BHSE, inputs.wide
-    output, lse = _outputs(inputs, inputs.narrow)
+    """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and weights (B, H, T, S), by tiles of whole rows.
+
+    Without ``need_lse`` the log-sum-exp is -inf everywhere.
+    """
+    q, v, accum_dtype = inputs.q_BHTD, inputs.v_BHSE, inputs.accum_dtype
+    output, lse = _outputs(inputs, inputs.input_dtype)
     batch, (heads, queries, keys) = q.shape[0], inputs.sizes
     kept = q.new_empty(batch, heads, queries, keys)
-    bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
-    shape = row_tile(heads, queries, keys, band=how.hidden.is_band)
+    bias = BiasTiles(options.kinds, tensors, queries, [False] * len(options.kinds))
+    shape = row_tile(heads, queries, keys, band=options.tile_mask.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
-    for where in tiles(heads, queries, keys, shape):
-        shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where, inputs.wide)
+    for tile in tiles(heads, queries, keys, shape):
+        shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.tiles(tile, inputs.accum_dtype)
         for example in range(batch):
-            part = where.limited_to(how.hidden.keys_seen(example, where.rows))
+            part = tile.limited_to(options.tile_mask.keys_seen(example, tile.rows))
             if part.size() == 0:
                 continue
             own = tile_of(kept, example, part)
-            weights = own if q.dtype == wide else view(scratch, part)
-            columns, mask = where.columns_of(part), hidden[example]
-            inputs.scores(weights, _columns(shared, columns), bias, example, part, how.scale)
+            weights = own if q.dtype == accum_dtype else view(scratch, part)
+            columns, mask = tile.columns_of(part), masks[example]
+            inputs.scores(weights, _columns(shared, columns), bias, example, part, options.scale)
             if mask is not None:
                 weights.add_(mask[..., columns])
-            _normalise(weights, rows_of(lse, example, part) if need_lse else None, how.may_be_blind)
-            given = weights if q.dtype == wide else own.copy_(weights)
-            if how.dropout:
-                given = given * how.dropout.staying(example, where)[..., columns]
+            _normalise(weights, rows_of(lse, example, part) if need_lse else None, options.rows_may_be_fully_masked)
+            given = weights if q.dtype == accum_dtype else own.copy_(weights)
+            if options.dropout:
+                given = given * options.dropout.keep_mask(example, tile)[..., columns]
             torch.bmm(given, v[example, part.heads, part.keys], out=rows_of(output, example, part))
-    if how.dropout:
-        output.mul_(how.dropout.rescale)
+    if options.dropout:
+        output.mul_(options.dropout.rescale)
     return output, lse, kept
 
 
-def forward(how: How, inputs: Inputs, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Output (B, H, T, E) and log-sum-exp (B, H, T, 1), both in at least float32: tiles of parts of rows.
+def forward(options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return output (B, H, T, E) and log-sum-exp (B, H, T, 1), in at least float32, by tiles of parts of rows.
 
-    The maximum and the sum of a row are brought up to date with every tile, and what was summed before is rescaled
+    Every tile updates the maximum and the sum of a row, and rescales what was summed before
     (Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867, Algorithm 3).
     """
     batch, (heads, queries, keys) = inputs.q_BHTD.shape[0], inputs.sizes
-    output, lse = _outputs(inputs, inputs.wide)
-    bias = BiasTiles(how.kinds, tensors, queries, [False] * len(how.kinds))
-    shape = square_tile(heads, queries, keys, band=how.hidden.is_band)
+    output, lse = _outputs(inputs, inputs.accum_dtype)
+    bias = BiasTiles(options.kinds, tensors, queries, [False] * len(options.kinds))
+    shape = square_tile(heads, queries, keys, band=options.tile_mask.is_band)
     scratch, bias_scratch = inputs.scratch(shape), inputs.scratch(shape)
     for band in tiles(heads, queries, keys, (shape[0], shape[1], max(1, keys))):
         rows = [_Rows(inputs, band) for _ in range(batch)]
-        for where in tiles_of(band, shape[2]):
-            shared, hidden = bias.shared_tile(bias_scratch, where), how.hidden.tiles(where, inputs.wide)
+        for tile in tiles_of(band, shape[2]):
+            shared, masks = bias.shared_tile(bias_scratch, tile), options.tile_mask.tiles(tile, inputs.accum_dtype)
             for example in range(batch):
-                part = where.limited_to(how.hidden.keys_seen(example, where.rows))
+                part = tile.limited_to(options.tile_mask.keys_seen(example, tile.rows))
                 if part.size() == 0:
                     continue
                 weights = view(scratch, part)
-                if shared is not None and part == where and bias.spent(example, batch):
-                    weights = shared  # nobody needs the bias after the last example: one tile less in the cache
-                columns, mask = where.columns_of(part), hidden[example]
-                inputs.scores(weights, _columns(shared, columns), bias, example, part, how.scale)
+                if shared is not None and part == tile and bias.is_last_use(example, batch):
+                    weights = shared  # the last use of the bias: overwrite it, one tile less in the cache
+                columns, mask = tile.columns_of(part), masks[example]
+                inputs.scores(weights, _columns(shared, columns), bias, example, part, options.scale)
                 if mask is not None:
                     weights.add_(mask[..., columns])
-                staying = how.dropout.staying(example, where)[..., columns] if how.dropout else None
-                rows[example].take_up(weights, staying, inputs.v_BHSE[example, part.heads, part.keys])
+                keep_mask = options.dropout.keep_mask(example, tile)[..., columns] if options.dropout else None
+                rows[example].add_keys(weights, keep_mask, inputs.v_BHSE[example, part.heads, part.keys])
         for example in range(batch):
-            rows[example].finish(rows_of(output, example, band), rows_of(lse, example, band), how)
+            rows[example].finish(rows_of(output, example, band), rows_of(lse, example, band), options)
     return output, lse
 
 
 class _Rows:
-    """The rows of one example while keys come in: their largest score, the sum of weights, the sum of values."""
+    """Running statistics of one example's rows: the largest score, the sum of weights, the weighted sum of values."""
 
-    def __init__(self, inputs: Inputs, band: Where) -> None:
+    def __init__(self, inputs: Inputs, band: TileSlice) -> None:
         heads, rows, _ = band.shape()
         like = inputs.q_BHTD
-        self.largest = like.new_full((heads, rows, 1), -math.inf, dtype=inputs.wide)
-        self.weight = like.new_zeros(heads, rows, 1, dtype=inputs.wide)
-        self.value = like.new_zeros(heads, rows, inputs.v_BHSE.shape[-1], dtype=inputs.wide)
+        self.largest = like.new_full((heads, rows, 1), -math.inf, dtype=inputs.accum_dtype)
+        self.weight = like.new_zeros(heads, rows, 1, dtype=inputs.accum_dtype)
+        self.value = like.new_zeros(heads, rows, inputs.v_BHSE.shape[-1], dtype=inputs.accum_dtype)
 
-    def take_up(self, scores: Tensor, staying: Tensor | None, values: Tensor) -> None:
-        """Add these keys; ``scores`` become weights."""
+    def add_keys(self, scores: Tensor, keep_mask: Tensor | None, values: Tensor) -> None:
+        """Add some keys to the sums; ``scores`` is overwritten by their weights."""
         largest = torch.maximum(self.largest, scores.amax(-1, keepdim=True))
-        # a row that has seen nothing yet: exp(-inf - 0) = 0, where exp(-inf + inf) would not be a number
+        # a row without a visible key so far: exp(-inf - 0) = 0, where exp(-inf + inf) would not be a number
         shift = largest.masked_fill(largest == -math.inf, 0)
         _exp_(scores.sub_(shift))
         before = _exp_(self.largest - shift)
         self.weight.mul_(before).add_(scores.sum(-1, keepdim=True))
-        given = scores if staying is None else scores * staying
+        given = scores if keep_mask is None else scores * keep_mask
         self.value.mul_(before)
-        # wide, so that the row sums of the gradient, which are taken of the output, cancel
+        # in accum_dtype, so that the row sums of the gradient, which are taken of the output, cancel
         self.value.baddbmm_(given, values.to(given.dtype))
         self.largest = largest
 
-    def finish(self, output: Tensor, lse: Tensor, how: How) -> None:
-        """Write the rows; one that saw nothing has output 0 and log-sum-exp -inf."""
+    def finish(self, output: Tensor, lse: Tensor, options: TileOptions) -> None:
+        """Write output and log-sum-exp of the rows; a fully masked row has 0 and -inf."""
         lse.copy_(self.weight.log().add_(self.largest))
-        weight = self.weight.masked_fill(self.weight == 0, 1) if how.may_be_blind else self.weight
-        output.copy_(self.value.div_(weight).mul_(how.dropout.rescale))
+        weight = self.weight.masked_fill(self.weight == 0, 1) if options.rows_may_be_fully_masked else self.weight
+        output.copy_(self.value.div_(weight).mul_(options.dropout.rescale))
 
 
 def _outputs(inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Zeros for the output, (B, T, H, E) in memory as a network wants to read it, and -inf for the log-sum-exp."""
+    """Return zeros for the output, in memory (B, T, H, E) for the projection after it, and -inf for the log-sum-exp."""
     v, (heads, queries, _) = inputs.v_BHSE, inputs.sizes
     output = v.new_zeros(v.shape[0], queries, heads, v.shape[-1], dtype=dtype).transpose(1, 2)
-    return output, v.new_full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.wide)
+    return output, v.new_full((v.shape[0], heads, queries, 1), -math.inf, dtype=inputs.accum_dtype)
 
 
-def _normalise(scores: Tensor, lse: Tensor | None, may_be_blind: bool) -> None:
-    """Softmax in place; the log-sum-exp is the largest score minus the log of the largest weight."""
-    if lse is None and not may_be_blind:
+def _normalise(scores: Tensor, lse: Tensor | None, rows_may_be_fully_masked: bool) -> None:
+    """Apply softmax in place; write the log-sum-exp as the largest score minus the log of the largest weight."""
+    if lse is None and not rows_may_be_fully_masked:
         torch.softmax(scores, -1, out=scores)
         return
     largest = scores.amax(-1, keepdim=True)
     torch.softmax(scores, -1, out=scores)
-    blind = largest == -math.inf if may_be_blind else None
-    if blind is not None:
-        scores.masked_fill_(blind, 0)
+    fully_masked = largest == -math.inf if rows_may_be_fully_masked else None
+    if fully_masked is not None:
+        scores.masked_fill_(fully_masked, 0)
     if lse is not None:
         lse.copy_(largest - scores.amax(-1, keepdim=True).log_())
-        if blind is not None:
-            lse.masked_fill_(blind, -math.inf)
+        if fully_masked is not None:
+            lse.masked_fill_(fully_masked, -math.inf)
 
 
 class Backward:
     """The backward pass: sums over tiles, one example after the other within a tile.
 
     Args:
-        how: of the forward pass.
-        inputs: of the forward pass.
-        tensors: of the bias.
+        options: the settings of the forward pass.
+        inputs: the queries, keys and values of the forward pass.
+        tensors: the tensors of the bias.
         kept: the weights of the forward pass, or None.
-        lse: its log-sum-exp, where weights were not kept.
-        delta: ``rowsum(do o) - dlse``, (B, H, T, 1); ``-dlse`` alone where the weights were kept in 16 bits: the sum is
-            then taken of the very weights that it is to cancel, as their output was rounded.
-        up: ``do``, rescaled for dropout.
-        wanted: which terms of the bias want a gradient.
+        lse: the log-sum-exp of the forward pass, where weights were not kept.
+        delta: ``rowsum(do o) - dlse``, (B, H, T, 1); ``-dlse`` alone where the weights were kept in 16 bits: o was
+            rounded then, and the sum is taken of the kept weights so that the terms cancel exactly.
+        grad_output: ``do``, rescaled for dropout.
+        wanted: for each term of the bias, whether its gradient is needed.
     """
 
     def __init__(
         self,
-        how: How,
+        options: TileOptions,
         inputs: Inputs,
         tensors: Sequence[Tensor],
         *,
         kept: Tensor | None,
         lse: Tensor | None,
         delta: Tensor,
-        up: Tensor,
+        grad_output: Tensor,
         wanted: Sequence[bool],
     ) -> None:
-        self.how, self.inputs, self.kept, self.lse, self.delta, self.up = how, inputs, kept, lse, delta, up
+        self.options, self.inputs, self.kept, self.lse = options, inputs, kept, lse
+        self.delta, self.grad_output = delta, grad_output
         sizes = inputs.sizes
-        self.shape = (square_tile if kept is None else row_tile)(*sizes, band=how.hidden.is_band)
-        self.bias = BiasTiles(how.kinds, tensors, sizes[1], wanted)
+        self.shape = (square_tile if kept is None else row_tile)(*sizes, band=options.tile_mask.is_band)
+        self.bias = BiasTiles(options.kinds, tensors, sizes[1], wanted)
         self.weights_scratch, self.bias_scratch, self.total_scratch, self.gradient_scratch = (
             inputs.scratch(self.shape) for _ in range(4)
         )
-        self.dq, self.dk, self.dv = (_sums(like, inputs.wide) for like in (inputs.q_BHTD, inputs.k_BHSD, inputs.v_BHSE))
+        self.dq, self.dk, self.dv = (
+            _sums(like, inputs.accum_dtype) for like in (inputs.q_BHTD, inputs.k_BHSD, inputs.v_BHSE)
+        )
 
     def run(self) -> list[Tensor | None]:
-        """Gradients of queries, keys, values and the bias's tensors."""
-        for where in tiles(*self.inputs.sizes, self.shape):
-            self._tile(where)
-        narrow = self.inputs.narrow
-        return [self.dq.to(narrow), self.dk.to(narrow), self.dv.to(narrow), *self.bias.gradients()]
+        """Return the gradients of queries, keys, values and the tensors of the bias."""
+        for tile in tiles(*self.inputs.sizes, self.shape):
+            self._tile(tile)
+        input_dtype = self.inputs.input_dtype
+        return [self.dq.to(input_dtype), self.dk.to(input_dtype), self.dv.to(input_dtype), *self.bias.gradients()]
 
-    def _tile(self, where: Where) -> None:
-        """All examples of a tile; the bias's share of the gradient is summed over them."""
-        shared = hidden = None
+    def _tile(self, tile: TileSlice) -> None:
+        """Process a tile for all examples, and sum the gradient of the shared bias over them."""
+        shared = masks = None
         if self.kept is None:
-            shared, hidden = (
-                self.bias.shared_tile(self.bias_scratch, where),
-                self.how.hidden.tiles(where, self.inputs.wide),
-            )
-        total, begun = self.bias.accumulator(self.total_scratch, where), False
-        for example in range(self.up.shape[0]):
-            part = where.limited_to(self.how.hidden.keys_seen(example, where.rows))
+            shared = self.bias.shared_tile(self.bias_scratch, tile)
+            masks = self.options.tile_mask.tiles(tile, self.inputs.accum_dtype)
+        total, started = self.bias.accumulator(self.total_scratch, tile), False
+        for example in range(self.grad_output.shape[0]):
+            part = tile.limited_to(self.options.tile_mask.keys_seen(example, tile.rows))
             if part.size() == 0:
                 continue
-            columns = where.columns_of(part)
-            mask = None if hidden is None else _columns(hidden[example], columns)
+            columns = tile.columns_of(part)
+            mask = None if masks is None else _columns(masks[example], columns)
             weights = self._weights(_columns(shared, columns), mask, example, part)
-            staying = self.how.dropout.staying(example, where)[..., columns] if self.how.dropout else None
-            # the first example's gradient is where the sum over examples begins
-            begins = total is not None and not begun and part == where
-            gradient = total if begins and total is not None else view(self.gradient_scratch, part)
-            self._example(gradient, weights, staying, example, part)
-            if total is not None and not begins:
-                if not begun:
+            keep_mask = self.options.dropout.keep_mask(example, tile)[..., columns] if self.options.dropout else None
+            # the first example's gradient is written into the sum itself
+            is_first = total is not None and not started and part == tile
+            gradient = total if is_first and total is not None else view(self.gradient_scratch, part)
+            self._example(gradient, weights, keep_mask, example, part)
+            if total is not None and not is_first:
+                if not started:
                     total.zero_()
                 total[..., columns].add_(gradient)
-            begun = True
-        if total is not None and begun:
-            self.bias.take_up_shared(total, where)
+            started = True
+        if total is not None and started:
+            self.bias.accumulate_shared_gradient(total, tile)
 
-    def _weights(self, shared: Tensor | None, hidden: Tensor | None, example: int, part: Where) -> Tensor:
-        """The softmax of the forward pass, kept or ``exp(S - lse)``."""
+    def _weights(self, shared: Tensor | None, mask: Tensor | None, example: int, part: TileSlice) -> Tensor:
+        """Return the weights of the forward pass: kept, or computed again as ``exp(S - lse)``."""
         if self.kept is not None:
             return tile_of(self.kept, example, part)
         assert self.lse is not None
         weights = view(self.weights_scratch, part)
-        spent = self.bias.spent(example, self.up.shape[0])
-        if shared is not None and spent and shared.is_contiguous():
-            weights = shared  # nobody needs the bias after the last example: one tile less in the cache
-        self.inputs.scores(weights, shared, self.bias, example, part, self.how.scale)
-        if hidden is not None:
-            weights.add_(hidden)
+        is_last_use = self.bias.is_last_use(example, self.grad_output.shape[0])
+        if shared is not None and is_last_use and shared.is_contiguous():
+            weights = shared  # the last use of the bias: overwrite it, one tile less in the cache
+        self.inputs.scores(weights, shared, self.bias, example, part, self.options.scale)
+        if mask is not None:
+            weights.add_(mask)
         return _exp_(weights.sub_(rows_of(self.lse, example, part)))
 
-    def _example(self, gradient: Tensor, weights: Tensor, staying: Tensor | None, example: int, part: Where) -> None:
-        """One example's part of the tile: dS into ``gradient``, and its share of dq, dk and dv."""
-        narrow, scale = self.inputs.narrow, self.how.scale
-        up_HRF, q_HRD = rows_of(self.up, example, part), rows_of(self.inputs.q_BHTD, example, part)
+    def _example(
+        self, gradient: Tensor, weights: Tensor, keep_mask: Tensor | None, example: int, part: TileSlice
+    ) -> None:
+        """Write dS of one example into ``gradient``, and add its share of dq, dk, dv and the bias's gradients."""
+        input_dtype, scale = self.inputs.input_dtype, self.options.scale
+        grad_output_HRF, q_HRD = rows_of(self.grad_output, example, part), rows_of(self.inputs.q_BHTD, example, part)
         k_HED, v_HEF, dk_HED, dv_HEF = (
             tensor[example, part.heads, part.keys]
             for tensor in (self.inputs.k_BHSD, self.inputs.v_BHSE, self.dk, self.dv)
         )
-        given = (weights if staying is None else weights * staying).to(narrow)
-        _add_product(dv_HEF, given.transpose(1, 2), up_HRF)
-        wide = self.inputs.wide  # dP - D cancels as well
-        torch.bmm(up_HRF.to(wide), v_HEF.to(wide).transpose(1, 2), out=gradient)
-        if staying is not None:
-            gradient.mul_(staying)
+        given = (weights if keep_mask is None else weights * keep_mask).to(input_dtype)
+        _add_product(dv_HEF, given.transpose(1, 2), grad_output_HRF)
+        accum_dtype = self.inputs.accum_dtype  # dP - D cancels as well
+        torch.bmm(grad_output_HRF.to(accum_dtype), v_HEF.to(accum_dtype).transpose(1, 2), out=gradient)
+        if keep_mask is not None:
+            gradient.mul_(keep_mask)
         delta_HR1 = rows_of(self.delta, example, part)
-        if self.kept is not None and narrow != wide:
+        if self.kept is not None and input_dtype != accum_dtype:
             delta_HR1 = delta_HR1 + (gradient * weights).sum(-1, keepdim=True)
         gradient.sub_(delta_HR1).mul_(weights)
-        given = gradient.to(narrow)
+        given = gradient.to(input_dtype)
         _add_product(rows_of(self.dq, example, part), given, k_HED, scale)
         _add_product(dk_HED, given.transpose(1, 2), q_HRD, scale)
-        self.bias.take_up_own(gradient, example, part)
+        self.bias.accumulate_own_gradient(gradient, example, part)
 
 
 def _exp_(x: Tensor) -> Tensor:
-    """``exp`` in place: by base 2 in float32, where torch's vectorised exp2 takes a third of exp's time on a CPU."""
+    """Apply exp in place; in float32 through exp2, which takes a third of the time of exp on a CPU."""
     return x.mul_(_LOG2_E).exp2_() if x.dtype == torch.float32 else x.exp_()
 
 
-def view(scratch: Tensor, where: Where) -> Tensor:
-    """A tile in scratch memory."""
-    return scratch[: where.size()].view(where.shape())
+def view(scratch: Tensor, tile: TileSlice) -> Tensor:
+    """Return the first elements of scratch memory in the shape of a tile."""
+    return scratch[: tile.size()].view(tile.shape())
 
 
-def rows_of(tensor_BHTX: Tensor, example: int, where: Where) -> Tensor:
-    """Heads and rows of one example."""
-    return tensor_BHTX[example, where.heads, where.rows]
+def rows_of(tensor_BHTX: Tensor, example: int, tile: TileSlice) -> Tensor:
+    """Return the tile's heads and rows of one example."""
+    return tensor_BHTX[example, tile.heads, tile.rows]
 
 
-def tile_of(tensor_BHTS: Tensor, example: int, where: Where) -> Tensor:
-    """Heads, rows and keys of one example."""
-    return tensor_BHTS[example, where.heads, where.rows, where.keys]
+def tile_of(tensor_BHTS: Tensor, example: int, tile: TileSlice) -> Tensor:
+    """Return the tile's heads, rows and keys of one example."""
+    return tensor_BHTS[example, tile.heads, tile.rows, tile.keys]
 
 
-def _columns(tile: Tensor | None, columns: slice) -> Tensor | None:
-    """Some columns of a tile, where there is one."""
-    return None if tile is None else tile[..., columns]
+def _columns(tensor: Tensor | None, columns: slice) -> Tensor | None:
+    """Return some columns of a tile; None for None."""
+    return None if tensor is None else tensor[..., columns]
 
 
-def _sums(like: Tensor, wide: torch.dtype) -> Tensor:
-    """Zeros (B, H, T, D), in memory (B, T, H, D): what the projection before the attention reads."""
+def _sums(like: Tensor, accum_dtype: torch.dtype) -> Tensor:
+    """Return zeros (B, H, T, D), laid out as (B, T, H, D) for the backward pass of the projection."""
     batch, heads, tokens, channels = like.shape
-    return like.new_zeros(batch, tokens, heads, channels, dtype=wide).transpose(1, 2)
+    return like.new_zeros(batch, tokens, heads, channels, dtype=accum_dtype).transpose(1, 2)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:

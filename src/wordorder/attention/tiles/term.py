@@ -1,4 +1,4 @@
-"""What every summand of a bias can do with a tile."""
+"""The interface of a term of the bias: add values to a tile, accumulate the gradient of a tile."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 
 
 class TermTiles(ABC):
-    """One summand of the bias.
+    """One term of the bias.
 
     Args:
-        tensors: what it is made of, each with a first axis of B or 1 examples.
+        tensors: the tensors of the term, each with a first axis of B or 1 examples.
         queries: T.
-        wanted: whether a gradient will be asked for.
+        wanted: whether their gradient is needed.
     """
 
     def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
@@ -26,9 +26,9 @@ class TermTiles(ABC):
             self.gradients = []
 
     @abstractmethod
-    def add_to(self, tile_HRE: Tensor, example: int, where: Where, *, first: bool) -> None:
-        """Add this part of the bias to the tile; ``first``: overwrite what is there."""
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
+        """Add this term to the tile; ``first``: overwrite the tile."""
 
     @abstractmethod
-    def take_up(self, gradient_HRE: Tensor, example: int, where: Where) -> None:
-        """Take up the gradient of the tile."""
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
+        """Add the gradient of the tile to ``gradients``."""

@@ -85,7 +85,7 @@ class GraftedBody(GraftedPart):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         # transformers asks for the modules that hold weights, not for the encoding as a whole
-        silent = {id(p) for part in _terms(getattr(self, "encoding", None)) for p in part.silent_parameters()}
+        silent = {id(p) for part in _terms(getattr(self, "encoding", None)) for p in part.zero_init_parameters()}
         for parameter in module.parameters(recurse=False):
             if id(parameter) in silent:
                 nn.init.zeros_(parameter)  # which transformers guards: loaded weights stay
@@ -255,7 +255,7 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
     for name, part in zip(names_of(config.encoding), encoding.parts.values(), strict=True):
         if not isinstance(part, OnScores):
             faults.append(unreached.format(name=name, place=CATALOG[name].place, known=known))
-        elif config.keep_input_positions and not part.silent_parameters():
+        elif config.keep_input_positions and not part.zero_init_parameters():
             faults.append(
                 f"encoding {name!r} has no weights that make it 0, so the grafted model would not begin where the"
                 " host is; pass keep_input_positions=False to have it all the same"

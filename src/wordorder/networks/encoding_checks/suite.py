@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from wordorder.encodings import CATALOG, Encoding, Use, build_encoding, names_of, options_of
+from wordorder.encodings.registration import check_hook_names
 from wordorder.errors import BadInput
 from wordorder.networks.encoding_checks.checks import CHECKS, SIZES, Check, Subject, word_order
 
@@ -54,7 +55,7 @@ def check_encoding(
         without a fault may be trained.
 
     Raises:
-        BadInput: no encoding has that name.
+        BadInput: no encoding has that name, or the class defines something under a name of an earlier version.
         ValueError: it is neither a name nor a class of encodings, or there is no such use.
     """
     if use not in USES:
@@ -70,6 +71,7 @@ def _known(encoding: type[Encoding]) -> Generator[str]:
     """In the catalogue for the while of the suite."""
     if not (isinstance(encoding, type) and issubclass(encoding, Encoding)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"encoding must be a name or a class of wordorder.encodings.Encoding, got {encoding!r}")
+    check_hook_names(encoding)
     CATALOG[_UNDER_TEST] = encoding
     try:
         yield _UNDER_TEST

@@ -1,4 +1,4 @@
-"""Who sees whom, a tile at a time: keys that nobody sees are never computed, the rest is masked where it has to be."""
+"""The attention mask, one tile at a time: fully masked keys are not computed, and the rest is masked where needed."""
 
 from dataclasses import replace
 from typing import cast
@@ -6,23 +6,23 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import Where
+from wordorder.attention.tiles.geometry import TileSlice
 from wordorder.ops import Packed, Visibility
 
 
-class Hidden:
+class TileMask:
     """The mask of a call, read once per forward.
 
-    Padding after the text, the common case, costs nothing: the example's keys simply end earlier. Masks that are a band
-    of diagonals (causal, within a distance, ahead) let the tiles beside it be skipped. Whatever else there is (padding
+    Padding after the text, the common case, costs nothing: the example's keys simply end earlier. With a mask that is a
+    band of diagonals (causal, within a distance, ahead) tiles outside the band are skipped. Any other mask (padding
     before the text, packed sequences, a mask tensor) is written out tile by tile.
 
     Args:
-        mask: who sees whom; a bool tensor broadcasts to (B, H, T, S), True = visible; None hides nothing.
+        mask: which keys each query sees; a bool tensor broadcasts to (B, H, T, S), True = visible; None = all.
         batch: B.
         queries: T.
         keys: S.
-        device: of the scores.
+        device: device of the scores.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class Hidden:
 
     @property
     def hides(self) -> bool:
-        """Whether a query may see nothing at all."""
+        """Tell whether there is a mask, so that a query may see no key at all."""
         return self.mask is not None
 
     @property
     def is_band(self) -> bool:
-        """Whether whole tiles may be hidden by which diagonals they lie on."""
+        """Tell whether the mask limits the diagonals, so that whole tiles may be hidden."""
         return self.lowest is not None or self.highest is not None
 
     def keys_seen(self, example: int, rows: slice) -> slice:
-        """Keys outside of this are hidden from all these rows; it may be empty."""
+        """Return the range of keys outside of which all are hidden from all these rows; it may be empty."""
         start, stop = 0, self.keys if self.stops is None else self.stops[example]
         if self.lowest is not None:
             start = max(start, rows.start + self.lowest)
@@ -55,45 +55,46 @@ class Hidden:
             stop = min(stop, rows.stop + self.highest)
         return slice(start, max(start, stop))
 
-    def tiles(self, where: Where, dtype: torch.dtype) -> "list[Tensor | None]":
-        """Per example what is added to the scores, -inf where hidden, broadcast to the tile; None = nothing is hidden.
+    def tiles(self, tile: TileSlice, dtype: torch.dtype) -> "list[Tensor | None]":
+        """Return for each example what is added to its scores: 0, or -inf where hidden; None = nothing is hidden.
 
-        Adding takes an eighth of the time of filling by a condition, and examples share what they have in common.
+        The tensors broadcast to the tile, and examples with the same mask share one. Adding takes an eighth of the time
+        of `masked_fill`.
         """
         written: dict[int, Tensor] = {}
         found: list[Tensor | None] = []
-        for hidden in self._hidden(where):
+        for hidden in self._hidden_pairs(tile):
             if hidden is not None and id(hidden) not in written:
                 zeros = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
                 written[id(hidden)] = zeros.masked_fill_(hidden, -torch.inf)
             found.append(None if hidden is None else written[id(hidden)])
         return found
 
-    def _hidden(self, where: Where) -> "list[Tensor | None]":
-        """Per example the hidden places, bool."""
+    def _hidden_pairs(self, tile: TileSlice) -> "list[Tensor | None]":
+        """Return for each example a bool tensor, True = hidden; None = nothing is hidden."""
         hidden: list[Tensor | None] = [None] * self.batch
         if self.mask is None:
             return hidden
-        outside_RE = self._outside_band(where)
+        outside_RE = self._outside_band(tile)
         if outside_RE is not None:
             hidden = [outside_RE] * self.batch
         if self.rest is None:
             return hidden
         if isinstance(self.rest, Visibility):
-            visible = self.rest.tile(where.rows, where.keys, self.device)
+            visible = self.rest.tile(tile.rows, tile.keys, self.device)
             if visible is None:
                 return hidden
             rest = list((~visible).expand(self.batch, -1, -1, -1))
         else:
             full = self.rest.expand(self.batch, -1, self.queries, self.keys) if self.rest.dim() == 4 else self.rest
             full = full.expand(self.batch, full.shape[-3] if full.dim() > 2 else 1, self.queries, self.keys)
-            heads = where.heads if full.shape[1] > 1 else slice(0, 1)
-            rest = list(~full[:, heads, where.rows, where.keys])
+            heads = tile.heads if full.shape[1] > 1 else slice(0, 1)
+            rest = list(~full[:, heads, tile.rows, tile.keys])
         return [one if other is None else one | other for one, other in zip(rest, hidden, strict=True)]
 
-    def _outside_band(self, where: Where) -> Tensor | None:
-        """Places of the tile that lie beside the band of diagonals, bool (R, E); None where all lie on it."""
-        rows, keys = where.rows, where.keys
+    def _outside_band(self, tile: TileSlice) -> Tensor | None:
+        """Return the pairs of the tile outside the band of diagonals, bool (R, E); None if there are none."""
+        rows, keys = tile.rows, tile.keys
         lowest = None if self.lowest is None or keys.start - (rows.stop - 1) >= self.lowest else self.lowest
         highest = None if self.highest is None or keys.stop - 1 - rows.start <= self.highest else self.highest
         if lowest is None and highest is None:
@@ -107,7 +108,7 @@ class Hidden:
         return below_RE | above_RE
 
     def _read(self, mask: Visibility) -> None:
-        """Take out of the mask what needs no matrix: keys that end early, and the triangle."""
+        """Turn padding at the end and diagonals into numbers, which need no matrix; keep the rest of the mask."""
         if isinstance(mask.key, Packed):
             return
         valid_BS = mask.valid_BS
