@@ -12,7 +12,7 @@ from wordorder.attention.tiles import TileMask
 from wordorder.encodings import HybridOrder, Order
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, DenseBias, Packed, Visibility, check_positions_fit
-from wordorder.ops.tracing import transformed
+from wordorder.ops.execution import transformed
 
 
 @dataclass(frozen=True)

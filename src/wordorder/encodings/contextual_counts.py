@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from wordorder.ops import Visibility
+from wordorder.ops.execution import transformed
 from wordorder.ops.precision import no_autocast
-from wordorder.ops.tracing import transformed
 
 CPU_BLOCK = 131_072
 """Pairs of a block: half a MiB of float32, so that some of them fit into the second-level cache of one core."""

@@ -24,7 +24,7 @@ from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
 from wordorder.ops import Contiguous, Visibility
-from wordorder.ops.checkpointing import run_layer
+from wordorder.ops.execution import run_layer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,9 +164,9 @@ class SegmentStep:
         tokens: of this step, T.
         valid_BT: bool, False where one of them is padding; None = none is.
         causal: tokens see only themselves and earlier tokens; else the segment must be read in one step.
-        position_dependent: the network reads a table by the window's positions: those must then not count slots that hold
-            nothing, so that a row with such slots has positions of its own. Encodings that depend on distance alone
-            are spared that.
+        position_dependent: the network reads a table by the window's positions: those must then not count slots that
+            hold nothing, so that a row with such slots has positions of its own. Encodings that depend on distance
+            alone are spared that.
     """
 
     segment: OpenSegment

@@ -7,7 +7,7 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
-from wordorder.models.classifier.model import (
+from wordorder.models.classifier import (
     WordOrderClassifierForSequenceClassification,
     WordOrderClassifierModel,
     WordOrderClassifierPreTrainedModel,

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
-from wordorder.models.classifier.model import WordOrderClassifierForSequenceClassification
+from wordorder.models.classifier import WordOrderClassifierForSequenceClassification
 from wordorder.models.config.classifier import WordOrderClassifierConfig
 from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.config.encoder import WordOrderEncoderConfig

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.ops import Contiguous, Packed, Positions
-from wordorder.ops.tracing import transformed
+from wordorder.ops.execution import transformed
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from wordorder.models.classifier.model import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
+from wordorder.models.classifier import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
 from wordorder.models.config.classifier import WordOrderClassifierConfig
 from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.config.decoder import WordOrderDecoderConfig

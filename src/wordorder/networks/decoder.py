@@ -15,7 +15,7 @@ from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
 from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions
-from wordorder.ops.checkpointing import run_layer
+from wordorder.ops.execution import run_layer
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from wordorder.networks.layer import EncoderLayer
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
 from wordorder.ops import Positions
-from wordorder.ops.checkpointing import run_layer
+from wordorder.ops.execution import run_layer
 
 
 @dataclass(frozen=True)

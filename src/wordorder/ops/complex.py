@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wordorder.ops.complex_product import GaussLinear, StackedGaussLinear
+from wordorder.ops.execution import transformed
 from wordorder.ops.precision import working_dtype
-from wordorder.ops.tracing import transformed
 
 Pair = tuple[Tensor, Tensor]
 """Real and imaginary part, of one shape and dtype."""

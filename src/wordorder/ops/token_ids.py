@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wordorder.ops.tracing import transformed
+from wordorder.ops.execution import transformed
 
 
 def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:

@@ -1,12 +1,40 @@
-"""The Hugging Face configuration of the text classifiers."""
+"""The Hugging Face configuration of the text classifiers, and the text network that it describes."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, cast, get_type_hints
 
+import torch
 from huggingface_hub.dataclasses import strict
 
+from wordorder.encodings import names_of
 from wordorder.errors import BadInput
+from wordorder.hints import describe, fits
 from wordorder.limits import one_line
 from wordorder.models.config.configuration import WordOrderConfig
+from wordorder.models.network import build_encoder
+from wordorder.networks import (
+    BagOfWords,
+    ComplexBagOfWords,
+    ComplexTextConvolution,
+    ComplexTextEmbedding,
+    ComplexTextRecurrent,
+    ReferenceTextNetwork,
+    TextConvolution,
+    TextEmbedding,
+    TextNetwork,
+    TextRecurrent,
+    TextTransformer,
+    UnitaryTextRecurrent,
+)
+from wordorder.networks.complex_valued import (
+    COMPLEX_EMBEDDINGS,
+    COMPLEX_OPTIONS,
+    ComplexEncoder,
+    ComplexKeywords,
+    ReferenceTransformer,
+)
+from wordorder.networks.complex_valued.options import complex_encoding_options
+from wordorder.networks.text.network import TextBody, check_activation
 
 KERNEL_SIZES = (3, 4, 5)
 """Kim's filters (2014), and the paper's."""
@@ -79,10 +107,6 @@ class WordOrderClassifierConfig(WordOrderConfig):
 
     def _encoding_faults(self) -> list[str]:
         """Build the network without memory for its weights: it knows best what its sizes and its encoding may be."""
-        import torch
-
-        from wordorder.models.classifier.network import build_text_network
-
         try:
             with torch.device("meta"):
                 build_text_network(self)
@@ -91,3 +115,168 @@ class WordOrderClassifierConfig(WordOrderConfig):
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # sizes whose product no index reaches
             return [f"architecture {self.architecture!r}, encoding {self.encoding!r}: {one_line(error)}"]
         return []
+
+
+Network = TextNetwork | TextTransformer | ReferenceTextNetwork
+
+
+def build_text_network(config: WordOrderClassifierConfig) -> Network:
+    """The network of a configuration, with initial weights of the plain kind.
+
+    Raises:
+        BadInput: the encoding needs attention that the architecture does not have, or is not complex where the network
+            is; or a pooling or an option that the architecture does not know.
+        ValueError: a size is out of range.
+    """
+    if config.variant == "reference-code":
+        return _reference(config)
+    if config.architecture == "transformer":
+        return _transformer(config)
+    words = (ComplexTextEmbedding if config.complex_valued else TextEmbedding)(
+        config.vocab_size,
+        width=config.hidden_size,
+        encoding=config.encoding,
+        encoding_options=config.options_for("encoder"),
+        max_positions=config.max_position_embeddings,
+        dropout=config.hidden_dropout_prob,
+        padding_idx=config.pad_token_id,
+    )
+    return TextNetwork(words, BODIES[config.architecture](config))
+
+
+def _bag(config: WordOrderClassifierConfig) -> TextBody:
+    _refuse_pooling(config)
+    options = complex_options(config, ComplexBagOfWords)
+    if not config.complex_valued:
+        return BagOfWords(config.hidden_size)
+    return ComplexBagOfWords(config.hidden_size, activation=_activation(config), **options)
+
+
+def _convolution(config: WordOrderClassifierConfig) -> TextBody:
+    _refuse_pooling(config)
+    kind = ComplexTextConvolution if config.complex_valued else TextConvolution
+    sizes: dict[str, Any] = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
+    options = complex_options(config, ComplexTextConvolution)
+    return kind(config.hidden_size, filters=config.filters, activation=_activation(config), **sizes, **options)
+
+
+def _activation(config: WordOrderClassifierConfig) -> str:
+    try:
+        return check_activation(config.hidden_act)
+    except ValueError as error:
+        raise BadInput(f"hidden_act: of architecture {config.architecture!r} the {error}") from None
+
+
+def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
+    hidden = config.hidden_size if config.recurrent_size is None else config.recurrent_size
+    if hidden <= 0:
+        raise BadInput(f"recurrent_size must be positive, got {hidden}")
+    if config.recurrent_cell == "unitary":
+        _refuse_for_unitary(config)
+        return UnitaryTextRecurrent(config.hidden_size, hidden=hidden, **complex_options(config, UnitaryTextRecurrent))
+    kind = ComplexTextRecurrent if config.complex_valued else TextRecurrent
+    options = complex_options(config, ComplexTextRecurrent)
+    return kind(
+        config.hidden_size,
+        hidden=hidden,
+        layers=config.num_hidden_layers,
+        bidirectional=config.bidirectional,
+        pooling=cast("Any", config.pooling or "last"),
+        dropout=config.hidden_dropout_prob,
+        **options,
+    )
+
+
+BODIES: dict[str, Callable[[WordOrderClassifierConfig], TextBody]] = {
+    "bag-of-words": _bag,
+    "convolution": _convolution,
+    "recurrent": _recurrent,
+}
+"""The architectures without attention, by the names that configurations use."""
+
+
+def _transformer(config: WordOrderClassifierConfig) -> TextTransformer:
+    options = complex_options(config, ComplexEncoder)
+    width = 2 * config.hidden_size if options.get("read_out") == "none" else config.hidden_size
+    return TextTransformer(build_encoder(config), width, pooling=config.pooling or "mean")
+
+
+def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
+    """The published code's classifier; a recipe for it should say hidden_size 256, 8 heads, intermediate_size 512."""
+    if config.architecture != "transformer" or not config.complex_valued:
+        raise BadInput(
+            "variant 'reference-code' is that of the published complex Transformer classifier: set "
+            f"architecture = 'transformer' and complex_valued = true, got {config.architecture!r} and "
+            f"{str(config.complex_valued).lower()}"
+        )
+    if config.pooling is not None:
+        raise BadInput(f"variant 'reference-code' has no pooling, it takes the last slot, got {config.pooling!r}")
+    complex_options(config, ReferenceTextNetwork)
+    chosen = complex_encoding_options(config.encoding, config.options_for("encoder"))
+    part = next(name for name in names_of(config.encoding) if name in COMPLEX_EMBEDDINGS)
+    words = ComplexTextEmbedding(
+        config.vocab_size,
+        width=config.hidden_size,
+        encoding=config.encoding,
+        encoding_options={**chosen, part: {"variant": "reference-code", **chosen[part]}},
+        max_positions=config.max_position_embeddings,
+        dropout=config.hidden_dropout_prob,
+    )
+    body = ReferenceTransformer(
+        config.hidden_size,
+        heads=config.num_attention_heads,
+        feedforward=config.intermediate_size or 4 * config.hidden_size,
+        dropout=config.hidden_dropout_prob,
+    )
+    return ReferenceTextNetwork(
+        words, body, length=config.max_position_embeddings, padding_idx=config.pad_token_id or 0
+    )
+
+
+def complex_options(config: WordOrderClassifierConfig, network: Callable[..., Any]) -> dict[str, Any]:
+    """The options of the complex network that the configuration names; none for a real one.
+
+    Raises:
+        BadInput: one line per option that this network does not know, or of the wrong type.
+    """
+    if not config.complex_valued:
+        if config.complex_options:
+            raise BadInput("complex_options are for complex layers; set complex_valued = true")
+        return {}
+    hints = get_type_hints(ComplexKeywords if network is ComplexEncoder else cast("Any", network).__init__)
+    known, given = [name for name in COMPLEX_OPTIONS if name in hints], config.complex_options or {}
+    faults = [
+        f"complex_options: architecture {config.architecture!r} has no option {name!r}; known: {', '.join(known)}"
+        for name in given
+        if name not in known
+    ]
+    faults += [
+        f"complex_options.{name} must be {describe(hints[name])}, got {value!r}"
+        for name, value in given.items()
+        if name in known and not fits(hints[name], value)
+    ]
+    if faults:
+        raise BadInput(faults)
+    return dict(given)
+
+
+def _refuse_pooling(config: WordOrderClassifierConfig) -> None:
+    how = {"bag-of-words": "takes the mean", "convolution": "takes each filter's largest response"}
+    if config.pooling is not None:
+        raise BadInput(
+            f"pooling must be left out for architecture {config.architecture!r}, which {how[config.architecture]}, "
+            f"got {config.pooling!r}"
+        )
+
+
+def _refuse_for_unitary(config: WordOrderClassifierConfig) -> None:
+    only = {"complex_valued": True, "num_hidden_layers": 1, "bidirectional": False}
+    faults = [
+        f"recurrent_cell 'unitary' needs {name} = {value}, got {getattr(config, name)}"
+        for name, value in only.items()
+        if getattr(config, name) != value
+    ]
+    if config.pooling not in (None, "last"):
+        faults.append(f"recurrent_cell 'unitary' needs pooling 'last', got {config.pooling!r}")
+    if faults:
+        raise BadInput(faults)

@@ -10,8 +10,8 @@ from wordorder.networks.complex_valued.layer import ComplexLayer
 from wordorder.networks.complex_valued.linear import ComplexBias, add_bias, bias_pair, check_sizes
 from wordorder.networks.initialisation import Generators
 from wordorder.ops.complex import choose_linear_form, stack
+from wordorder.ops.execution import transformed
 from wordorder.ops.precision import working_dtype
-from wordorder.ops.tracing import transformed
 
 Initial = Literal["fan-in", "reference-code"]
 

@@ -24,8 +24,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from wordorder.ops.execution import transformed
 from wordorder.ops.precision import no_autocast
-from wordorder.ops.tracing import transformed
 from wordorder.ops.waves.gradient import WaveGradient
 from wordorder.ops.waves.tables import WaveTables, plain_waves
 

@@ -13,8 +13,7 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.encodings.waves_as_real import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
-from wordorder.models.classifier.network import build_text_network
-from wordorder.models.config.classifier import WordOrderClassifierConfig
+from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
 from wordorder.models.encoder.model import wants
 from wordorder.models.layout import Layout, all_back, check_token_types, layout_of, one_input
 from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
