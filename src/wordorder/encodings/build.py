@@ -140,5 +140,5 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
 
 def _file_of(part: str) -> str:
     module = CATALOG[part].__module__
-    # an encoding of the user's own may come from a script at first and from a module later
-    return module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part
+    # your own encoding has the key that it would have in the catalogue, in a file of its name
+    return module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part.replace("-", "_")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.order import HybridOrder, Order, Term, order_of
 from wordorder.encodings.places import (
+    GIVEN_BY_NETWORK,
     Encoding,
     OnEmbeddings,
     OnQueriesAndKeys,
@@ -23,10 +24,6 @@ from wordorder.hints import option_faults
 from wordorder.ops import Positions, as_positions, check_positions_fit
 from wordorder.ops.positions import device_of
 from wordorder.ops.precision import no_autocast
-
-# Arguments of an encoding's constructor that the network gives; every other one is an option.
-_SIZES = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
-
 
 _MOST_IN_A_ROW = 999
 """The largest number after "*", so that a typing error does not fill the memory with names."""
@@ -233,7 +230,9 @@ def options_of(encoding: type[Encoding]) -> dict[str, Any]:
     """Return the options of an encoding with their defaults: its constructor's arguments beyond the network's sizes."""
     parameters = inspect.signature(encoding).parameters
     anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of nn.Module's own constructor
-    return {name: p.default for name, p in parameters.items() if name not in _SIZES and p.kind not in anything}
+    return {
+        name: p.default for name, p in parameters.items() if name not in GIVEN_BY_NETWORK and p.kind not in anything
+    }
 
 
 def _annotations(encoding: type[Encoding]) -> dict[str, Any]:

@@ -25,9 +25,25 @@ from wordorder.ops import (
 )
 from wordorder.ops.positions import distances_BTS
 
+GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
+"""Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
+
+DEFAULT_BY_NETWORK = ("bidirectional", "as_real")
+"""Options whose default the network decides: whether queries see keys on both sides, and whether channels are complex."""
+
 
 class Encoding(nn.Module):
-    """The base of all encodings, with their description for the catalogue and for error messages."""
+    """The base of all encodings, with their description for the catalogue and for error messages.
+
+    Arguments of the constructor named in `GIVEN_BY_NETWORK` are given by the network; every other one is an option,
+    with a type and a default, which `encoding_options` sets. Of those in `DEFAULT_BY_NETWORK` the network decides the
+    default.
+
+    What an encoding may define beyond its term, each with a default that suits most: `content_scale`, `cost_parts`;
+    where it acts on scores `OnScores.zero_init_parameters`, `OnScores.maps` and `OnScores.first_position_apart`; and a
+    method ``draw_parameters(std, generator_for)`` where its parameters are not drawn like those of the network
+    (`wordorder.networks.initialise`).
+    """
 
     place: ClassVar[str] = "nowhere"
     """The place where it acts, in words."""
@@ -165,6 +181,19 @@ class OnScores(Encoding, ABC):
         Empty = there are none.
         """
         return ()
+
+    @property
+    def first_position_apart(self) -> bool:
+        """Whether row and column 0 of the bias are numbers of their own, decided by no position or distance ([CLS])."""
+        return False
+
+    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+        """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last.
+
+        Args:
+            positions: of queries and keys.
+        """
+        return {"relative": self(positions, positions).dense()}
 
     @abstractmethod
     def forward(

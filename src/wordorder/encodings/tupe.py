@@ -113,6 +113,11 @@ class TUPE(ProjectedPositions, OnScores):
         free = (self.free_theta,) if hasattr(self, "free_theta") else ()
         return (*self.query_projection.parameters(), *free)
 
+    @property
+    def first_position_apart(self) -> bool:
+        """Whether [CLS], at position 0, has numbers of its own."""
+        return self.cls == "position-0"
+
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
         """Return the matrices for a figure, (1 or B, H, N, N) each: the "absolute" part, here the whole bias."""
         return {"absolute": self(positions, positions).dense()}

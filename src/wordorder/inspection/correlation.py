@@ -122,7 +122,7 @@ def _in_words(layers: Sequence[int]) -> str:
 def _maps_together(parts: Sequence[OnScores], length: int) -> dict[str, ScoreMap]:
     """The maps of encodings whose terms add up; see `score_maps`."""
     adding = {name_of(part): part for part in parts}
-    resets = any(isinstance(part, TUPE) and part.cls == "position-0" for part in adding.values())
+    resets = any(part.first_position_apart for part in adding.values())
     found: dict[str, Tensor] = {}
     total = torch.zeros(())
     for name, part in adding.items():
@@ -143,8 +143,7 @@ def _maps_of(part: OnScores, length: int) -> dict[str, Tensor]:
     """The maps of one encoding, its whole term last; (H, N, N) each."""
     where = Contiguous(length)
     with torch.no_grad():
-        maps = part.maps(where) if isinstance(part, TUPE) else {"relative": part(where, where).dense()}
-    return {name: values[0].float().cpu() for name, values in maps.items()}
+        return {name: values[0].float().cpu() for name, values in part.maps(where).items()}
 
 
 def _composition(model: nn.Module, length: int) -> Composition | None:

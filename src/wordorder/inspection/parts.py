@@ -7,7 +7,7 @@ from typing import Any, Literal, cast, get_args
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from wordorder.encodings import TUPE, OnScores
+from wordorder.encodings import OnScores
 from wordorder.ops import Bias, Contiguous, DenseBias, as_positions
 from wordorder.ops.toeplitz import toeplitz_split
 
@@ -47,7 +47,7 @@ def keep_part(part: Part) -> Generator[None]:
         for positions in map(as_positions, inputs[:2]):
             if not (isinstance(positions, Contiguous) and isinstance(positions.offset, int) and positions.offset == 0):
                 raise ValueError(f"a part of a map can be kept for positions 0 .. N - 1 only, got {positions}")
-        resets = isinstance(module, TUPE) and module.cls == "position-0"
+        resets = module.first_position_apart
         return DenseBias(_part_of(output.dense(), part, skip_first=resets))
 
     before = register_module_forward_pre_hook(note_inner)
