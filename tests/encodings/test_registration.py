@@ -59,11 +59,18 @@ def catalogue_as_it_was():
 
 def test_it_is_used_by_its_name_alone_and_with_others():
     register_encoding("my-slope", Slope)
-    assert build_encoding("my-slope", **SIZES, options={"start": 2.0}).parts["my-slope"].slope[0] == 2
+    assert build_encoding("my-slope", **SIZES, options={"start": 2.0}).parts["my_slope"].slope[0] == 2
     encoder = Encoder(20, encoding="rope+my-slope", **SIZES)
-    assert "encoding.parts.my-slope.slope" in encoder.state_dict()
-    assert build_encoding("my-slope,none", **SIZES).parts["my-slope"] is not None
+    assert "encoding.parts.my_slope.slope" in encoder.state_dict()
+    assert build_encoding("my-slope,none", **SIZES).parts["my_slope"] is not None
     assert options_of(CATALOG["my-slope"]) == {"start": 0.5}
+
+
+def test_weights_have_the_names_that_they_would_have_in_the_catalogue(monkeypatch):
+    register_encoding("my-slope", Slope)
+    own = Encoder(20, encoding="my-slope", **SIZES).state_dict()
+    monkeypatch.setattr(Slope, "__module__", "wordorder.encodings.my_slope")  # contributed, in a file of its name
+    assert list(Encoder(20, encoding="my-slope", **SIZES).state_dict()) == list(own)
 
 
 def test_where_it_came_from_is_remembered():

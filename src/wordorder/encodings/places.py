@@ -29,7 +29,7 @@ GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vo
 """Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
 
 DEFAULT_BY_NETWORK = ("bidirectional", "as_real")
-"""Options whose default the network decides: whether queries see keys on both sides, and whether channels are complex."""
+"""Options whose default the network decides: whether queries see keys on both sides, whether channels are complex."""
 
 
 class Encoding(nn.Module):
