@@ -6,9 +6,10 @@ from network_cases import FROM_PAPER, NAMES, SIZES, assert_gradients_close, deco
 from seq2seq_from_paper import transform
 from torch.testing import assert_close
 
-from wordorder import Decoder
+from wordorder import Decoder, Encoder
 from wordorder.encodings import Composition
-from wordorder.networks import KeyValueCache
+from wordorder.memory import LookAheadMemory, SegmentRecurrence
+from wordorder.networks import AdaptiveEmbedding, KeyValueCache
 from wordorder.ops import Contiguous, Packed
 
 
@@ -234,3 +235,40 @@ IDS = torch.zeros(1, 2).long()
 def test_wrong_arguments_are_named(wrong, words):
     with pytest.raises(ValueError, match=words):
         wrong()
+
+
+@pytest.mark.parametrize("memory", [None, LookAheadMemory(6)], ids=["no-memory", "look-ahead"])
+def test_a_tied_head_gives_logits_by_the_table_of_embeddings(memory):
+    sizes = {"width": 24, "heads": 4, "layers": 2, "encoding": "rope", "memory": memory, "dropout": 0.0}
+    network, plain = Decoder(40, tied_head=True, **sizes).double().eval(), Decoder(40, **sizes).double().eval()
+    plain.load_state_dict(network.state_dict())  # no weights of its own
+    ids = torch.randint(40, (2, 7))
+    read = network(ids)
+    assert plain(ids).logits is None
+    assert_close(read.logits, plain(ids).hidden @ plain.embedding.weight.T)
+    (gradient,) = torch.autograd.grad(read.logits[..., 3].sum(), network.embedding.weight)
+    assert (gradient.abs().sum(1) > 0).tolist() == [row == 3 or row in ids for row in range(40)]
+    if memory is None:
+        cache = KeyValueCache()
+        steps = [network(ids[:, t : t + 1], cache=cache).logits for t in range(7)]
+        assert_close(torch.cat(steps, 1), read.logits)
+
+
+def test_a_tied_head_needs_a_table_that_fits():
+    sizes = {"width": 24, "heads": 4, "encoding": "rope", "tied_head": True}
+    with pytest.raises(
+        ValueError, match=r"tied_head needs a table .* = \(40, 24\), and .* has none"
+    ):
+        Decoder(40, embedding=AdaptiveEmbedding(40, 24, cutoffs=(10,)), **sizes)
+    with pytest.raises(ValueError, match=r"= \(40, 24\), and .* has one of \(41, 24\)"):
+        Decoder(40, embedding=torch.nn.Embedding(41, 24), **sizes)
+
+
+@pytest.mark.parametrize("memory", [SegmentRecurrence(16), LookAheadMemory(16)], ids=["recurrence", "look-ahead"])
+@pytest.mark.parametrize("kind", [Decoder, Encoder])
+def test_a_table_that_the_memory_would_fill_is_refused_when_the_network_is_built(kind, memory):
+    sizes = {"width": 24, "heads": 4, "layers": 2, "memory": memory}
+    with pytest.raises(ValueError, match=r"max_positions=16 must hold the memory's 16 slots and .*'learned'"):
+        kind(40, encoding="learned", max_positions=16, **sizes)
+    kind(40, encoding="learned", max_positions=17, **sizes)
+    kind(40, encoding="rope", max_positions=16, **sizes)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Unpack, cast
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wordorder.attention import HybridPlan, Plan, plan_attention
 from wordorder.encodings import Order
@@ -28,6 +29,7 @@ class DecoderOutput:
         attentions: every layer's attention weights (B, H, T, S), if asked for.
         cross_attentions: every layer's weights on the source, (B, H, T, source tokens), if asked for.
         memory: what the segment left, for the next one; None where the network has no memory.
+        logits: of the next token at every place, (B, T, V), where the decoder has an output head.
     """
 
     hidden: Tensor
@@ -35,6 +37,7 @@ class DecoderOutput:
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
     memory: MemoryState | None = None
+    logits: Tensor | None = None
 
 
 class Decoder(Stack):
@@ -56,13 +59,15 @@ class Decoder(Stack):
         options: sizes and style as one value, in place of keywords.
         cross_attention: let every layer also attend to the states of an encoder; not with a memory.
         embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`.
+        tied_head: also return logits, ``hidden E^T`` with the table of token embeddings E (Press and Wolf 2017,
+            https://arxiv.org/abs/1608.05859); needs a table of (V, width), and no weights of its own.
         **keywords: fields of `TransformerOptions`: width=256, layers=4, heads=4, encoding="tupe-r", max_positions=512,
             dropout=0.1, memory=None and so on.
 
     Raises:
         BadInput: unknown encoding or option, or an encoding that decoders cannot have.
         TypeError: an unknown keyword.
-        ValueError: a size is out of range, or a memory comes with cross_attention.
+        ValueError: a size is out of range, a memory comes with cross_attention, or tied_head without a table that fits.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Decoder(Stack):
         *,
         cross_attention: bool = False,
         embedding: nn.Module | None = None,
+        tied_head: bool = False,
         **keywords: Unpack[TransformerKeywords],
     ) -> None:
         options = TransformerOptions.of(type(self).__name__, options, keywords)
@@ -79,7 +85,14 @@ class Decoder(Stack):
             raise ValueError("memory and cross_attention cannot be combined; pass memory=None or cross_attention=False")
         layer = partial(DecoderLayer, cross=cross_attention)
         super().__init__(vocabulary, options, layer=layer, use="decoder", embedding=embedding)
-        self.cross_attention = cross_attention
+        self.cross_attention, self.tied_head = cross_attention, tied_head
+        table = getattr(self.embedding, "weight", None)
+        if tied_head and (table is None or table.shape != (vocabulary, options.width)):
+            found = "none" if table is None else f"one of {tuple(table.shape)}"
+            raise ValueError(
+                f"tied_head needs a table of token embeddings of (vocabulary, width) = {(vocabulary, options.width)},"
+                f" and encoding {options.encoding!r} or embedding has {found}; add an output layer of your own"
+            )
         initialise(self)
 
     def forward(
@@ -139,8 +152,13 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            memory = read.segment.close()
-            return DecoderOutput(read.hidden, read.all_hidden or None, read.attentions or None, memory=memory)
+            return DecoderOutput(
+                read.hidden,
+                read.all_hidden or None,
+                read.attentions or None,
+                memory=read.segment.close(),
+                logits=self._logits(read.hidden),
+            )
         given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
@@ -241,7 +259,11 @@ class Decoder(Stack):
             (*all_hidden, hidden) if return_all_hidden else None,
             tuple(attentions) if return_attentions else None,
             tuple(cross_attentions) if return_attentions and source is not None else None,
+            logits=self._logits(hidden),
         )
+
+    def _logits(self, hidden_BTC: Tensor) -> Tensor | None:
+        return F.linear(hidden_BTC, self.embedding.weight) if self.tied_head else None
 
 
 def _all_positions(positions: Positions, cache: Cache | None) -> Positions | None:

@@ -59,7 +59,8 @@ class ComplexDecoder(Decoder):
         *,
         cross_attention: bool = False,
         embedding: nn.Module | None = None,
+        tied_head: bool = False,
         **keywords: Unpack[ComplexKeywords],
     ) -> None:
         options = ComplexOptions.of(type(self).__name__, options, keywords)
-        super().__init__(vocabulary, options, cross_attention=cross_attention, embedding=embedding)
+        super().__init__(vocabulary, options, cross_attention=cross_attention, embedding=embedding, tied_head=tied_head)
