@@ -101,9 +101,9 @@ def stacks(width: int, heads: int, tokens: int, batch: int) -> dict[str, Callabl
     found = {}
     for name, encoding in (("SDPA, no position", "none"), ("T5", "t5"), ("TUPE-A", "tupe-a"), ("TUPE-R", "tupe-r")):
         encoder = wordorder.Encoder(8, width=width, encoding=encoding, **options)
-        found[name] = step(encoder, lambda net: net(embeddings_BTC=x).hidden)
+        found[name] = step(encoder, lambda net: net(inputs_embeds=x).hidden)
     dense = wordorder.Encoder(8, width=width, encoding="tupe-r", **options)
-    found["TUPE-R, SDPA with the bias as mask"] = step(dense, lambda net: net(embeddings_BTC=x, backend="sdpa").hidden)
+    found["TUPE-R, SDPA with the bias as mask"] = step(dense, lambda net: net(inputs_embeds=x, backend="sdpa").hidden)
     return found | peers(width, heads, tokens, x, step)
 
 

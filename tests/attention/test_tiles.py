@@ -316,7 +316,7 @@ def test_terms_by_content_pass_through_tiles(backend):
     ids, valid = torch.randint(20, (2, 33)), torch.arange(33) < torch.tensor([[33], [20]])
     results = []
     for name in (backend, "reference"):
-        hidden = encoder(ids, valid_BT=valid, backend=name).hidden[valid]
+        hidden = encoder(ids, key_padding_mask=~valid, backend=name).hidden[valid]
         results.append([hidden, *torch.autograd.grad(hidden.pow(3).sum(), encoder.parameters(), allow_unused=True)])
     for ours, slow in zip(*results, strict=True):
         if slow is not None:

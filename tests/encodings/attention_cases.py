@@ -66,7 +66,7 @@ def assert_reads_alike_however_it_is_fed(decoder):
         valid[1] = False
         ids[0], ids[1, own], valid[1, own] = texts[0], texts[1], True
         where = Contiguous(7, torch.tensor([0, -3])) if side == "left" else Contiguous(7)
-        found = decoder(ids, where, valid_BS=valid).hidden[valid]
+        found = decoder(ids, where, key_padding_mask=~valid).hidden[valid]
         assert_close(found, torch.cat(alone), rtol=1e-10, atol=1e-10)
     place = torch.cat([torch.arange(7), torch.arange(4)])[None]
     packed = decoder(torch.cat(texts)[None], Packed(place, torch.tensor([[0] * 7 + [1] * 4]))).hidden[0]

@@ -144,7 +144,7 @@ def test_with_a_memory_rows_with_padding_read_as_if_alone(kind):
     valid[1, 2] = False
     state = None
     for start in (0, 3, 6):
-        output = decoder(ids[:, start : start + 3], memory=state, valid_BS=valid)
+        output = decoder(ids[:, start : start + 3], memory=state, key_padding_mask=~valid)
         state = output.memory
     alone_state = None
     for start in (0, 3, 6):

@@ -385,6 +385,10 @@ def test_configuration():
         (lambda model, x: build(bos_token_id=None, pad_token_id=None)(x, labels=x), "decoder_start_token_id"),
         (lambda model, x: model(x, labels=ids(2, 65)), "max_positions=64"),
         (lambda model, x: model(x, attention_mask=torch.ones(2, 8), labels=x), "attention_mask"),
+        (
+            lambda model, x: model(x, torch.ones(2, 8), labels=x, encoder_outputs=model.get_encoder()(x)),
+            r"attention_mask must be .* = \(2, 9\), those of encoder_outputs, got \(2, 8\)",
+        ),
         (lambda model, x: model(x, labels=x, position_ids=torch.arange(9)[None]), "both be Packed or neither"),
         (lambda model, x: model(x, decoder_input_ids=x, past_key_values=DynamicCache()), "an EncoderDecoderCache"),
         (lambda model, x: model(x, labels=x, logits_to_keep=1), "leave logits_to_keep out"),

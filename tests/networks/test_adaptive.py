@@ -191,9 +191,9 @@ def test_a_decoder_reads_what_stands_in_for_its_table_and_scales_it():
     ids = torch.randint(V, (2, 5))
     plain = Decoder(V, **sizes).double().eval()
     plain.load_state_dict({k: v for k, v in decoder.state_dict().items() if "embedding" not in k}, strict=False)
-    scaled = plain(embeddings_BTC=3.0 * table(ids)).hidden
+    scaled = plain(inputs_embeds=3.0 * table(ids)).hidden
     assert_close(decoder(ids).hidden, scaled, **EXACT)
-    assert_close(decoder(embeddings_BTC=table(ids)).hidden, scaled, **EXACT)
+    assert_close(decoder(inputs_embeds=table(ids)).hidden, scaled, **EXACT)
 
 
 def test_half_precision_adds_up_in_float32():

@@ -143,7 +143,7 @@ def test_left_padding_equals_right_padding_and_packing_equals_neither(name, styl
     alone = torch.cat([encoder(text[None]).hidden[0] for text in texts])
     for side in ("left", "right"):
         ids, valid, positions = padded(texts, side)
-        assert_close(encoder(ids, positions, valid_BT=valid).hidden[valid], alone, rtol=1e-10, atol=1e-10)
+        assert_close(encoder(ids, positions, key_padding_mask=~valid).hidden[valid], alone, rtol=1e-10, atol=1e-10)
     position = torch.cat([torch.arange(len(text)) for text in texts])[None]
     sequence = torch.cat([torch.full((len(text),), i) for i, text in enumerate(texts)])[None]
     packed = encoder(torch.cat(texts)[None], Packed(position, sequence)).hidden[0]
@@ -156,7 +156,7 @@ def test_backends_agree_with_every_gradient(name):
     valid = torch.ones(2, 11, dtype=torch.bool)
     valid[1, 6:] = False
     backends = [None, "reference"] if name.endswith("shaw") else [None, "reference", "kept-tiles"]
-    outputs = [encoder(ids, valid_BT=valid, backend=backend).hidden for backend in backends]
+    outputs = [encoder(ids, key_padding_mask=~valid, backend=backend).hidden for backend in backends]
     upstream = torch.randn_like(outputs[0]) * valid[..., None]
     grads = [torch.autograd.grad(y, list(encoder.parameters()), upstream) for y in outputs]
     for output, grad in zip(outputs[1:], grads[1:], strict=True):
@@ -188,7 +188,7 @@ def test_translation_of_complex_states(scores):
     assert output.hidden.shape == (2, 5, 12)
     assert output.source.shape == (2, 6, 24)
     cache = KeyValueCache()
-    steps = [network.step(target[:, t : t + 1], cache, source_BSC=output.source if t == 0 else None) for t in range(5)]
+    steps = [network.step(target[:, t : t + 1], cache, source=output.source if t == 0 else None) for t in range(5)]
     assert_close(torch.cat(steps, dim=1), output.hidden, rtol=1e-10, atol=1e-10)
     output.hidden.square().sum().backward()
     assert all(parameter.grad is not None for parameter in network.parameters())
@@ -200,7 +200,7 @@ def test_training_in_every_style_and_dtype(style):
         encoder = build(dtype=dtype, dropout=0.2, attention_dropout=0.2, padding_idx=0, **style).train()
         ids = torch.randint(40, (2, 7))
         ids[1, 4:] = 0
-        output = encoder(ids, valid_BT=ids != 0)
+        output = encoder(ids, key_padding_mask=ids == 0)
         assert output.hidden.dtype == dtype
         assert output.hidden.shape == (2, 7, 12)
         output.hidden.square().sum().backward()
@@ -295,8 +295,8 @@ def test_bad_arguments():
         ComplexOptions(width=12, heads=4, read_out="sum")
     with pytest.raises(ValueError, match="width must be a multiple of heads, got width=10, heads=4"):
         ComplexEncoder(40, width=10, heads=4)
-    with pytest.raises(ValueError, match=r"embeddings must be floating-point numbers \(batch, tokens, 24\)"):
-        build()(embeddings_BTC=torch.zeros(1, 2, 12))
+    with pytest.raises(ValueError, match=r"inputs_embeds must be floating-point numbers \(batch, tokens, 24\)"):
+        build()(inputs_embeds=torch.zeros(1, 2, 12))
 
 
 @pytest.mark.parametrize("network", [ComplexEncoder, ComplexDecoder])

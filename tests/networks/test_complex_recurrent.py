@@ -68,11 +68,11 @@ def test_lstm_does_not_see_padding(side):
     valid[1, :3] = False
     if side == "right":
         valid = valid.flip(1)
-    states = lstm(z, valid)
+    states = lstm(z, key_padding_mask=~valid)
     assert_close(states[0], lstm(z[:1])[0])
     assert_close(states[1, valid[1]], lstm(z[1:, valid[1]])[0])
     assert (states[1, ~valid[1]] == 0).all()
-    assert lstm(z, torch.zeros_like(valid)).abs().max() == 0
+    assert lstm(z, key_padding_mask=torch.ones_like(valid)).abs().max() == 0
 
 
 def test_lstm_starts_by_remembering():
@@ -126,7 +126,7 @@ def test_unitary_recurrence_neither_grows_nor_fades():
 def test_unitary_cell_keeps_its_state_over_padding():
     cell, x = UnitaryRecurrent(3, 5).double(), torch.randn(1, 6, 3, dtype=torch.float64)
     valid = torch.tensor([[True, True, False, True, False, True]])
-    found = stack(cell(x, valid))
+    found = stack(cell(x, key_padding_mask=~valid))
     assert_close(found[:, valid[0]], stack(cell(x[:, valid[0]])))
     assert_close(found[:, 2], found[:, 1])
     again = UnitaryRecurrent(3, 5).double()

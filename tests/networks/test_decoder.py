@@ -20,7 +20,7 @@ from wordorder.ops import Contiguous, Packed
 def test_decoder_and_every_gradient_match_the_equations(name, placement, side, lengths):
     network, batch = decoder(name, norm_placement=placement), texts(*lengths)
     ids, valid, positions = padded(batch, side)
-    ours = network(ids, positions, valid_BS=valid).hidden[valid]
+    ours = network(ids, positions, key_padding_mask=~valid).hidden[valid]
     style = {"heads": 4, "layers": 2, "encoding": name, "placement": placement, "causal": True}
     weights = dict(network.named_parameters())
     paper = torch.cat([transform(weights, text, **style) for text in batch])
@@ -59,7 +59,7 @@ def test_left_padded_token_by_token_equals_each_text_alone(name):
     cache, parts = KeyValueCache(), []
     for start, stop in ((0, 6), (6, 7), (7, 8), (8, 9)):
         where = Contiguous(stop - start, positions.offset + start)
-        parts.append(network(ids[:, start:stop], where, valid_BS=valid[:, :stop], cache=cache).hidden)
+        parts.append(network(ids[:, start:stop], where, key_padding_mask=~valid[:, :stop], cache=cache).hidden)
     alone = torch.cat([network(text[None]).hidden[0] for text in batch])
     assert_close(torch.cat(parts, 1)[valid], alone, rtol=1e-10, atol=1e-10)
 
@@ -70,7 +70,7 @@ def test_padding_changes_nothing(name, side):
     network, batch = decoder(name), texts(9, 4, 1)
     ids, valid, positions = padded(batch, side)
     alone = torch.cat([network(text[None]).hidden[0] for text in batch])
-    assert_close(network(ids, positions, valid_BS=valid).hidden[valid], alone, rtol=1e-10, atol=1e-10)
+    assert_close(network(ids, positions, key_padding_mask=~valid).hidden[valid], alone, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,7 +99,9 @@ def test_no_token_sees_what_comes_after_it(name, length):
 def test_fast_backend_equals_the_reference_with_every_gradient(name, dtype, bound, length):
     network, batch = decoder(name, dtype=dtype), texts(length, length // 2)
     ids, valid, positions = padded(batch, "right")
-    fast, slow = (network(ids, positions, valid_BS=valid, backend=b).hidden[valid] for b in (None, "reference"))
+    fast, slow = (
+        network(ids, positions, key_padding_mask=~valid, backend=b).hidden[valid] for b in (None, "reference")
+    )
     assert_close(fast, slow, rtol=bound, atol=bound)
     assert_gradients_close(network, fast, slow, bound)
 
@@ -220,15 +222,24 @@ IDS = torch.zeros(1, 2).long()
         (lambda: Decoder(9, layers=0), "layers"),
         (lambda: Decoder(9, encoding="tupe"), "did you mean 'tupe-"),
         (lambda: Decoder(9, encoding="learned", max_positions=4)(torch.zeros(1, 5).long()), "max_positions=4"),
-        (lambda: Decoder(9)(), "exactly one"),
+        (lambda: Decoder(9)(), "exactly one of input_ids and inputs_embeds"),
         (lambda: Decoder(9)(torch.zeros(5).long()), "integers"),
         (lambda: Decoder(9)(torch.full((1, 5), 9)), "0 .. 8, got 9"),
-        (lambda: Decoder(9)(IDS, source_BSC=torch.zeros(1, 3, 256)), "without cross-attention"),
+        (lambda: Decoder(9)(IDS, source=torch.zeros(1, 3, 256)), "without cross-attention"),
         (lambda: Decoder(9, cross_attention=True)(IDS), "source must be given"),
-        (lambda: Decoder(9, cross_attention=True)(IDS, source_BSC=torch.zeros(1, 3, 8)), r"\(1, tokens, 256\)"),
+        (lambda: Decoder(9, cross_attention=True)(IDS, source=torch.zeros(1, 3, 8)), r"\(1, tokens, 256\)"),
         (lambda: Decoder(9)(IDS, torch.arange(2), cache=fill(Decoder(9))), "Contiguous"),
         (lambda: Decoder(9)(IDS, torch.arange(2), cache=KeyValueCache()), "Contiguous, got Arbitrary"),
-        (lambda: Decoder(9)(IDS, valid_BS=torch.ones(1, 2, dtype=torch.bool), cache=fill(Decoder(9))), "5 keys"),
+        (
+            lambda: Decoder(9)(IDS, key_padding_mask=torch.zeros(1, 2, dtype=torch.bool), cache=fill(Decoder(9))),
+            r"\(batch, tokens\) = \(1, 5\), the 3 tokens of the cache included, True = padding, got .* \(1, 2\)",
+        ),
+        (
+            lambda: Decoder(9, cross_attention=True)(
+                IDS, source=torch.zeros(1, 3, 256), source_padding_mask=torch.zeros(1, 2, dtype=torch.bool)
+            ),
+            r"source_padding_mask must be bool \(batch, tokens\) = \(1, 3\), .* got torch.bool \(1, 2\)",
+        ),
         (lambda: checkpointed()(IDS, cache=KeyValueCache()), "checkpointing"),
     ],
 )

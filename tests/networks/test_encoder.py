@@ -51,7 +51,7 @@ def test_tupe_encoder_and_every_gradient_match_the_equations(encoding, reset, no
     encoder = build(encoding, norm=norm, norm_placement=placement, encoding_options=options)
     texts = [torch.randint(1, 40, (length,)), torch.randint(1, 40, (max(1, length - 5),))]
     ids, valid, positions = padded(texts, side)
-    ours = encoder(ids, positions, valid_BT=valid).hidden[valid]
+    ours = encoder(ids, positions, key_padding_mask=~valid).hidden[valid]
     weights = dict(encoder.named_parameters())
     settings = {"heads": 4, "layers": 2, "norm": norm, "placement": placement, "reset": reset}
     paper = torch.cat([encode(weights, text, **settings) for text in texts])
@@ -83,7 +83,7 @@ def test_fast_backend_equals_the_reference_with_every_gradient(name, dtype, leng
     ids = torch.randint(1, 40, (3, length))
     valid = torch.ones(3, length, dtype=torch.bool)
     valid[1, length // 2 + 1 :] = False
-    fast, slow = (encoder(ids, valid_BT=valid, backend=backend).hidden for backend in (None, "reference"))
+    fast, slow = (encoder(ids, key_padding_mask=~valid, backend=backend).hidden for backend in (None, "reference"))
     bound = {torch.float64: 1e-12, torch.float32: 1e-5}[dtype]
     assert_close(fast[valid], slow[valid], rtol=bound, atol=bound)
     upstream = torch.randn_like(fast) * valid[..., None]
@@ -100,7 +100,7 @@ def test_left_padding_equals_right_padding(name):
     outputs = []
     for side in ("left", "right"):
         ids, valid, positions = padded(texts, side)
-        outputs.append(encoder(ids, positions, valid_BT=valid).hidden[valid])
+        outputs.append(encoder(ids, positions, key_padding_mask=~valid).hidden[valid])
     assert_close(*outputs, rtol=1e-10, atol=1e-10)
     alone = torch.cat([encoder(text[None]).hidden[0] for text in texts])
     assert_close(outputs[0], alone, rtol=1e-10, atol=1e-10)
@@ -143,11 +143,11 @@ def test_autocast_in_both_backends(name):
     encoder, ids = build(name, dtype=torch.float32), torch.randint(1, 40, (2, 11))
     valid = torch.ones(2, 11, dtype=torch.bool)
     valid[1, 6:] = False
-    exact = encoder(ids, valid_BT=valid).hidden
+    exact = encoder(ids, key_padding_mask=~valid).hidden
     for backend in (None, "reference"):
         with torch.autocast("cpu", torch.bfloat16):
-            hidden = encoder(ids, valid_BT=valid, backend=backend).hidden
-            plan = encoder.plan(Contiguous(11), exact, valid_BS=valid, backend=backend)
+            hidden = encoder(ids, key_padding_mask=~valid, backend=backend).hidden
+            plan = encoder.plan(Contiguous(11), exact, key_padding_mask=~valid, backend=backend)
         assert plan.mask_BHTS is None or plan.mask_BHTS.dtype in (torch.bool, torch.bfloat16)
         assert_close(hidden[valid].float(), exact[valid], rtol=0, atol=0.1 * exact.abs().max().item())
         grads = torch.autograd.grad(hidden[valid].float().pow(2).sum(), list(encoder.parameters()), allow_unused=True)

@@ -68,8 +68,9 @@ def by_hand(network, encoding, ids, *, positions=None, valid=None, source=None):
     stacks = plain_stacks(network, encoding)
     x, where = stacks[0][0].embed(ids, None, positions)
     causal = isinstance(network, Decoder)
+    mask = None if valid is None else ~valid
     for layer, (plain, table) in enumerate(stacks):
-        plan = plain.plan(where, x, valid_BS=valid, causal=causal, backend="reference")
+        plan = plain.plan(where, x, key_padding_mask=mask, causal=causal, backend="reference")
         x = network.layers[layer](x, plan.layer(table), *([] if source is None else [source]))
     return network.finish(x)
 
@@ -79,7 +80,7 @@ def by_hand(network, encoding, ids, *, positions=None, valid=None, source=None):
 def test_an_encoder_equals_its_layers_one_by_one_with_every_gradient(encoding, side):
     network = encoder(encoding)
     ids, valid, positions = padded(texts(13, 6, 1), side)
-    ours = network(ids, positions, valid_BT=valid).hidden
+    ours = network(ids, positions, key_padding_mask=~valid).hidden
     slow = by_hand(network, encoding, ids, positions=positions, valid=valid)
     assert_close(ours[valid], slow[valid], rtol=1e-12, atol=1e-12)
     assert_gradients_close(network, ours[valid], slow[valid], 1e-12)
@@ -98,10 +99,10 @@ def test_an_encoder_decoder_equals_its_layers_one_by_one_with_every_gradient(enc
     network = seq2seq(encoding, layers=LAYERS, decoder_layers=LAYERS)
     ids, valid, _ = padded(texts(9, 4), "right")
     target = torch.randint(1, 40, (2, 7))
-    ours = network(ids, target, source_valid_BS=valid).hidden
+    ours = network(ids, target, source_padding_mask=~valid).hidden
     states = by_hand(network.encoder, encoding, ids, valid=valid)
     x, where = network.decoder.embed(target, None, None)
-    plan = network.decoder.plan_cross_attention(where, x, states, valid_BS=valid).plan
+    plan = network.decoder.plan_cross_attention(where, x, states, source_padding_mask=~valid).plan
     slow = by_hand(network.decoder, encoding, target, source=Source(states, plan))
     assert_close(ours, slow, rtol=1e-12, atol=1e-12)
     assert_gradients_close(network, ours, slow, 1e-12)
@@ -133,10 +134,10 @@ def test_packed_equals_separate(encoding):
 def test_cached_steps_equal_the_whole_text(encoding):
     network = decoder(encoding, layers=LAYERS)
     ids, valid, positions = padded(texts(11, 7), "left")
-    whole, cache, pieces = network(ids, positions, valid_BS=valid).hidden, KeyValueCache(), []
+    whole, cache, pieces = network(ids, positions, key_padding_mask=~valid).hidden, KeyValueCache(), []
     for start, stop in pairwise((0, 5, 6, 11)):
         step = Contiguous(stop - start, positions.offset + start)
-        pieces.append(network(ids[:, start:stop], step, valid_BS=valid[:, :stop], cache=cache).hidden)
+        pieces.append(network(ids[:, start:stop], step, key_padding_mask=~valid[:, :stop], cache=cache).hidden)
     assert_close(torch.cat(pieces, 1)[valid], whole[valid], rtol=1e-10, atol=1e-10)
 
 

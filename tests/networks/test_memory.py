@@ -7,6 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.encodings import CATALOG
+from wordorder.memory import SegmentStep, check_step
 
 VOCABULARY, WIDTH, HEADS = 23, 16, 2
 MEMORIES = pytest.mark.parametrize("kind", [SegmentRecurrence, LookAheadMemory], ids=["recurrence", "look-ahead"])
@@ -32,7 +33,7 @@ def read(decoder, ids, cuts, valid=None, state=None):
     start, found = 0, []
     for count in cuts:
         step = slice(start, start + count)
-        output = decoder(ids[:, step], memory=state, valid_BS=None if valid is None else valid[:, step])
+        output = decoder(ids[:, step], memory=state, key_padding_mask=None if valid is None else ~valid[:, step])
         state, start = output.memory, start + count
         found.append(output.hidden)
     return torch.cat(found, 1), state
@@ -289,11 +290,13 @@ def test_what_makes_no_sense_is_refused():
         decoder_of(SegmentRecurrence(6), width=32)(ids, memory=narrow)
     with pytest.raises(ValueError, match="one token at least"):
         decoder(ids[:, :0], memory=state)
-    with pytest.raises(ValueError, match=r"padding mask must be \(batch, tokens\) = \(2, 6\), got \(2, 5\)"):
-        decoder(ids, memory=state, valid_BS=torch.ones(2, 5, dtype=torch.bool))
+    with pytest.raises(
+        ValueError, match=r"key_padding_mask must be bool \(batch, tokens\) = \(2, 6\), .* got torch.bool \(2, 5\)"
+    ):
+        decoder(ids, memory=state, key_padding_mask=torch.zeros(2, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match="memory and cross_attention cannot be combined"):
         Decoder(VOCABULARY, width=16, heads=2, layers=1, cross_attention=True, memory=LookAheadMemory(3))
-    with pytest.raises(ValueError, match="exactly one of token_ids and embeddings"):
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
         decoder(memory=state)
     with pytest.raises(ValueError, match="token ids must be integers"):
         decoder(torch.arange(6), memory=state)
@@ -304,6 +307,9 @@ def test_steps_that_cannot_be_read_are_refused():
     segment = decoder.read_segment(decoder.open_segment(), ids).segment
     with pytest.raises(ValueError, match="open it with keep=True"):
         decoder.read_segment(segment, ids)
+    step = SegmentStep(decoder.open_segment(), 6, torch.ones(2, 5, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"valid_BT must be \(batch, tokens\) = \(2, 6\), got \(2, 5\)"):
+        check_step(step, 2, channels=WIDTH, heads=HEADS)
     encoder = Encoder(VOCABULARY, width=WIDTH, heads=HEADS, layers=1, memory=LookAheadMemory(6))
     segment = encoder.read_segment(encoder.open_segment(keep=True), ids).segment
     with pytest.raises(ValueError, match="must be read in one step"):
@@ -318,17 +324,17 @@ def test_padding_where_distances_would_count_it_is_refused(kind):
     decoder, ids = decoder_of(kind(6)), tokens(2, 12)
     left = torch.tensor([[True] * 4, [False, False, True, True]])
     between = torch.tensor([[True, False, True, True]] * 2)
-    state = decoder(ids[:, :4], valid_BS=left).memory  # at the beginning of a text nothing stands before it
-    ended = decoder(ids[:, 4:8], valid_BS=left.flip(1), memory=state).memory
+    state = decoder(ids[:, :4], key_padding_mask=~left).memory  # at the beginning of a text nothing stands before it
+    ended = decoder(ids[:, 4:8], key_padding_mask=~left.flip(1), memory=state).memory
     with pytest.raises(ValueError, match="pad the tokens of a segment on the right"):
-        decoder(ids[:, 8:], valid_BS=left, memory=ended)
+        decoder(ids[:, 8:], key_padding_mask=~left, memory=ended)
     with pytest.raises(ValueError, match="pad the tokens of a segment on the right"):
-        decoder(ids[:, :4], valid_BS=between)
+        decoder(ids[:, :4], key_padding_mask=~between)
     encoder = Encoder(VOCABULARY, width=WIDTH, heads=HEADS, layers=1, memory=kind(6))
     with pytest.raises(ValueError, match="pad the tokens of a segment on the right"):
-        encoder(ids[:, 4:8], valid_BT=left, memory=encoder(ids[:, :4]).memory)
+        encoder(ids[:, 4:8], key_padding_mask=~left, memory=encoder(ids[:, :4]).memory)
     forgotten = ended.reset(torch.tensor([False, True]))
-    decoder(ids[:, 8:], valid_BS=left, memory=forgotten)
+    decoder(ids[:, 8:], key_padding_mask=~left, memory=forgotten)
 
 
 @pytest.mark.parametrize("network", [Encoder, ComplexEncoder])

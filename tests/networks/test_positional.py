@@ -41,11 +41,6 @@ def own_of(theirs, encoding, causal, options=None):
     return own
 
 
-def read(theirs, ids, valid, positions, causal):
-    mask = {"valid_BS" if causal else "valid_BT": valid}
-    return theirs(ids, positions, **mask).hidden
-
-
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 @pytest.mark.parametrize(("encoding", "causal"), DEFINED)
 def test_outputs_and_gradients_are_those_of_our_networks(encoding, causal, padding):
@@ -56,8 +51,8 @@ def test_outputs_and_gradients_are_those_of_our_networks(encoding, causal, paddi
         valid[1, slice(6, 9) if padding == "right" else slice(0, 3)] = False
     if padding == "left":
         positions = Contiguous(9, torch.tensor([0, -3]))
-    expected = read(theirs, ids, None if padding is None else valid, positions, causal)
-    found = own(ids, None if padding is None else ~valid, positions)
+    mask = None if padding is None else ~valid
+    expected, found = theirs(ids, positions, key_padding_mask=mask).hidden, own(ids, mask, positions)
     assert_close(found[valid], expected[valid], rtol=1e-10, atol=1e-10)
     upstream = torch.randn_like(expected[valid])
     for network, output in ((theirs, expected), (own, found)):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from wordorder import Decoder, Encoder, attention
 from wordorder.encodings import CATALOG
@@ -39,11 +40,12 @@ WRONG_SHAPE = {
     "offsets of another batch": (lambda: Contiguous(6, torch.zeros(3).long()), r"got \(3, 6\)"),
 }
 WRONG_PADDING = {
-    "list": ([[True] * 6] * 2, "must be a bool tensor .* got list"),
-    "float": (torch.ones(2, 6), "must be a bool tensor .* got torch.float32"),
-    "1-d": (torch.ones(6, dtype=torch.bool), r"must be a bool tensor .* got shape \(6,\)"),
-    "one more": (torch.ones(2, 7, dtype=torch.bool), r"\(2, 7\).* 6 keys"),
-    "other batch": (torch.ones(3, 6, dtype=torch.bool), r"\(3, 6\).* 2 examples"),
+    "list": ([[False] * 6] * 2, "got list; make it a tensor"),
+    "float": (torch.zeros(2, 6), r"got torch.float32 \(2, 6\); a Hugging Face attention_mask is the other way round"),
+    "Hugging Face's": (torch.ones(2, 6).long(), r"got torch.int64 \(2, 6\); .* pass attention_mask == 0"),
+    "1-d": (torch.zeros(6, dtype=torch.bool), r"got torch.bool \(6,\); give one value for each token"),
+    "one more": (torch.zeros(2, 7, dtype=torch.bool), r"got torch.bool \(2, 7\)"),
+    "other batch": (torch.zeros(3, 6, dtype=torch.bool), r"got torch.bool \(3, 6\)"),
 }
 WRONG_MASKS = {
     "list": ([[True] * 6] * 6, "mask must be a Visibility or a bool tensor .* got list"),
@@ -61,15 +63,15 @@ WRONG_MASKS = {
 }
 
 
-def network(name: str) -> tuple[Encoder | Decoder, str]:
-    """A tiny network with this encoding, and the name of its padding mask."""
-    kind, mask = (Decoder, "valid_BS") if "encoder" in CATALOG[name].refused_in else (Encoder, "valid_BT")
-    return kind(12, width=8, layers=1, heads=2, max_positions=16, encoding=name).eval(), mask
+def network(name: str) -> Encoder | Decoder:
+    """A tiny network with this encoding."""
+    kind = Decoder if "encoder" in CATALOG[name].refused_in else Encoder
+    return kind(12, width=8, layers=1, heads=2, max_positions=16, encoding=name).eval()
 
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_encoding_refuses_the_same_positions(name):
-    read, _ = network(name)
+    read = network(name)
     for make, words in WRONG_KIND.values():
         with pytest.raises(BadInput, match=words):
             read(IDS, make())
@@ -86,23 +88,24 @@ def test_every_encoding_refuses_the_same_positions(name):
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_encoding_refuses_the_same_padding(name):
-    read, mask = network(name)
+    read, wanted = network(name), r"key_padding_mask must be bool \(batch, tokens\) = \(2, 6\), True = padding, "
     for given, words in WRONG_PADDING.values():
-        with pytest.raises(BadInput, match=words):
-            read(IDS, **{mask: given})
-    assert read(IDS, **{mask: torch.ones(2, 6).long()}).hidden.shape == (2, 6, 8)  # 1 = token, as tokenizers give it
+        with pytest.raises(BadInput, match=wanted + words):
+            read(IDS, key_padding_mask=given)
+    none = torch.zeros(2, 6, dtype=torch.bool)
+    assert_close(read(IDS, key_padding_mask=none).hidden, read(IDS).hidden)
 
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_no_network_reads_an_empty_text(name):
-    read, _ = network(name)
+    read = network(name)
     with pytest.raises(BadInput, match="at least one token, got 0"):
         read(IDS[:, :0])
 
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_attention_refuses_an_order_or_a_mask_of_other_sizes(name):
-    read, _ = network(name)
+    read = network(name)
     q = torch.randn(2, 2, 6, 4)
     for make, words in WRONG_SHAPE.values():
         with pytest.raises(BadInput, match=f"the order's query positions must be .* {words}"):

@@ -18,8 +18,8 @@ def run(network, sources, targets, source_side="right", target_side="right", **o
         target_ids,
         source_positions=source_positions,
         target_positions=target_positions,
-        source_valid_BS=source_valid,
-        target_valid_BT=target_valid,
+        source_padding_mask=~source_valid,
+        target_padding_mask=~target_valid,
         **options,
     )
     return output.hidden[target_valid]
@@ -73,11 +73,11 @@ def test_padding_and_order_of_a_batch_change_nothing(name, source_side, target_s
 def test_token_by_token_equals_all_at_once(name, dtype, bound):
     network, target = seq2seq(name, dtype=dtype).eval(), torch.randint(40, (2, 13))
     source, valid, positions = padded(texts(9, 4), "left")
-    whole = network(source, target, source_positions=positions, source_valid_BS=valid)
+    whole = network(source, target, source_positions=positions, source_padding_mask=~valid)
     cache, parts = KeyValueCache(), []
     for t, token in enumerate(target.split(1, dim=1)):
         encoded = whole.source if t == 0 else None
-        parts.append(network.step(token, cache, source_BSC=encoded, source_valid_BS=valid))
+        parts.append(network.step(token, cache, source=encoded, source_padding_mask=~valid))
     assert_close(torch.cat(parts, 1), whole.hidden, rtol=0, atol=bound * whole.hidden.abs().max().item())
 
 
@@ -114,9 +114,9 @@ def test_cross_attention_knows_no_positions(name):
     network = seq2seq(name)
     source, target = torch.randn(1, 9, 24, dtype=torch.float64), torch.randint(40, (1, 5))
     mixed = source[:, torch.randperm(9)]
-    here, there = (network.decoder(target, source_BSC=states).hidden for states in (source, mixed))
+    here, there = (network.decoder(target, source=states).hidden for states in (source, mixed))
     assert_close(here, there, rtol=1e-12, atol=1e-12)
-    moved = network.decoder(target, Contiguous(5, 30), source_BSC=source).hidden
+    moved = network.decoder(target, Contiguous(5, 30), source=source).hidden
     assert_close(moved, here, rtol=1e-9, atol=1e-9)
 
 
@@ -164,12 +164,12 @@ def test_gradient_checkpointing_changes_nothing(checkpointing):
 def test_weights_on_the_source_on_request():
     network = seq2seq("tupe-r")
     source, valid, _ = padded(texts(6, 3), "right")
-    encoded, cache = network.encoder(source, valid_BT=valid).hidden, KeyValueCache()
+    encoded, cache = network.encoder(source, key_padding_mask=~valid).hidden, KeyValueCache()
     for states in (encoded, None):
         output = network.decoder(
             torch.randint(40, (2, 4)),
-            source_BSC=states,
-            source_valid_BS=valid,
+            source=states,
+            source_padding_mask=~valid,
             cache=cache,
             return_attentions=True,
         )
@@ -177,6 +177,13 @@ def test_weights_on_the_source_on_request():
         for weights in output.cross_attentions:
             assert_close(weights.sum(-1), torch.ones(2, 4, 4, dtype=torch.float64))
             assert (weights[1, ..., 3:] == 0).all()
+
+
+NONE = torch.zeros(1, 4, dtype=torch.bool)
+
+
+def masked(**masks):
+    return seq2seq("rope")(torch.zeros(1, 3).long(), torch.zeros(1, 4).long(), **masks)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +203,14 @@ def test_weights_on_the_source_on_request():
                 target_positions=Packed(*torch.zeros(2, 1, 3).long()),
             ),
             "both be Packed or neither",
+        ),
+        (
+            lambda: masked(source_padding_mask=NONE[:, :2]),
+            r"source_padding_mask must be bool \(.*\) = \(1, 3\), .* \(1, 2\)",
+        ),
+        (
+            lambda: masked(target_padding_mask=NONE.long()),
+            r"target_padding_mask must be bool .* got torch.int64 \(1, 4\)",
         ),
     ],
 )

@@ -13,7 +13,7 @@ def test_output_and_gradient_match_the_equation(side):
     texts = texts_of(7, 1, 4)
     ids, valid, positions = padded(texts, side)
     paper = torch.stack([bag(list(network.words.embedding.weight[text])) for text in texts])
-    ours = network(ids, positions, valid_BT=valid).features
+    ours = network(ids, positions, key_padding_mask=~valid).features
     assert_same_with_gradients(ours, paper, dict(network.named_parameters()))
 
 

@@ -94,7 +94,7 @@ def test_output_and_every_gradient_match_the_equations(kind, side, read_out, act
     texts = texts_of(7, 1, 4, 5)
     ids, valid, positions = padded(texts, side, value=3)
     paper = torch.stack([reference(body, waves(network.words, text), act, read_out) for text in texts])
-    ours = network(ids, positions, valid_BT=valid).features
+    ours = network(ids, positions, key_padding_mask=~valid).features
     assert ours.shape[1] == network.features
     assert_same_with_gradients(ours, paper, dict(network.named_parameters()))
 
@@ -109,7 +109,7 @@ def test_an_empty_text_has_features_0_whatever_the_biases(read_out):
     ):
         network = network_of(body)
         valid = torch.tensor([[False, False, False], [True, True, False]])
-        features = network(torch.ones(2, 3, dtype=torch.long), valid_BT=valid).features
+        features = network(torch.ones(2, 3, dtype=torch.long), key_padding_mask=~valid).features
         assert (features[0] == 0).all()
         assert features[1].any()
 
@@ -196,7 +196,7 @@ def test_recurrent_output_and_gradients_match_the_equations(layers, bidirectiona
     texts = texts_of(6, 1, 3)
     ids, valid, positions = padded(texts, side, value=3)
     paper = torch.stack([recurrent(body, waves(network.words, text), read_out) for text in texts])
-    ours = network(ids, positions, valid_BT=valid).features
+    ours = network(ids, positions, key_padding_mask=~valid).features
     assert ours.shape[1] == network.features
     assert_same_with_gradients(ours, paper, dict(network.named_parameters()))
 
@@ -229,7 +229,7 @@ def test_the_unitary_network_of_the_reference_code(side, read_out):
     texts = texts_of(6, 1, 3)
     ids, valid, positions = padded(texts, side, value=3)
     paper = torch.stack([unitary(body, waves(network.words, text), read_out) for text in texts])
-    ours = network(ids, positions, valid_BT=valid).features
+    ours = network(ids, positions, key_padding_mask=~valid).features
     assert_same_with_gradients(ours, paper, dict(network.named_parameters()), tolerance=1e-10)
 
 

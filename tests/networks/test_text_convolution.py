@@ -17,7 +17,7 @@ def test_output_and_every_gradient_match_the_equation(side, act):
     ids, valid, positions = padded(texts, side, value=7)
     banks = [(bank.weight, bank.bias) for bank in body.filters]
     paper = torch.stack([convolution(list(network.words.embedding.weight[text]), banks, act) for text in texts])
-    ours = network(ids, positions, valid_BT=valid).features
+    ours = network(ids, positions, key_padding_mask=~valid).features
     assert_same_with_gradients(ours, paper, dict(network.named_parameters()))
 
 

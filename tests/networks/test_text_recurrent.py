@@ -19,7 +19,7 @@ def test_output_and_every_gradient_match_the_equations(side, bidirectional, laye
     network = TextNetwork(TextEmbedding(30, width=5), body).double()
     texts = texts_of(7, 1, 4)
     ids, valid, positions = padded(texts, side, value=3)
-    output = network(ids, positions, valid_BT=valid)
+    output = network(ids, positions, key_padding_mask=~valid)
     found = [
         recurrent(list(network.words.embedding.weight[text]), weights_of(body.forwards), weights_of(body.backwards))
         for text in texts

@@ -63,7 +63,7 @@ def test_features_and_every_gradient_match_the_published_code():
     network, texts = build(), texts_of(7, 1, 9)
     rows = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=0)
     valid = torch.nn.utils.rnn.pad_sequence([torch.ones(len(t)) for t in texts], batch_first=True).bool()
-    ours = network(rows, Contiguous(9), valid_BT=valid).features
+    ours = network(rows, Contiguous(9), key_padding_mask=~valid).features
     assert ours.shape == (3, network.features)
     paper = torch.stack([published(network, text) for text in texts])
     assert_same_with_gradients(ours, paper, dict(network.named_parameters()), tolerance=1e-11)
@@ -72,15 +72,15 @@ def test_features_and_every_gradient_match_the_published_code():
 def test_padding_beyond_the_fixed_length_changes_nothing():
     network, text = build(), texts_of(4)[0][None]
     longer = torch.nn.functional.pad(text, (0, 3))
-    mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0]]).bool()
-    assert_close(network(longer, valid_BT=mask).features, network(text).features, rtol=0, atol=0)
+    mask = torch.tensor([[0, 0, 0, 0, 1, 1, 1]]).bool()
+    assert_close(network(longer, key_padding_mask=mask).features, network(text).features, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
     ("call", "word"),
     [
         (lambda n: n(torch.zeros(1, L + 1).long()), f"pads texts to length {L}, got {L + 1} tokens; shorten"),
-        (lambda n: n(embeddings_BTC=torch.zeros(1, 3, 2 * C)), "reads token ids alone"),
+        (lambda n: n(inputs_embeds=torch.zeros(1, 3, 2 * C)), "reads token ids alone"),
         (lambda n: n(torch.zeros(1, 3).long(), torch.tensor([[2, 1, 0]])), "numbers positions itself"),
         (lambda n: n(torch.zeros(1, 3).long(), Contiguous(3, 1)), "numbers positions itself"),
         (lambda n: n(torch.zeros(2, 3).long(), Contiguous(3, torch.tensor([0, -1]))), "numbers positions itself"),

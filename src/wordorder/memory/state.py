@@ -171,24 +171,24 @@ class MemoryState(ABC):
         """The state on another device."""
         return self._each(lambda tensor: tensor.to(device), lambda tensor: tensor.to(device))
 
-    def reorder(self, index_B: Tensor) -> Self:
-        """Row b goes on from what row ``index_B[b]`` remembers, as beam search wants it.
+    def reorder(self, rows: Tensor) -> Self:
+        """Row b goes on from what row ``rows[b]`` remembers, as beam search wants it.
 
         Args:
-            index_B: long, rows of the present batch; of any number.
+            rows: long, rows of the present batch; of any number.
 
         Raises:
             ValueError: of another shape or dtype, or (looked at on the CPU only) there is no such row.
         """
-        if index_B.dim() != 1 or index_B.dtype not in (torch.int64, torch.int32):
-            given = f"{index_B.dtype} {tuple(index_B.shape)}"
+        if rows.dim() != 1 or rows.dtype not in (torch.int64, torch.int32):
+            given = f"{rows.dtype} {tuple(rows.shape)}"
             raise ValueError(f"rows to go on from must be whole numbers (rows,), got {given}")
-        if index_B.device.type == "cpu" and index_B.numel() and not torch.compiler.is_compiling():
-            low, high = (int(end) for end in index_B.aminmax())
+        if rows.device.type == "cpu" and rows.numel() and not torch.compiler.is_compiling():
+            low, high = (int(end) for end in rows.aminmax())
             if low < 0 or high >= self.batch:
                 raise ValueError(f"rows to go on from must lie in 0 .. {self.batch - 1}, got {low} .. {high}")
-        index_B = index_B.to(self.device)
-        return self._each(lambda tensor: tensor.index_select(0, index_B), lambda row: row.index_select(0, index_B))
+        rows = rows.to(self.device)
+        return self._each(lambda tensor: tensor.index_select(0, rows), lambda row: row.index_select(0, rows))
 
     def __getitem__(self, row: int) -> Self:
         """What one row remembers, as a batch of one: how transformers' pipelines take batches apart.
@@ -224,27 +224,25 @@ class MemoryState(ABC):
         entered_B = None if self.entered_B is None else self.entered_B.clamp(max=length)
         return replace(self.with_slots(kept), valid_BM=valid, entered=entered, entered_B=entered_B)
 
-    def reset(self, rows_B: Tensor) -> Self:
+    def reset(self, rows: Tensor) -> Self:
         """These rows forget everything: what they read next begins a new text.
 
         Args:
-            rows_B: bool (B,), True = forget.
+            rows: bool (B,), True = forget.
 
         Raises:
             ValueError: of another shape or dtype.
         """
-        if rows_B.shape != (self.batch,) or rows_B.dtype != torch.bool:
-            raise ValueError(f"rows must be bool ({self.batch},), got {rows_B.dtype} {tuple(rows_B.shape)}")
-        rows_B = rows_B.to(self.device)
+        if rows.shape != (self.batch,) or rows.dtype != torch.bool:
+            raise ValueError(f"rows must be bool ({self.batch},), got {rows.dtype} {tuple(rows.shape)}")
+        rows = rows.to(self.device)
         shape = self.batch, self.length
         valid_BM = torch.ones(shape, dtype=torch.bool, device=self.device) if self.valid_BM is None else self.valid_BM
         return replace(
             self,
-            position=_per_row(self.position, rows_B).masked_fill(rows_B, 0),
-            valid_BM=valid_BM & ~rows_B[:, None],
-            entered_B=_per_row(self.entered if self.entered_B is None else self.entered_B, rows_B).masked_fill(
-                rows_B, 0
-            ),
+            position=_per_row(self.position, rows).masked_fill(rows, 0),
+            valid_BM=valid_BM & ~rows[:, None],
+            entered_B=_per_row(self.entered if self.entered_B is None else self.entered_B, rows).masked_fill(rows, 0),
         )
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -94,28 +94,28 @@ class OpenSegment:
         slots = None if self.state is None else self.state.valid_BM
         return _masks_joined((slots, self.slots), (self.valid_BT, self.tokens), (valid_BT, tokens))
 
-    def reorder(self, index_B: Tensor) -> "OpenSegment":
-        """Let row b go on from what row ``index_B[b]`` has read, in this segment and before, as beam search does.
+    def reorder(self, rows: Tensor) -> "OpenSegment":
+        """Let row b go on from what row ``rows[b]`` has read, in this segment and before, as beam search does.
 
         Args:
-            index_B: long, rows of the present batch; of any number.
+            rows: long, rows of the present batch; of any number.
         """
 
-        def rows(tensor: Tensor) -> Tensor:
-            return tensor.index_select(0, index_B.to(tensor.device))
+        def of_rows(tensor: Tensor) -> Tensor:
+            return tensor.index_select(0, rows.to(tensor.device))
 
         def joined(name: str, pieces: tuple[Tensor, ...]) -> tuple[Tensor]:
             """The steps become one, so that many of them cost no more."""
-            return (rows(torch.cat(pieces, dim=self.memory.state_type.slot_axis(name))),)
+            return (of_rows(torch.cat(pieces, dim=self.memory.state_type.slot_axis(name))),)
 
         return replace(
             self,
-            state=None if self.state is None else self.state.reorder(index_B),
-            valid_BT=None if self.valid_BT is None else rows(self.valid_BT),
-            key_values=tuple((rows(k), rows(v)) for k, v in self.key_values),
+            state=None if self.state is None else self.state.reorder(rows),
+            valid_BT=None if self.valid_BT is None else of_rows(self.valid_BT),
+            key_values=tuple((of_rows(k), of_rows(v)) for k, v in self.key_values),
             kept={name: joined(name, pieces) for name, pieces in self.kept.items()},
-            refreshed={name: rows(tensor) for name, tensor in self.refreshed.items()},
-            alphas={layer: rows(alpha) for layer, alpha in self.alphas.items()},
+            refreshed={name: of_rows(tensor) for name, tensor in self.refreshed.items()},
+            alphas={layer: of_rows(alpha) for layer, alpha in self.alphas.items()},
         )
 
     def close(self) -> MemoryState:
@@ -289,7 +289,7 @@ def check_step(step: SegmentStep, batch: int, *, channels: int, heads: int) -> N
         raise ValueError("a segment whose tokens see each other on both sides (an encoder's) must be read in one step")
     if step.valid_BT is not None and step.valid_BT.shape != (batch, step.tokens):
         given = tuple(step.valid_BT.shape)
-        raise ValueError(f"the padding mask must be (batch, tokens) = {(batch, step.tokens)}, got {given}")
+        raise ValueError(f"valid_BT must be (batch, tokens) = {(batch, step.tokens)}, got {given}")
     if step.segment.state is not None:
         _check_state(step.segment.state, batch, channels=channels, heads=heads)
     # reading a mask on a GPU would stop the stream, and in a compiled graph would break it

@@ -126,10 +126,10 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         wants_attentions = wants(self.config.output_attentions, output_attentions)
         wants_hidden = wants(self.config.output_hidden_states, output_hidden_states)
         inputs: dict[str, Any] = {
-            "token_ids_BT": None if input_ids is None else layout.turn(input_ids),
+            "input_ids": None if input_ids is None else layout.turn(input_ids),
             "positions": layout.positions,
-            "embeddings_BTC": None if inputs_embeds is None else layout.turn(inputs_embeds),
-            "valid_BT": layout.valid_BT,
+            "inputs_embeds": None if inputs_embeds is None else layout.turn(inputs_embeds),
+            "key_padding_mask": layout.key_padding_mask,
         }
         if isinstance(self.network, TextTransformer):
             eager = getattr(self.config, "_attn_implementation", None) == "eager"

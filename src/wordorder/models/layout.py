@@ -29,6 +29,11 @@ class Layout:
     valid_BT: Tensor | None = None
     column_BT: Tensor | None = None
 
+    @property
+    def key_padding_mask(self) -> Tensor | None:
+        """The padding of the (turned) tokens as the networks take it, True = padding; None = no padding."""
+        return None if self.valid_BT is None else ~self.valid_BT
+
     def turn(self, x: Tensor) -> Tensor:
         """(B, T, ...) with the text of each row moved to column 0."""
         return x if self.column_BT is None else _gather(x, self.column_BT, 1)

@@ -85,15 +85,15 @@ class KeyValueCache:
 
         return extend
 
-    def reorder(self, index_B: Tensor) -> None:
-        """Let row b go on from row ``index_B[b]``, as beam search does.
+    def reorder(self, rows: Tensor) -> None:
+        """Let row b go on from row ``rows[b]``, as beam search does.
 
         Args:
-            index_B: long (B,), rows of the present batch.
+            rows: long (B,), rows of the present batch.
         """
         for held in (self._own, self._source):
             for layer, (k, v) in held.items():
-                held[layer] = k.index_select(0, index_B), v.index_select(0, index_B)
+                held[layer] = k.index_select(0, rows), v.index_select(0, rows)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
-from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions
+from wordorder.ops import Contiguous, Positions, Visibility, as_positions, check_key_padding
 from wordorder.ops.execution import run_layer
 
 
@@ -97,14 +97,14 @@ class Decoder(Stack):
 
     def forward(
         self,
-        token_ids_BT: Tensor | None = None,
+        input_ids: Tensor | None = None,
         positions: Positions | Tensor | None = None,
         *,
-        embeddings_BTC: Tensor | None = None,
-        valid_BS: Tensor | None = None,
-        source_BSC: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        source: Tensor | None = None,
         source_positions: Positions | Tensor | None = None,
-        source_valid_BS: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
         cache: Cache | None = None,
         memory: MemoryState | None = None,
         backend: str | None = None,
@@ -117,16 +117,16 @@ class Decoder(Stack):
         wants as ``memory``. For reading a segment in several steps see `open_segment` and `read_segment`.
 
         Args:
-            token_ids_BT: long (B, T); with a cache, the tokens that come after those that it holds.
+            input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
             positions: where the tokens stand; typed, or a long tensor (B, T), growing within a text; default: 0, 1, ..,
                 or on from the cache. For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative)
                 offset per example.
-            embeddings_BTC: instead of token ids, (B, T, C).
-            valid_BS: bool, False where a token is padding, for all tokens that the cache holds and then these; None =
+            inputs_embeds: instead of input_ids, (B, T, C).
+            key_padding_mask: bool (B, S), True = padding, for all tokens that the cache holds and then these; None =
                 no padding. With a memory, of these tokens alone, padded on the right.
-            source_BSC: the states of an encoder, (B, tokens, channels); may be left out once a cache has seen them.
+            source: the states of an encoder, (B, tokens, channels); may be left out once a cache has seen them.
             source_positions: of the source; only packed ones matter: text i of a row then asks source i of that row.
-            source_valid_BS: bool, False where a token of the source is padding; None = no padding.
+            source_padding_mask: bool (B, tokens of the source), True = padding; None = no padding.
             cache: of earlier steps; it is added to. Not in a decoder with a memory.
             memory: what the segment before left; None = the beginning of a text.
             backend: of attention, as in `choose_backend`; None chooses.
@@ -134,20 +134,21 @@ class Decoder(Stack):
             return_attentions: also return every layer's attention weights; slow.
 
         Raises:
-            ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
-                vocabulary (looked at on the CPU only), a position is beyond a learned table, a source is given to a
-                decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`, or
-                a cache is to be filled under gradient checkpointing; a memory is given to a decoder that has none, or
-                positions or a cache to one that has; padding as in `read_segment`.
+            BadInput: key_padding_mask is not bool (B, S), or source_padding_mask not bool of the source's shape.
+            ValueError: neither or both of input_ids and inputs_embeds are given, ids are not integers (B, T) or outside
+                the vocabulary (looked at on the CPU only), a position is beyond a learned table, a source is given to
+                a decoder without cross-attention or none to one with it, positions with a cache are not `Contiguous`,
+                or a cache is to be filled under gradient checkpointing; a memory is given to a decoder that has none,
+                or positions or a cache to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            refused = {"positions": positions, "cache": cache, "source": source_BSC}
+            refused = {"positions": positions, "cache": cache, "source": source}
             read = self.read_whole(
-                token_ids_BT,
-                embeddings_BTC,
+                input_ids,
+                inputs_embeds,
                 memory,
                 refused,
-                valid_BT=valid_BS,
+                key_padding_mask=key_padding_mask,
                 backend=backend,
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
@@ -159,44 +160,44 @@ class Decoder(Stack):
                 memory=read.segment.close(),
                 logits=self._logits(read.hidden),
             )
-        given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
+        given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)
-        x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
+        x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
         if cache is not None and self._checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass cache=None")
         plan = self.plan(
             where,
             x_BTC,
             key_positions=_all_positions(where, cache),
-            valid_BS=valid_BS,
+            key_padding_mask=key_padding_mask,
             causal=True,
             backend=backend,
             return_attentions=return_attentions,
         )
-        source = None
-        if self._asks(source_BSC, cache, x_BTC.shape[0]):
+        asked = None
+        if self._asks(source, cache, x_BTC.shape[0]):
             key = None if source_positions is None else as_positions(source_positions)
-            source = self.plan_cross_attention(
+            asked = self.plan_cross_attention(
                 where,
                 x_BTC,
-                source_BSC,
+                source,
                 key_positions=key,
-                valid_BS=source_valid_BS,
+                source_padding_mask=source_padding_mask,
                 held=0 if cache is None else cache.source_length,
                 backend=backend,
                 return_attentions=return_attentions,
             )
-        return self._run(x_BTC, plan, source, cache, return_all_hidden, return_attentions)
+        return self._run(x_BTC, plan, asked, cache, return_all_hidden, return_attentions)
 
     def plan_cross_attention(
         self,
         positions: Positions,
         like_BTC: Tensor,
-        source_BSC: Tensor | None,
+        source: Tensor | None,
         *,
         key_positions: Positions | None = None,
-        valid_BS: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
         held: int = 0,
         backend: str | None = None,
         return_attentions: bool = False,
@@ -206,30 +207,32 @@ class Decoder(Stack):
         Args:
             positions: of the queries.
             like_BTC: the input of the first layer.
-            source_BSC: the states of an encoder; not read where a cache holds their keys.
+            source: the states of an encoder; not read where a cache holds their keys.
             key_positions: of the source; None = nothing is packed.
-            valid_BS: bool, False where a token of the source is padding; None = no padding.
+            source_padding_mask: bool (B, tokens of the source), True = padding; None = no padding.
             held: how many tokens of the source a cache holds keys of.
             backend: of attention, as in `choose_backend`; None chooses.
             return_attentions: attention weights are wanted.
         """
-        key = Contiguous(held or cast(Tensor, source_BSC).shape[1]) if key_positions is None else key_positions
-        mask = Visibility(positions, key, valid_BS=as_padding_mask("source_valid_BS", valid_BS))
+        key = Contiguous(held or cast(Tensor, source).shape[1]) if key_positions is None else key_positions
+        check_key_padding("source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length)
+        valid_BS = None if source_padding_mask is None else ~source_padding_mask
+        mask = Visibility(positions, key, valid_BS=valid_BS)
         sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)
         plan = plan_attention(Order(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
-        return Source(None if held else source_BSC, plan)
+        return Source(None if held else source, plan)
 
-    def _asks(self, source_BSC: Tensor | None, cache: Cache | None, batch: int) -> bool:
+    def _asks(self, source: Tensor | None, cache: Cache | None, batch: int) -> bool:
         """Whether there is a source to ask, after a look at what was given for it."""
         if not self.cross_attention:
-            if source_BSC is not None:
+            if source is not None:
                 raise ValueError("source was given to a decoder without cross-attention; pass cross_attention=True")
             return False
         channels = self.options.channels
-        if source_BSC is None and (cache is None or not cache.source_length):
+        if source is None and (cache is None or not cache.source_length):
             raise ValueError("source must be given to a decoder with cross-attention, or a cache that has seen it")
-        if source_BSC is not None and (source_BSC.dim() != 3 or source_BSC.shape[::2] != (batch, channels)):
-            raise ValueError(f"source must be ({batch}, tokens, {channels}), got {tuple(source_BSC.shape)}")
+        if source is not None and (source.dim() != 3 or source.shape[::2] != (batch, channels)):
+            raise ValueError(f"source must be ({batch}, tokens, {channels}), got {tuple(source.shape)}")
         return True
 
     def _run(

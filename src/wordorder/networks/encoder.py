@@ -68,11 +68,11 @@ class Encoder(Stack):
 
     def forward(
         self,
-        token_ids_BT: Tensor | None = None,
+        input_ids: Tensor | None = None,
         positions: Positions | Tensor | None = None,
         *,
-        embeddings_BTC: Tensor | None = None,
-        valid_BT: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
         memory: MemoryState | None = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
@@ -84,36 +84,39 @@ class Encoder(Stack):
         slots of a look-ahead memory see all of them, and what the next segment wants is returned as ``memory``.
 
         Args:
-            token_ids_BT: long (B, T).
+            input_ids: long (B, T).
             positions: where the tokens stand; typed, or a long tensor (B, T); default 0 .. T - 1 for every example.
                 For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative) offset per example.
-            embeddings_BTC: instead of token ids, (B, T, C).
-            valid_BT: bool, False where a token is padding (with a memory, on the right); None = no padding.
+            inputs_embeds: instead of input_ids, (B, T, C).
+            key_padding_mask: bool (B, T), True = padding (with a memory, on the right); None = no padding.
             memory: what the segment before left; None = the beginning of a text.
             backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return every layer's output.
             return_attentions: also return every layer's attention weights; slow.
 
         Raises:
-            ValueError: neither or both of ids and embeddings are given, ids are not integers (B, T) or outside the
-                vocabulary (looked at on the CPU only), a position is beyond a learned table, a memory is given to an
-                encoder that has none, or positions to one that has; padding as in `read_segment`.
+            BadInput: key_padding_mask is not bool (B, T).
+            ValueError: neither or both of input_ids and inputs_embeds are given, ids are not integers (B, T) or outside
+                the vocabulary (looked at on the CPU only), a position is beyond a learned table, a memory is given to
+                an encoder that has none, or positions to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
             read = self.read_whole(
-                token_ids_BT,
-                embeddings_BTC,
+                input_ids,
+                inputs_embeds,
                 memory,
                 {"positions": positions},
-                valid_BT=valid_BT,
+                key_padding_mask=key_padding_mask,
                 backend=backend,
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
             memory = read.segment.close()
             return EncoderOutput(read.hidden, read.all_hidden or None, read.attentions or None, memory)
-        x_BTC, where = self.embed(token_ids_BT, embeddings_BTC, positions)
-        plan = self.plan(where, x_BTC, valid_BS=valid_BT, backend=backend, return_attentions=return_attentions)
+        x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
+        plan = self.plan(
+            where, x_BTC, key_padding_mask=key_padding_mask, backend=backend, return_attentions=return_attentions
+        )
         return self._run(x_BTC, plan, return_all_hidden, return_attentions)
 
     def _run(

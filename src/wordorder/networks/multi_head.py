@@ -187,32 +187,32 @@ class CrossAttention(MultiHead):
         self.kv: nn.Linear = linear(width, self.splits[1] + self.splits[2])
         self.out: nn.Linear = linear(width, width)
 
-    def forward(self, x_BTC: Tensor, source_BSC: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
+    def forward(self, x_BTC: Tensor, source: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """(B, T, C) -> (B, T, C).
 
         Args:
             x_BTC: the tokens of this step, which ask.
-            source_BSC: the sequence that is asked; None where ``extend`` has its keys and values already.
+            source: the sequence that is asked; None where ``extend`` has its keys and values already.
             plan: order and mask of these queries and of all keys.
             extend: given the source's keys and values (none of them, S = 0, without a source), gives those to use.
 
         Raises:
             ValueError: neither source nor extend is given.
         """
-        q, k, v = self._heads(x_BTC, source_BSC, extend)
+        q, k, v = self._heads(x_BTC, source, extend)
         return self.out(self._join(self.attend(q, k, v, plan)[0]))
 
-    def weights(self, x_BTC: Tensor, source_BSC: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
+    def weights(self, x_BTC: Tensor, source: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """The attention weights (B, H, T, S), without dropout; arguments as in `forward`."""
-        q, k, _ = self._heads(x_BTC, source_BSC, extend)
+        q, k, _ = self._heads(x_BTC, source, extend)
         return self._weigh(q, k, plan)
 
-    def _heads(self, x_BTC: Tensor, source_BSC: Tensor | None, extend: Extend | None) -> tuple[Tensor, Tensor, Tensor]:
-        if source_BSC is None and extend is None:
+    def _heads(self, x_BTC: Tensor, source: Tensor | None, extend: Extend | None) -> tuple[Tensor, Tensor, Tensor]:
+        if source is None and extend is None:
             raise ValueError("source must be given, or extend, which has its keys and values already")
         (q,) = self._split(self.q(x_BTC), self.splits[:1])
-        if source_BSC is None:
+        if source is None:
             k = v = q.new_empty(q.shape[0], self.splits[1] // self.head_dim, 0, q.shape[-1])
         else:
-            k, v = self._split(self.kv(source_BSC), self.splits[1:])
+            k, v = self._split(self.kv(source), self.splits[1:])
         return (q, k, v) if extend is None else (q, *extend(k, v))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from wordorder.networks.cache import Cache
 from wordorder.networks.decoder import Decoder
 from wordorder.networks.encoder import Encoder
-from wordorder.ops import Positions
+from wordorder.ops import Positions, check_key_padding
 
 
 @dataclass(frozen=True)
@@ -68,55 +68,62 @@ class Seq2Seq(nn.Module):
 
     def forward(
         self,
-        source_ids_BS: Tensor,
-        target_ids_BT: Tensor,
+        source_ids: Tensor,
+        target_ids: Tensor,
         *,
         source_positions: Positions | Tensor | None = None,
         target_positions: Positions | Tensor | None = None,
-        source_valid_BS: Tensor | None = None,
-        target_valid_BT: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
+        target_padding_mask: Tensor | None = None,
         backend: str | None = None,
     ) -> Seq2SeqOutput:
         """The target's states, each of which knows the whole source and the target up to its token.
 
         Args:
-            source_ids_BS: long (B, S).
-            target_ids_BT: long (B, T), a start token and then the target but for its last token.
+            source_ids: long (B, S).
+            target_ids: long (B, T), a start token and then the target but for its last token.
             source_positions: as in `Encoder.forward`.
             target_positions: as in `Decoder.forward`; packed ones need packed ones of the source.
-            source_valid_BS: bool, False where the source is padded.
-            target_valid_BT: bool, False where the target is padded; not needed where it is padded on the right.
+            source_padding_mask: bool (B, S), True = padding; None = no padding.
+            target_padding_mask: bool (B, T), True = padding; not needed where the target is padded on the right.
             backend: of attention, as in `choose_backend`; None chooses.
 
         Raises:
+            BadInput: a padding mask is not bool (batch, tokens).
             ValueError: as in `Encoder.forward` and `Decoder.forward`.
         """
-        encoded = self.encoder(source_ids_BS, source_positions, valid_BT=source_valid_BS, backend=backend).hidden
+        masks = {"source": (source_ids, source_padding_mask), "target": (target_ids, target_padding_mask)}
+        for side, (ids, mask) in masks.items():
+            if ids.dim() == 2:  # the networks refuse others
+                check_key_padding(f"{side}_padding_mask", mask, ids.shape[0], ids.shape[1])
+        encoded = self.encoder(
+            source_ids, source_positions, key_padding_mask=source_padding_mask, backend=backend
+        ).hidden
         decoded = self.decoder(
-            target_ids_BT,
+            target_ids,
             target_positions,
-            valid_BS=target_valid_BT,
-            source_BSC=encoded,
+            key_padding_mask=target_padding_mask,
+            source=encoded,
             source_positions=source_positions,
-            source_valid_BS=source_valid_BS,
+            source_padding_mask=source_padding_mask,
             backend=backend,
         )
         return Seq2SeqOutput(decoded.hidden, encoded)
 
     def step(
         self,
-        target_ids_BT: Tensor,
+        target_ids: Tensor,
         cache: Cache,
         *,
-        source_BSC: Tensor | None = None,
-        source_valid_BS: Tensor | None = None,
+        source: Tensor | None = None,
+        source_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """The states (B, T, C) of the next target tokens.
 
         Args:
-            target_ids_BT: long (B, T), the tokens after those that the cache holds.
+            target_ids: long (B, T), the tokens after those that the cache holds.
             cache: of this target; it is added to.
-            source_BSC: what the encoder gave; needed in the first step only.
-            source_valid_BS: bool, False where the source is padded; needed in every step.
+            source: what the encoder gave; needed in the first step only.
+            source_padding_mask: bool (B, S), True = padding; needed in every step where the source is padded.
         """
-        return self.decoder(target_ids_BT, source_BSC=source_BSC, source_valid_BS=source_valid_BS, cache=cache).hidden
+        return self.decoder(target_ids, source=source, source_padding_mask=source_padding_mask, cache=cache).hidden

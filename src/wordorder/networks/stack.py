@@ -17,7 +17,7 @@ from wordorder.memory import (
     read_step,
 )
 from wordorder.networks.options import TransformerOptions
-from wordorder.ops import Contiguous, Positions, Visibility, as_padding_mask, as_positions, check_positions_fit
+from wordorder.ops import Contiguous, Positions, Visibility, as_positions, check_positions_fit, valid_tokens
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
@@ -84,8 +84,8 @@ class Stack(nn.Module):
 
     def embed(
         self,
-        token_ids_BT: Tensor | None,
-        embeddings_BTC: Tensor | None,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
         positions: Positions | Tensor | None,
         *,
         window: Positions | None = None,
@@ -94,33 +94,33 @@ class Stack(nn.Module):
         """What the first layer reads, (B, T, channels), and the positions as typed values.
 
         Args:
-            token_ids_BT: long (B, T).
-            embeddings_BTC: instead of token ids, (B, T, C).
+            input_ids: long (B, T).
+            inputs_embeds: instead of input_ids, (B, T, C).
             positions: where the tokens stand; None = 0 .. T - 1 for every example.
             window: where they stand in the window of a memory; see `Composition.embed`.
             in_segment: where they stand in a segment of a longer text, for embeddings that are waves over positions;
                 None = there are no segments.
 
         Raises:
-            ValueError: neither or both of ids and embeddings are given, or ids are not integers (B, T) or outside the
-                vocabulary (looked at on the CPU only).
+            ValueError: neither or both of input_ids and inputs_embeds are given, or ids are not integers (B, T) or
+                outside the vocabulary (looked at on the CPU only).
         """
-        if (token_ids_BT is None) == (embeddings_BTC is None):
-            raise ValueError("pass exactly one of token_ids and embeddings")
-        if token_ids_BT is not None:
-            check_token_ids(token_ids_BT, self.embedding.num_embeddings)
-        if embeddings_BTC is not None:
-            check_embeddings(embeddings_BTC, self.options.channels)
-        given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if input_ids is not None:
+            check_token_ids(input_ids, self.embedding.num_embeddings)
+        if inputs_embeds is not None:
+            check_embeddings(inputs_embeds, self.options.channels)
+        given = input_ids if inputs_embeds is None else inputs_embeds
         assert given is not None
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         check_positions_fit("positions", where, given.shape[0], given.shape[1])
-        if embeddings_BTC is not None:
-            x_BTC = embeddings_BTC
+        if inputs_embeds is not None:
+            x_BTC = inputs_embeds
         elif isinstance(self.embedding, ReplacesEmbedding):
-            x_BTC = self.embedding(token_ids_BT, where if in_segment is None else in_segment)
+            x_BTC = self.embedding(input_ids, where if in_segment is None else in_segment)
         else:
-            x_BTC = self.embedding(token_ids_BT)
+            x_BTC = self.embedding(input_ids)
         if self.embedding_scale is not None:
             x_BTC = x_BTC * self.embedding_scale
         return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where, window))), where
@@ -131,7 +131,7 @@ class Stack(nn.Module):
         like_BTC: Tensor,
         *,
         key_positions: Positions | None = None,
-        valid_BS: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
         causal: bool = False,
         backend: str | None = None,
         return_attentions: bool = False,
@@ -142,7 +142,7 @@ class Stack(nn.Module):
             positions: of the queries.
             like_BTC: the input of the first layer.
             key_positions: of all keys, where a cache holds earlier ones; None = those of the queries.
-            valid_BS: bool, False where a key is padding; None = no padding.
+            key_padding_mask: bool (B, S), True where a key is padding; None = no padding.
             causal: a query sees only keys at its own position or before it.
             backend: of attention, as in `choose_backend`; None chooses.
             return_attentions: attention weights are wanted.
@@ -150,7 +150,8 @@ class Stack(nn.Module):
         keys = positions if key_positions is None else key_positions
         sizes = self._sizes(like_BTC, positions.length, keys.length)
         order = self.encoding.prepare(positions, key_positions, dtype=sizes.dtype, device=sizes.device)
-        valid_BS = as_padding_mask("valid_BS" if self.causal else "valid_BT", valid_BS)
+        held = keys.length - positions.length
+        valid_BS = valid_tokens(key_padding_mask, sizes.batch, keys.length, cached=held)
         mask = Visibility(positions, keys, causal, valid_BS)
         wanted = self._wanted(backend, return_attentions)
         return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
@@ -194,11 +195,11 @@ class Stack(nn.Module):
     def read_segment(
         self,
         segment: OpenSegment,
-        token_ids_BT: Tensor | None,
-        embeddings_BTC: Tensor | None = None,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None = None,
         *,
         positions: Positions | None = None,
-        valid_BT: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
@@ -209,12 +210,12 @@ class Stack(nn.Module):
 
         Args:
             segment: of `open_segment`, or of the step before.
-            token_ids_BT: long (B, T).
-            embeddings_BTC: instead of token ids, (B, T, C).
+            input_ids: long (B, T).
+            inputs_embeds: instead of input_ids, (B, T, C).
             positions: where the tokens are in their texts; None = on from what was read before. Only encodings that
                 act on embeddings without a table read them, and waves (complex-order), which are counted anew in every
                 segment unless this is given.
-            valid_BT: bool, False where one of these tokens is padding; None = none is.
+            key_padding_mask: bool (B, T), True where one of these tokens is padding; None = none is.
             backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return what each layer read of the tokens, and the final states.
             return_attentions: also return each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
@@ -223,20 +224,19 @@ class Stack(nn.Module):
             ValueError: as in `embed` and `wordorder.memory.check_step`; or keys are to be kept under gradient
                 checkpointing.
         """
-        given = token_ids_BT if embeddings_BTC is None else embeddings_BTC
+        given = input_ids if inputs_embeds is None else inputs_embeds
         if given is None or given.dim() < 2:
-            self.embed(token_ids_BT, embeddings_BTC, positions)  # says what is wrong
+            self.embed(input_ids, inputs_embeds, positions)  # says what is wrong
             raise AssertionError
         position_dependent = any(part.bounded or part.position_dependent for part in self.encoding.parts.values())
-        step = SegmentStep(
-            segment, given.shape[1], as_padding_mask("valid_BT", valid_BT), self.causal, position_dependent
-        )
+        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
+        step = SegmentStep(segment, given.shape[1], valid_BT, self.causal, position_dependent)
         check_step(step, given.shape[0], channels=self.options.channels, heads=self.heads)
         if segment.keep and self._checkpointed:
             raise ValueError("gradient checkpointing runs layers twice and would keep keys twice; pass keep=False")
         x_BTC, _ = self.embed(
-            token_ids_BT,
-            embeddings_BTC,
+            input_ids,
+            inputs_embeds,
             positions or step.in_text,
             window=step.in_table,
             in_segment=positions or step.in_segment,
@@ -256,8 +256,8 @@ class Stack(nn.Module):
 
     def read_whole(
         self,
-        token_ids_BT: Tensor | None,
-        embeddings_BTC: Tensor | None,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
         memory: MemoryState | None,
         refused: Mapping[str, object],
         **wanted: Any,
@@ -265,8 +265,8 @@ class Stack(nn.Module):
         """Read a segment in one step.
 
         Args:
-            token_ids_BT: long (B, T).
-            embeddings_BTC: instead of token ids, (B, T, C).
+            input_ids: long (B, T).
+            inputs_embeds: instead of input_ids, (B, T, C).
             memory: what the segment before left; None = the beginning of a text.
             refused: what else was given that makes no sense beside a memory, by name.
             **wanted: further arguments of `read_segment`.
@@ -279,7 +279,7 @@ class Stack(nn.Module):
             if value is not None:
                 kind = "a decoder" if self.causal else "an encoder"
                 raise ValueError(f"{name} cannot be given to {kind} with a memory, which knows where its slots stand")
-        return self.read_segment(segment, token_ids_BT, embeddings_BTC, **wanted)
+        return self.read_segment(segment, input_ids, inputs_embeds, **wanted)
 
     def finish(self, x_BTC: Tensor) -> Tensor:
         """What heads read, (B, T, C): the last layer's output after the final norm, and real."""

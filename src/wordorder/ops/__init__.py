@@ -15,7 +15,7 @@ from wordorder.ops.positions import (
 )
 from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
 from wordorder.ops.row_wise_adam import RowWiseAdam
-from wordorder.ops.visibility import Visibility, as_padding_mask
+from wordorder.ops.visibility import Visibility, check_key_padding, valid_tokens
 
 __all__ = [
     "Arbitrary",
@@ -31,8 +31,8 @@ __all__ = [
     "SumBias",
     "ToeplitzBias",
     "Visibility",
-    "as_padding_mask",
     "as_positions",
+    "check_key_padding",
     "check_positions_fit",
     "diagonal_distances",
     "diagonals_not_to_the_right",
@@ -41,4 +41,5 @@ __all__ = [
     "seen_diagonals",
     "shift_between",
     "t5_bucket",
+    "valid_tokens",
 ]

@@ -29,7 +29,8 @@ def check_within_table(positions: Positions, limit: int) -> None:
     if highest >= limit:
         raise ValueError(
             f"position {highest} lies beyond the learned table of max_positions={limit}; shorten the text to {limit}"
-            " tokens, or build the model with a larger max_position_embeddings (or an encoding without a table)"
+            " tokens, or build the network with a larger max_positions (Hugging Face models: max_position_embeddings),"
+            " or with an encoding without a table"
         )
     if lowest < 0:
         raise ValueError(f"positions must not be negative for a learned table, got {lowest}")

@@ -34,5 +34,6 @@ def check_embeddings(embeddings_BTC: Tensor, channels: int) -> None:
     if embeddings_BTC.dim() != 3 or embeddings_BTC.shape[-1] != channels or not embeddings_BTC.is_floating_point():
         shape = tuple(embeddings_BTC.shape)
         raise ValueError(
-            f"embeddings must be floating-point numbers (batch, tokens, {channels}), got {embeddings_BTC.dtype} {shape}"
+            f"inputs_embeds must be floating-point numbers (batch, tokens, {channels}), got {embeddings_BTC.dtype}"
+            f" {shape}"
         )

@@ -100,13 +100,12 @@ class Visibility:
         return visible_BRE[:, None]
 
 
-def check_padding_mask(name: str, valid: object, *, integers: bool = False) -> None:
+def check_padding_mask(name: str, valid: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is.
 
     Args:
         name: of the argument, for the message.
         valid: True where a token is, None = no padding.
-        integers: let integers pass, 1 = token.
 
     Raises:
         BadInput: it is something else, or not (batch, tokens).
@@ -116,24 +115,49 @@ def check_padding_mask(name: str, valid: object, *, integers: bool = False) -> N
     wanted = f"{name} must be a bool tensor (batch, tokens), True = token"
     if not isinstance(valid, Tensor):
         raise BadInput(f"{wanted}, got {type(valid).__name__}; make it one with torch.tensor(..., dtype=torch.bool)")
-    if valid.dtype != torch.bool and not (integers and not (valid.is_floating_point() or valid.is_complex())):
+    if valid.dtype != torch.bool:
         raise BadInput(f"{wanted}, got {valid.dtype}; convert it, as with mask == 1 where 1 is a token")
     if valid.dim() != 2:
         raise BadInput(f"{wanted}, got shape {tuple(valid.shape)}")
 
 
-def as_padding_mask(name: str, valid: Tensor | None, shape: tuple[int, int] | None = None) -> Tensor | None:
-    """Return a caller's padding mask as bool; integers, 1 = token, are taken too.
+def valid_tokens(key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0) -> Tensor | None:
+    """Return where tokens are, bool (B, S), from a padding mask as `torch.nn.MultiheadAttention` takes it.
+
+    Args:
+        key_padding_mask: bool (B, S), True = padding; None = no padding.
+        batch: examples, B.
+        tokens: S, those of a cache included.
+        cached: how many of them the cache holds, for the message.
+
+    Raises:
+        BadInput: as in `check_key_padding`.
+    """
+    check_key_padding("key_padding_mask", key_padding_mask, batch, tokens, cached=cached)
+    return None if key_padding_mask is None else ~key_padding_mask
+
+
+def check_key_padding(name: str, mask: object, batch: int, tokens: int, *, cached: int = 0) -> None:
+    """Refuse a padding mask that is not bool (batch, tokens): what is no bool tensor may mean the opposite.
 
     Args:
         name: of the argument, for the message.
-        valid: True where a token is, None = no padding.
-        shape: that it must have, (batch, tokens); None = any.
+        mask: True = padding, None = no padding.
+        batch: examples, B.
+        tokens: S, those of a cache included.
+        cached: how many of them the cache holds, for the message.
 
     Raises:
-        BadInput: as in `check_padding_mask`, or another shape.
+        BadInput: it is something else.
     """
-    check_padding_mask(name, valid, integers=True)
-    if valid is not None and shape is not None and valid.shape != shape:
-        raise BadInput(f"{name} must be (batch, tokens) = {shape}, got {tuple(valid.shape)}; give one value per token")
-    return None if valid is None else valid.bool()
+    if mask is None or (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == (batch, tokens)):
+        return
+    given, remedy = type(mask).__name__, "make it a tensor"
+    if isinstance(mask, Tensor):
+        given, remedy = f"{mask.dtype} {tuple(mask.shape)}", "give one value for each token"
+        if mask.dtype != torch.bool:
+            remedy = "a Hugging Face attention_mask is the other way round: pass attention_mask == 0"
+    held = f", the {cached} tokens of the cache included" if cached else ""
+    raise BadInput(
+        f"{name} must be bool (batch, tokens) = {(batch, tokens)}{held}, True = padding, got {given}; {remedy}"
+    )

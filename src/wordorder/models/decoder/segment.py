@@ -66,7 +66,7 @@ def read_segment(
         None if inputs_embeds is None else layout.turn(inputs_embeds),
         memory,
         {},
-        valid_BT=layout.valid_BT,
+        key_padding_mask=layout.key_padding_mask,
         backend=backend,
         return_all_hidden=output_hidden_states,
         return_attentions=output_attentions,

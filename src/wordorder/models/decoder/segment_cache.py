@@ -249,7 +249,7 @@ def read_cached(
             cache.segment,
             None if input_ids is None else input_ids[:, columns],
             None if inputs_embeds is None else inputs_embeds[:, columns],
-            valid_BT=None if valid_BT is None else valid_BT[:, columns],
+            key_padding_mask=None if valid_BT is None else ~valid_BT[:, columns],
             backend=backend,
             return_all_hidden=output_hidden_states,
             return_attentions=output_attentions,

@@ -155,8 +155,8 @@ def encode_batch(
     encoded = encoder(
         None if input_ids is None else layout.turn(input_ids),
         layout.positions,
-        embeddings_BTC=None if inputs_embeds is None else layout.turn(inputs_embeds),
-        valid_BT=layout.valid_BT,
+        inputs_embeds=None if inputs_embeds is None else layout.turn(inputs_embeds),
+        key_padding_mask=layout.key_padding_mask,
         backend=backend_of(config),
         return_all_hidden=output_hidden_states,
         return_attentions=output_attentions,

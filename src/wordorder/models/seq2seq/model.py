@@ -196,6 +196,9 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         encoded: Tensor = encoder_outputs[0]
+        if attention_mask is not None and attention_mask.shape != encoded.shape[:2]:
+            wanted = f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs"
+            raise ValueError(f"{wanted}, got {tuple(attention_mask.shape)}")
         cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
         read = read_batch(
             self.seq2seq.decoder,

@@ -65,13 +65,13 @@ class AdaptiveEmbedding(nn.Module):
             for _, narrow in (self.clusters.tables if self.clusters.projected else ())
         )
 
-    def forward(self, token_ids_BT: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor) -> Tensor:
         """(B, T) -> (B, T, C)."""
         if len(self.tables) == 1:
-            narrow = self.tables[0](token_ids_BT)
+            narrow = self.tables[0](input_ids)
         else:
             ends = pairwise(self.clusters.ends)
-            parts = [self._of_cluster(i, token_ids_BT, start, end) for i, (start, end) in enumerate(ends)]
+            parts = [self._of_cluster(i, input_ids, start, end) for i, (start, end) in enumerate(ends)]
             narrow = torch.cat(parts, dim=-1)
         if not self.projections:
             return narrow

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from wordorder.networks.complex_valued.linear import check_sizes
 from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.rows import Rows
+from wordorder.ops import valid_tokens
 from wordorder.ops.complex import Pair, split, stack, streams
 
 
@@ -45,15 +46,16 @@ class ComplexLSTM(nn.Module):
         self.inputs, self.hidden, self.shared = inputs, hidden, shared
         self.directions = nn.ModuleList(_Direction(inputs, hidden, shared) for _ in range(2 if bidirectional else 1))
 
-    def forward(self, z: Pair | Tensor, valid_BT: Tensor | None = None) -> Pair | Tensor:
+    def forward(self, z: Pair | Tensor, *, key_padding_mask: Tensor | None = None) -> Pair | Tensor:
         """States of all tokens.
 
         Args:
             z: the texts.
-            valid_BT: bool, False where a token is padding, on either side; None = no padding.
+            key_padding_mask: bool (B, T), True = padding, on either side; None = no padding.
         """
         if not isinstance(z, Tensor):
-            return split(cast(Tensor, self(stack(z), valid_BT)))
+            return split(cast(Tensor, self(stack(z), key_padding_mask=key_padding_mask)))
+        valid_BT = valid_tokens(key_padding_mask, z.shape[0], z.shape[1])
         rows = Rows(z, valid_BT)
         z = rows.to_front(z)
         states = [streams(self.directions[0](z))]

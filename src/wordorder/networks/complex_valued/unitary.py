@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from wordorder.networks.complex_valued.activation import modrelu_gain
 from wordorder.networks.complex_valued.linear import check_sizes
 from wordorder.networks.initialisation import Generators
+from wordorder.ops import check_key_padding
 from wordorder.ops.complex import Pair, multiply
 
 
@@ -63,13 +64,14 @@ class UnitaryRecurrent(nn.Module):
             nn.init.uniform_(getattr(self, name), -bound, bound, generator=generator)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x_BTD: Tensor, valid_BT: Tensor | None = None) -> Pair:
+    def forward(self, x_BTD: Tensor, *, key_padding_mask: Tensor | None = None) -> Pair:
         """States of all tokens.
 
         Args:
             x_BTD: the texts, real.
-            valid_BT: bool, False where a token is padding; None = no padding.
+            key_padding_mask: bool (B, T), True = padding; None = no padding.
         """
+        check_key_padding("key_padding_mask", key_padding_mask, x_BTD.shape[0], x_BTD.shape[1])
         driven = F.linear(x_BTD, self.input_weight).chunk(2, dim=-1)  # all steps in one product
         turns = [(cosine, sine) for cosine, sine in zip(self.angle.cos(), self.angle.sin(), strict=True)]
         real = imag = x_BTD.new_zeros(x_BTD.shape[0], self.hidden)
@@ -79,8 +81,8 @@ class UnitaryRecurrent(nn.Module):
             before = driven[0][:, t] + turned[0], driven[1][:, t] + turned[1]
             gain = modrelu_gain(before, self.bias)
             moved = before[0] * gain, before[1] * gain
-            if valid_BT is not None:
-                stay_B1 = ~valid_BT[:, t, None]
+            if key_padding_mask is not None:
+                stay_B1 = key_padding_mask[:, t, None]
                 moved = torch.where(stay_B1, real, moved[0]), torch.where(stay_B1, imag, moved[1])
             real, imag = moved
             states.append(moved)

@@ -58,9 +58,8 @@ class Subject:
         valid_BT: Tensor | None = None,
     ) -> Tensor:
         """The network's output, (B, T, C)."""
-        if isinstance(network, Decoder):
-            return network(ids_BT, positions, valid_BS=valid_BT).hidden
-        return network(ids_BT, positions, valid_BT=valid_BT).hidden
+        mask = None if valid_BT is None else ~valid_BT
+        return network(ids_BT, positions, key_padding_mask=mask).hidden
 
 
 Check = Callable[[Subject], Iterator[str]]

@@ -23,6 +23,6 @@ class BagOfWords(TextBody):
     def __init__(self, width: int) -> None:
         super().__init__(features=width)
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, C) -> features (B, C)."""
-        return TextOutput(pool("mean", x_BTC, valid_BT), x_BTC)
+        return TextOutput(pool("mean", x_BTC, key_padding_mask=key_padding_mask), x_BTC)

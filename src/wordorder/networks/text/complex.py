@@ -16,7 +16,8 @@ from wordorder.networks.complex_valued.options import ReadOut, complex_encoding_
 from wordorder.networks.text.convolution import check_filters, largest, windows
 from wordorder.networks.text.embedding import TextEmbedding
 from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
-from wordorder.networks.text.pooling import pool, zero_if_empty
+from wordorder.networks.text.pooling import pool_tokens, zero_if_empty
+from wordorder.ops import valid_tokens
 
 
 class ComplexTextEmbedding(TextEmbedding):
@@ -107,9 +108,10 @@ class ComplexBagOfWords(ComplexBody):
         self.activation = check_activation(activation)
         self.dense = ComplexLinear(width, width, shared=shared_weights, bias=bias)
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, 2C) -> features (B, C), or (B, 2C) without read-out."""
-        z_BC = activate(self.activation, self.dense.stacked(pool("mean", x_BTC, valid_BT)))
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        z_BC = activate(self.activation, self.dense.stacked(pool_tokens("mean", x_BTC, valid_BT)))
         return TextOutput(zero_if_empty(self.read_out(z_BC), valid_BT), x_BTC)
 
 
@@ -152,8 +154,9 @@ class ComplexTextConvolution(ComplexBody):
             ComplexConvolution(width, filters, size=size, shared=shared_weights, bias=bias) for size in kernel_sizes
         )
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, 2C), 0 where padding is, -> features (B, sizes * filters), or twice as many without read-out."""
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         parts: tuple[list[Tensor], list[Tensor]] = ([], [])
         for bank in self.filters:
             assert isinstance(bank, ComplexConvolution)

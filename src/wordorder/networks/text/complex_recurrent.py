@@ -7,8 +7,9 @@ from wordorder.networks.complex_valued import ComplexLSTM, PhaseDropout, Unitary
 from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.text.complex import ComplexBody
 from wordorder.networks.text.network import TextOutput
-from wordorder.networks.text.pooling import pool, without_padding, zero_if_empty
+from wordorder.networks.text.pooling import pool_tokens, without_padding, zero_if_empty
 from wordorder.networks.text.recurrent import RecurrentPooling, check_recurrent
+from wordorder.ops import valid_tokens
 from wordorder.ops.complex import split, stack
 
 
@@ -55,18 +56,19 @@ class ComplexTextRecurrent(ComplexBody):
         )
         self.dropout = PhaseDropout(dropout)
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, 2C) -> features (B, H), (B, 2H) if bidirectional; twice as many without read-out."""
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         for index, layer in enumerate(self.layers):
-            x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, valid_BT)
+            x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, key_padding_mask=key_padding_mask)
         if self.pooling == "mean":
-            z_BH = pool("mean", x_BTC, valid_BT)
+            z_BH = pool_tokens("mean", x_BTC, valid_BT)
         else:
             parts: list[Tensor] = []
             for part_BTH in split(x_BTC):
-                parts.append(pool("last", part_BTH[..., : self.hidden], valid_BT))
+                parts.append(pool_tokens("last", part_BTH[..., : self.hidden], valid_BT))
                 if self.bidirectional:
-                    parts.append(pool("first", part_BTH[..., self.hidden :], valid_BT))
+                    parts.append(pool_tokens("first", part_BTH[..., self.hidden :], valid_BT))
             z_BH = torch.cat(parts, dim=-1)
         return TextOutput(zero_if_empty(self.read_out(z_BH), valid_BT), x_BTC)
 
@@ -91,10 +93,11 @@ class UnitaryTextRecurrent(ComplexBody):
         super().__init__(hidden, read_out)
         self.cell = UnitaryRecurrent(width, hidden)
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, 2C) -> features (B, 2H), or (B, H) with a read-out."""
-        twice_BT = None if valid_BT is None else torch.cat((valid_BT, valid_BT), dim=1)
-        states = stack(self.cell(torch.cat(split(x_BTC), dim=1), twice_BT))
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        twice = None if key_padding_mask is None else torch.cat((key_padding_mask, key_padding_mask), dim=1)
+        states = stack(self.cell(torch.cat(split(x_BTC), dim=1), key_padding_mask=twice))
         # padding leaves the state as it is, so that the last column holds the text's last state
         features_BF = zero_if_empty(self.read_out(states[:, -1]), valid_BT)
         return TextOutput(features_BF, without_padding(states[:, x_BTC.shape[1] :], valid_BT))

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
 from wordorder.networks.text.pooling import first_token, last_token, zero_if_empty
+from wordorder.ops import valid_tokens
 
 
 class FilterBank(nn.Conv1d):
@@ -53,8 +54,9 @@ class TextConvolution(TextBody):
         self.activation = check_activation(activation)
         self.filters = nn.ModuleList(FilterBank(width, filters, size) for size in kernel_sizes)
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, C), 0 where padding is, -> features (B, sizes * filters)."""
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         x_BCT = x_BTC.transpose(1, 2)
         responses: list[Tensor] = []
         for bank in self.filters:

@@ -16,7 +16,7 @@ from wordorder.encodings import (
 )
 from wordorder.errors import BadInput
 from wordorder.networks.text.pooling import without_padding
-from wordorder.ops import Contiguous, Positions, as_padding_mask, as_positions
+from wordorder.ops import Contiguous, Positions, as_positions, valid_tokens
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
 
@@ -69,23 +69,23 @@ class TextEmbedding(nn.Module):
 
     def forward(
         self,
-        token_ids_BT: Tensor | None = None,
+        input_ids: Tensor | None = None,
         positions: Positions | Tensor | None = None,
         *,
-        embeddings_BTC: Tensor | None = None,
-        valid_BT: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """Vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
-        if (token_ids_BT is None) == (embeddings_BTC is None):
-            raise ValueError("pass exactly one of token_ids and embeddings")
-        if token_ids_BT is not None:
-            check_token_ids(token_ids_BT, self.embedding.num_embeddings)
-        if embeddings_BTC is not None:
-            check_embeddings(embeddings_BTC, self.embedding.embedding_dim)
-        given = cast(Tensor, token_ids_BT if embeddings_BTC is None else embeddings_BTC)
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        if input_ids is not None:
+            check_token_ids(input_ids, self.embedding.num_embeddings)
+        if inputs_embeds is not None:
+            check_embeddings(inputs_embeds, self.embedding.embedding_dim)
+        given = cast(Tensor, input_ids if inputs_embeds is None else inputs_embeds)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
-        valid_BT = as_padding_mask("valid_BT", valid_BT, (given.shape[0], given.shape[1]))
-        x_BTC = self._read(given, where) if embeddings_BTC is None else embeddings_BTC
+        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
+        x_BTC = self._read(given, where) if inputs_embeds is None else inputs_embeds
         return without_padding(self.dropout(self.encoding.embed(x_BTC, where)), valid_BT)
 
     def _read(self, token_ids_BT: Tensor, positions: Positions) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.networks.text.embedding import TextEmbedding
-from wordorder.ops import Positions, as_padding_mask
+from wordorder.ops import Positions
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -41,8 +41,8 @@ class TextBody(nn.Module, ABC):
         self.features = features
 
     @abstractmethod
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
-        """Embeddings (B, T, C), exactly 0 where ``valid_BT`` says padding -> features (B, F)."""
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
+        """Embeddings (B, T, C), exactly 0 where ``key_padding_mask`` (True = padding) says so -> features (B, F)."""
 
 
 class TextNetwork(nn.Module):
@@ -70,27 +70,26 @@ class TextNetwork(nn.Module):
 
     def forward(
         self,
-        token_ids_BT: Tensor | None = None,
+        input_ids: Tensor | None = None,
         positions: Positions | Tensor | None = None,
         *,
-        embeddings_BTC: Tensor | None = None,
-        valid_BT: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
     ) -> TextOutput:
         """Summarise texts.
 
         Args:
-            token_ids_BT: long (B, T).
+            input_ids: long (B, T).
             positions: where the tokens stand; typed, or a long tensor (B, T); default 0 .. T - 1 for every example.
                 For rows padded on the left pass ``Contiguous(T, offset)`` with one (negative) offset per example.
-            embeddings_BTC: instead of token ids, (B, T, C); encodings that add to embeddings are still applied.
-            valid_BT: bool, False where a token is padding, on either side; None = no padding.
+            inputs_embeds: instead of input_ids, (B, T, C); encodings that add to embeddings are still applied.
+            key_padding_mask: bool (B, T), True = padding, on either side; None = no padding.
 
         Raises:
-            ValueError: neither or both of ids and embeddings are given, or they are of a wrong kind or shape.
+            ValueError: neither or both of input_ids and inputs_embeds are given, or they are of a wrong kind or shape.
         """
-        valid_BT = as_padding_mask("valid_BT", valid_BT)
-        x_BTC = self.words(token_ids_BT, positions, embeddings_BTC=embeddings_BTC, valid_BT=valid_BT)
-        return self.body(x_BTC, valid_BT)
+        x_BTC = self.words(input_ids, positions, inputs_embeds=inputs_embeds, key_padding_mask=key_padding_mask)
+        return self.body(x_BTC, key_padding_mask=key_padding_mask)
 
 
 def check_activation(name: str) -> str:

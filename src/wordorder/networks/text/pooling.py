@@ -5,10 +5,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from wordorder.ops import valid_tokens
+
 Pooling = Literal["mean", "first", "last"]
 
 
-def pool(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None = None) -> Tensor:
+def pool(kind: Pooling, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
     """The mean, the first or the last of a text's vectors; 0 for a text without tokens.
 
     The mean is taken in at least float32: a sum of many 16-bit numbers loses its last digits.
@@ -16,11 +18,16 @@ def pool(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None = None) -> Tensor
     Args:
         kind: "mean", "first" (such as [CLS]) or "last".
         x_BTC: one vector per token, (B, T, C).
-        valid_BT: bool (B, T), False where a token is padding; None = no padding.
+        key_padding_mask: bool (B, T), True = padding; None = no padding.
 
     Raises:
-        ValueError: unknown kind.
+        ValueError: unknown kind, or a padding mask that is not bool (B, T).
     """
+    return pool_tokens(kind, x_BTC, valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1]))
+
+
+def pool_tokens(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:
+    """Pool as `pool` does, with ``valid_BT`` True where a token is."""
     if kind not in get_args(Pooling):
         raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, got {kind!r}")
     if kind == "mean":

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.network import TextBody, TextOutput
-from wordorder.networks.text.pooling import pool, without_padding
+from wordorder.networks.text.pooling import pool_tokens, without_padding
 from wordorder.networks.text.rows import Rows
+from wordorder.ops import valid_tokens
 
 RecurrentPooling = Literal["last", "mean"]
 
@@ -74,8 +75,9 @@ class TextRecurrent(TextBody):
         self.backwards = nn.ModuleList(LSTM(w, hidden, batch_first=True) for w in widths if bidirectional)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTC: Tensor, valid_BT: Tensor | None = None) -> TextOutput:
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """(B, T, C) -> features (B, H or 2 H)."""
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         rows = Rows(x_BTC, valid_BT)
         x_BTC = rows.to_front(x_BTC)
         for index, forwards in enumerate(self.forwards):
@@ -86,11 +88,11 @@ class TextRecurrent(TextBody):
                 states.append(rows.reverse(self.backwards[index](rows.reverse(x_BTC))[0]))
             x_BTC = torch.cat(states, dim=-1)
         if self.pooling == "mean":
-            features_BF = pool("mean", x_BTC, rows.valid_BT)
+            features_BF = pool_tokens("mean", x_BTC, rows.valid_BT)
         else:
-            ends = [pool("last", x_BTC[..., : self.hidden], rows.valid_BT)]
+            ends = [pool_tokens("last", x_BTC[..., : self.hidden], rows.valid_BT)]
             if len(self.backwards):
-                ends.append(pool("first", x_BTC[..., self.hidden :], rows.valid_BT))
+                ends.append(pool_tokens("first", x_BTC[..., self.hidden :], rows.valid_BT))
             features_BF = torch.cat(ends, dim=-1)
         return TextOutput(features_BF, without_padding(rows.back(x_BTC), valid_BT))
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from wordorder.networks.complex_valued import ReferenceTransformer
 from wordorder.networks.text.complex import ComplexTextEmbedding
 from wordorder.networks.text.network import TextOutput
-from wordorder.ops import Contiguous, Positions
+from wordorder.ops import Contiguous, Positions, check_key_padding
 from wordorder.ops.complex import split, stack
 
 
@@ -47,36 +47,37 @@ class ReferenceTextNetwork(nn.Module):
 
     def forward(
         self,
-        token_ids_BT: Tensor | None = None,
+        input_ids: Tensor | None = None,
         positions: Positions | Tensor | None = None,
         *,
-        embeddings_BTC: Tensor | None = None,
-        valid_BT: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
     ) -> TextOutput:
         """Summarise texts.
 
         Args:
-            token_ids_BT: long (B, T), T at most ``length``; tokens first, padding after them.
+            input_ids: long (B, T), T at most ``length``; tokens first, padding after them.
             positions: None or ``Contiguous(T)``; the code numbers positions itself, backwards.
-            embeddings_BTC: refused: padding has an embedding of its own.
-            valid_BT: bool, False where a token is padding, which is then read as ``padding_idx``.
+            inputs_embeds: refused: padding has an embedding of its own.
+            key_padding_mask: bool (B, T), True = padding, which is then read as ``padding_idx``.
 
         Raises:
-            ValueError: embeddings or other positions are given, or texts are too long.
+            ValueError: inputs_embeds or other positions are given, or texts are too long.
         """
-        if token_ids_BT is None or embeddings_BTC is not None:
+        if input_ids is None or inputs_embeds is not None:
             raise ValueError("variant 'reference-code' reads token ids alone: it pads texts by a token id")
-        T = token_ids_BT.shape[1]
+        T = input_ids.shape[1]
         if positions is not None and not _counted_from_0(positions, T):
             raise ValueError("variant 'reference-code' numbers positions itself, backwards; leave them out")
         if T > self.length:
             raise ValueError(
                 f"variant 'reference-code' pads texts to length {self.length}, got {T} tokens; shorten the text, or "
-                "build the model with a larger max_position_embeddings"
+                "build the network with a larger length (Hugging Face models: max_position_embeddings)"
             )
-        if valid_BT is not None:
-            token_ids_BT = token_ids_BT.masked_fill(~valid_BT, self.padding_idx)
-        padded_BL = F.pad(token_ids_BT, (0, self.length - T), value=self.padding_idx)
+        check_key_padding("key_padding_mask", key_padding_mask, input_ids.shape[0], T)
+        if key_padding_mask is not None:
+            input_ids = input_ids.masked_fill(key_padding_mask, self.padding_idx)
+        padded_BL = F.pad(input_ids, (0, self.length - T), value=self.padding_idx)
         backwards_L = torch.arange(self.length - 1, -1, -1, device=padded_BL.device)
         hidden = self.body.hidden(split(self.words(padded_BL, backwards_L)))
         both_BLC = stack(hidden)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.text.network import TextOutput
 from wordorder.networks.text.pooling import Pooling, pool
-from wordorder.ops import Positions, as_padding_mask
+from wordorder.ops import Positions
 
 
 class TextTransformer(nn.Module):
@@ -24,25 +24,24 @@ class TextTransformer(nn.Module):
 
     def forward(
         self,
-        token_ids_BT: Tensor | None = None,
+        input_ids: Tensor | None = None,
         positions: Positions | Tensor | None = None,
         *,
-        embeddings_BTC: Tensor | None = None,
-        valid_BT: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
         backend: str | None = None,
         return_all_hidden: bool = False,
         return_attentions: bool = False,
     ) -> TextOutput:
         """Summarise texts; arguments and errors as in `Encoder.forward`."""
-        valid_BT = as_padding_mask("valid_BT", valid_BT)
         encoded = self.encoder(
-            token_ids_BT,
+            input_ids,
             positions,
-            embeddings_BTC=embeddings_BTC,
-            valid_BT=valid_BT,
+            inputs_embeds=inputs_embeds,
+            key_padding_mask=key_padding_mask,
             backend=backend,
             return_all_hidden=return_all_hidden,
             return_attentions=return_attentions,
         )
-        features_BC = pool(self.pooling, encoded.hidden, valid_BT)
+        features_BC = pool(self.pooling, encoded.hidden, key_padding_mask=key_padding_mask)
         return TextOutput(features_BC, encoded.hidden, encoded.all_hidden, encoded.attentions)
