@@ -267,9 +267,7 @@ def test_a_tied_head_gives_logits_by_the_table_of_embeddings(memory):
 
 def test_a_tied_head_needs_a_table_that_fits():
     sizes = {"width": 24, "heads": 4, "encoding": "rope", "tied_head": True}
-    with pytest.raises(
-        ValueError, match=r"tied_head needs a table .* = \(40, 24\), and .* has none"
-    ):
+    with pytest.raises(ValueError, match=r"tied_head needs a table .* = \(40, 24\), and .* has none"):
         Decoder(40, embedding=AdaptiveEmbedding(40, 24, cutoffs=(10,)), **sizes)
     with pytest.raises(ValueError, match=r"= \(40, 24\), and .* has one of \(41, 24\)"):
         Decoder(40, embedding=torch.nn.Embedding(41, 24), **sizes)

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,24 +14,16 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.encodings.waves_as_real import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
-from wordorder.models.encoder.model import wants
-from wordorder.models.layout import Layout, all_back, check_token_types, layout_of, one_input
+from wordorder.models.head import LabelledHead, classifier_dropout
+from wordorder.models.layout import Layout, check_token_types, layout_of, one_input
 from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
-from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
 from wordorder.ops import Arbitrary
 
 
-class ClassifierInputs(TypedDict, total=False):
-    """What the head passes on to `WordOrderClassifierModel.forward`, which says what each means."""
-
-    output_attentions: bool | None
-    output_hidden_states: bool | None
-    token_type_ids: Tensor | None
-
-
 class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
-    """What the text networks share, with a head and without."""
+    """The base of the text networks, with a head and without."""
 
     config: WordOrderClassifierConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     config_class = WordOrderClassifierConfig
@@ -76,15 +68,8 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         self.network = build_text_network(config)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        """The token embeddings."""
-        return self._reader().embedding
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embeddings."""
-        self._reader().embedding = cast("nn.Embedding", value)
-
-    def _reader(self) -> Encoder | TextEmbedding:
+    def token_reader(self) -> Encoder | TextEmbedding:
+        """Return the encoder, or the embeddings in its place."""
         return self.network.encoder if isinstance(self.network, TextTransformer) else self.network.words
 
     @can_return_tuple
@@ -123,8 +108,7 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             given = input_ids = attention_mask = torch.zeros(given.shape[0], 1, dtype=torch.long, device=given.device)
             position_ids = inputs_embeds = None
         layout = _layout(given, attention_mask, position_ids)
-        wants_attentions = wants(self.config.output_attentions, output_attentions)
-        wants_hidden = wants(self.config.output_hidden_states, output_hidden_states)
+        options = forward_options(self.config, output_attentions, output_hidden_states)
         inputs: dict[str, Any] = {
             "input_ids": None if input_ids is None else layout.turn(input_ids),
             "positions": layout.positions,
@@ -132,70 +116,49 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             "key_padding_mask": layout.key_padding_mask,
         }
         if isinstance(self.network, TextTransformer):
-            eager = getattr(self.config, "_attn_implementation", None) == "eager"
-            inputs |= {"backend": "reference" if eager else None, "return_all_hidden": wants_hidden}
-            inputs["return_attentions"] = wants_attentions
-        elif wants_attentions or wants_hidden:
-            asked = "output_attentions" if wants_attentions else "output_hidden_states"
+            inputs |= options
+        elif options["return_attentions"] or options["return_all_hidden"]:
+            asked = "output_attentions" if options["return_attentions"] else "output_hidden_states"
             raise ValueError(f"{asked} was asked for, but architecture {self.config.architecture!r} has no such layers")
-        output: TextOutput = self.network(**inputs)
+        output: TextOutput = layout.output_back(self.network(**inputs))
         return WordOrderPooledOutput(
-            last_hidden_state=layout.turn_back(output.hidden),
-            pooler_output=output.features,
-            hidden_states=all_back(output.all_hidden, layout, (1,)),
-            attentions=all_back(output.attentions, layout, (2, 3)),
+            last_hidden_state=cast("Any", output.hidden),
+            pooler_output=cast("Any", output.features),
+            hidden_states=cast("Any", output.all_hidden),
+            attentions=cast("Any", output.attentions),
         )
 
 
-class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrainedModel):
-    """A text network with an output layer: dropout, linear."""
+class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrainedModel, LabelledHead):
+    """A text network with an output layer: dropout, linear.
+
+    Labels are class numbers (B,), or numbers, for regression with one label.
+    """
+
+    output_class = WordOrderSequenceClassifierOutput
 
     def __init__(self, config: WordOrderClassifierConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = WordOrderClassifierModel(config)
-        chosen = config.classifier_dropout
-        self.dropout = nn.Dropout(config.hidden_dropout_prob if chosen is None else chosen)
+        self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(self.model.network.features, config.num_labels or 1)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **inputs: Unpack[ClassifierInputs],
-    ) -> WordOrderSequenceClassifierOutput:
-        """Classify texts.
-
-        The other arguments are those of `WordOrderClassifierModel.forward`.
-
-        Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token.
-            position_ids: long (B or 1, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
-            labels: (B,) class numbers (or numbers, for regression with one label).
-            num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: output_attentions, output_hidden_states, token_type_ids.
-        """
-        output = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+    def predict(
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits (B, classes), and the loss where there are labels."""
         logits = self.classifier(self.dropout(output.pooler_output))
-        loss = None
-        if labels is not None:
-            twice = self.config.loss == "double-softmax" and self.one_class_each(labels)
-            loss = self.loss_of_texts(logits.float().softmax(-1) if twice else logits, labels, num_items_in_batch)
-        return WordOrderSequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
+        if labels is None:
+            return logits, None
+        twice = self.config.loss == "double-softmax" and self.one_class_each(labels)
+        scores = logits.float().softmax(-1) if twice else logits
+        return logits, self.loss_of_texts(scores, labels, num_items_in_batch)
 
 
 def _layout(given: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None) -> Layout:
-    """One text in each row, with positions of its own where some are given."""
+    """Return the layout of one text in each row, with positions of its own where some are given."""
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
     if position_ids is None:
         return layout

@@ -1,14 +1,17 @@
 """From Hugging Face's masks and position ids to typed positions: the one place where padding is understood."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from wordorder.errors import BadInput
+from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput
 from wordorder.ops import Contiguous, Packed, Positions
 from wordorder.ops.execution import transformed
+
+Output = TypeVar("Output", EncoderOutput, DecoderOutput, TextOutput)
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,18 @@ class Layout:
             x = _gather(x, back_BT, axis)
         return x
 
+    def all_back(self, tensors: tuple[Tensor, ...] | None, axes: tuple[int, ...] = (1,)) -> tuple[Tensor, ...] | None:
+        """Turn back the tensor of every layer, along every axis of ``axes`` that counts tokens."""
+        return None if tensors is None else tuple(self.turn_back(tensor, axes=axes) for tensor in tensors)
 
-def all_back(tensors: tuple[Tensor, ...] | None, layout: Layout, axes: tuple[int, ...]) -> tuple[Any, ...] | None:
-    """Every layer's tensor in the caller's columns, along the axes that count tokens."""
-    return None if tensors is None else tuple(layout.turn_back(tensor, axes=axes) for tensor in tensors)
+    def output_back(self, output: Output) -> Output:
+        """Turn back what a network returned: states by token, weights by query and key."""
+        return replace(
+            output,
+            hidden=self.turn_back(output.hidden),
+            all_hidden=self.all_back(output.all_hidden),
+            attentions=self.all_back(output.attentions, (2, 3)),
+        )
 
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:

@@ -15,15 +15,22 @@ def takes_any_length(config: PreTrainedConfig) -> bool:
     return getattr(config, "reads_documents", False) and getattr(config, "memory", "none") != "none"
 
 
+def first_position(config: PreTrainedConfig) -> int:
+    """Return the position id of a text's first token: 0, but RoBERTa counts from ``pad_token_id + 1``.
+
+    Args:
+        config: of a network of this package, or of a grafted one.
+    """
+    return (config.pad_token_id or 0) + 1 if config.model_type == "wordorder-grafted-roberta" else 0
+
+
 def longest_text(config: PreTrainedConfig) -> int:
     """The longest text in tokens that the model was made for; for encodings without a learned table no limit.
 
     Args:
         config: of a network of this package, or of a grafted one.
     """
-    # RoBERTa's position ids begin at pad_token_id + 1, so that many rows of its table belong to no token
-    unused = config.pad_token_id + 1 if config.model_type == "wordorder-grafted-roberta" else 0
-    return config.max_position_embeddings - unused
+    return config.max_position_embeddings - first_position(config)
 
 
 def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:

@@ -1,7 +1,7 @@
 """What the Hugging Face models return: transformers' outputs with room for a memory."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -15,6 +15,33 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.utils.generic import ModelOutput
+
+from wordorder.networks import DecoderOutput, EncoderOutput
+
+
+def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
+    """Return a network's outputs by the names that transformers has for them.
+
+    Args:
+        output: of an encoder or a decoder.
+    """
+    return {
+        "last_hidden_state": output.hidden,
+        "hidden_states": output.all_hidden,
+        "attentions": output.attentions,
+        "memory": output.memory,
+    }
+
+
+def body_outputs(output: ModelOutput) -> dict[str, Any]:
+    """Return what a head's output takes over from that of the model without a head: all but what the head reads.
+
+    Args:
+        output: of the model without a head.
+    """
+    found = cast("dict[str, Any]", output)  # which it is, of what is not None
+    return {name: value for name, value in found.items() if name not in ("last_hidden_state", "pooler_output")}
 
 
 @dataclass

@@ -1,10 +1,10 @@
-"""What all of this package's models share with transformers: initial weights, capabilities, losses."""
+"""The base of all models of this package: embeddings, initial weights, loss, and what a call may ask for."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,51 @@ from wordorder.models.config.faults import not_tied
 from wordorder.networks import AdaptiveEmbedding, initialise_module
 
 
-def refuse_mems(given: Mapping[str, Any]) -> None:
-    """Say what ``mems=``, as transformers' Transformer-XL had it, is called here.
+class ExtraInputs(TypedDict, total=False):
+    """The arguments that every head hands on to its model without a head, whose ``forward`` describes them."""
+
+    sequence_ids: Tensor | None
+    output_attentions: bool | None
+    output_hidden_states: bool | None
+    token_type_ids: Tensor | None
+
+
+class MemoryInputs(ExtraInputs, total=False):
+    """The same for models that can have a memory."""
+
+    memory: Any
+
+
+class ForwardOptions(TypedDict):
+    """The keywords of a network's forward that say how it is run and what it returns beside its output."""
+
+    backend: str | None
+    return_all_hidden: bool
+    return_attentions: bool
+
+
+def forward_options(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> ForwardOptions:
+    """Return the options of a call: what the call says, else what the configuration says.
 
     Args:
-        given: further arguments of a call, by name.
+        config: of the model; transformers' ``attn_implementation="eager"`` asks for the reference backend.
+        output_attentions: also return attention weights; None = as the configuration says.
+        output_hidden_states: also return every layer's output; None = as the configuration says.
+    """
+    return {
+        "backend": "reference" if getattr(config, "_attn_implementation", None) == "eager" else None,
+        "return_all_hidden": bool(
+            config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        ),
+        "return_attentions": bool(config.output_attentions if output_attentions is None else output_attentions),
+    }
+
+
+def refuse_mems(given: Mapping[str, Any]) -> None:
+    """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here.
+
+    Args:
+        given: the further arguments of a call, by name.
 
     Raises:
         ValueError: it is among them.
@@ -33,7 +73,10 @@ def refuse_mems(given: Mapping[str, Any]) -> None:
 
 
 class WordOrderPreTrainedModel(PreTrainedModel):
-    """The base of every model here; a network's own base adds its configuration's class and its layers' names."""
+    """The base of every model here; a network's own base adds its configuration's class and its layers' names.
+
+    A model without a head says in `token_reader` where its token embeddings are. A head has such a model as ``model``.
+    """
 
     config: Any  # a WordOrderConfig; each network's base says which
     base_model_prefix = "model"
@@ -48,24 +91,21 @@ class WordOrderPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         initialise_module(module, std=self.config.initializer_range)
 
+    def token_reader(self) -> Any:
+        """Return the part of the network that holds the token embeddings, as ``embedding``."""
+        return cast("Any", self.base_model).token_reader()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the token embeddings."""
+        return self.token_reader().embedding
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the token embeddings."""
+        self.token_reader().embedding = value
+
     def loss_of(self, *args: Any, **kwargs: Any) -> Tensor:
         """Transformers' loss for this head, chosen by the class's name; its declared type is a union of all losses."""
         return cast("Any", self).loss_function(*args, **kwargs)
-
-    def one_class_each(self, labels: Tensor) -> bool:
-        """Whether every text has one class of several, by the configuration or, as transformers does, by the labels."""
-        if self.config.problem_type is not None:
-            return self.config.problem_type == "single_label_classification"
-        return self.config.num_labels > 1 and labels.dtype in (torch.int64, torch.int32)
-
-    def loss_of_texts(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-        """The loss of one answer per text: a mean over ``num_items_in_batch`` labels, or over this batch's."""
-        mean_of_batch = num_items_in_batch is not None and not self.one_class_each(labels)
-        loss = self.loss_of(
-            labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
-        )
-        # transformers counts classes over several batches, but not numbers or several labels per text
-        return loss * (labels.numel() / cast("int", num_items_in_batch)) if mean_of_batch else loss
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

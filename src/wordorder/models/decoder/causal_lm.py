@@ -11,21 +11,22 @@ from transformers import Cache, GenerationMixin
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.config.decoder import WordOrderDecoderConfig
-from wordorder.models.decoder.model import DecoderInputs, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
-from wordorder.models.decoder.next_token import adaptive_token_loss, next_token_loss
-from wordorder.models.decoder.segment_cache import SegmentCache
+from wordorder.models.decoder.model import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.decoder.next_token import adaptive_token_loss, kept_columns, next_token_loss
+from wordorder.models.decoder.segment_cache import segment_cache
 from wordorder.models.layout import take_token_types
 from wordorder.models.network import build_head
-from wordorder.models.outputs import WordOrderCausalLMOutput
-from wordorder.models.pretrained import refuse_mems
+from wordorder.models.outputs import WordOrderCausalLMOutput, body_outputs
+from wordorder.models.pretrained import MemoryInputs, refuse_mems
+from wordorder.models.segment import refuse_memory
 from wordorder.networks import AdaptiveSoftmax
 
 
-class LanguageModelInputs(DecoderInputs, total=False):
-    """Those and the labels that are in place.
+class LanguageModelInputs(MemoryInputs, total=False):
+    """The further arguments of a language model, with ``shift_labels``: labels that are shifted already.
 
-    They are no argument by name: of a model with two such arguments, transformers' Trainer would score no batch that
-    has not both.
+    `forward` does not name them in its signature: transformers' Trainer, which looks there for arguments with "label"
+    in their names, would score only batches that have all of these.
     """
 
     shift_labels: Tensor | None
@@ -50,14 +51,6 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         # transformers asks it before it lets a draft model propose tokens, which a memory could not give back
         self._is_stateful = config.memory != "none"
         self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        """The output layer."""
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the output layer."""
-        self.lm_head = cast("nn.Linear", new_embeddings)
 
     @can_return_tuple
     def forward(
@@ -104,10 +97,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
-        read = cast("DecoderInputs", inputs)
+        read = cast("MemoryInputs", inputs)
         output = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **read)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        hidden = self.output_dropout(output.last_hidden_state[:, kept])
+        hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
         if return_logits is None:
             return_logits = not (adaptive and labelled and self.training)
@@ -120,18 +112,13 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         elif shift_labels is not None:
             loss = self._loss(hidden, logits, shift_labels, num_items_in_batch)
         return WordOrderCausalLMOutput(
-            loss=loss,
-            logits=cast("Any", logits) if return_logits else None,
-            past_key_values=output.past_key_values,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-            memory=output.memory,
+            loss=loss, logits=cast("Any", logits) if return_logits else None, **body_outputs(output)
         )
 
     def _loss(
         self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
     ) -> Tensor:
-        """Of labels that stand where they are predicted; by an adaptive softmax where there are no logits."""
+        """Return the loss of labels that are shifted already; where there are no logits, the adaptive softmax's own."""
         if logits is None:
             assert isinstance(self.lm_head, AdaptiveSoftmax)
             return adaptive_token_loss(self.lm_head, hidden, labels, num_items_in_batch=num_items_in_batch)
@@ -139,14 +126,15 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Write on, as transformers' ``generate``.
+        """Write on as transformers' ``generate`` does.
 
         A model with a memory writes with a `SegmentCache`, which folds memory where training did.
 
         Args:
-            *args: see there.
-            **kwargs: see there; but no position_ids: positions are counted from the first token of each row. And
-                ``memory``, what an earlier text left (its rows are those of the prompts), where the model has one.
+            *args: of transformers' ``generate``.
+            **kwargs: of transformers' ``generate``, but no position_ids: positions are counted from the first token of
+                each row. Also ``memory``, what an earlier text left (its rows are those of the prompts), where the
+                model has one.
 
         Raises:
             ValueError: position_ids are given; or a memory to a model without one, or beside a cache; or use_cache is
@@ -159,16 +147,16 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         memory = kwargs.pop("memory", None)
         if self.config.memory != "none":
             kwargs["past_key_values"] = self._segment_cache(memory, args, kwargs)
-        elif memory is not None:
-            raise ValueError("memory was given, but this model has memory='none'")
+        else:
+            refuse_memory(memory)
         return cast("Any", super()).generate(*args, **kwargs)
 
     def _segment_cache(self, memory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache:
-        """The cache that `generate` is to fill: the one given, or one with as many rows as it will have."""
+        """Return the cache for `generate`: the one given, or a new one with as many rows as there will be."""
         given = cast("Any", kwargs.get("generation_config", args[1] if len(args) > 1 else None))
 
         def setting(name: str) -> Any:
-            """Of this call, of the configuration that came with it, or of the model's own."""
+            """Return a setting of this call, of the configuration that came with it, or of the model's own."""
             for found in (kwargs.get(name), getattr(given, name, None), getattr(self.generation_config, name, None)):
                 if found is not None:
                     return found
@@ -176,19 +164,16 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
         if setting("use_cache") is False:
             raise ValueError("use_cache=False: without its cache a model with a memory cannot write; leave it out")
-        if (cache := kwargs.get("past_key_values")) is not None:
-            if memory is not None:
-                raise ValueError("pass memory or past_key_values, not both: a SegmentCache holds its own memory")
-            return cache
-        cache = SegmentCache(self.config, memory=memory)
-        cache.batch_repeat_interleave(max(setting("num_beams") or 1, setting("num_return_sequences") or 1))
+        cache = segment_cache(self.config, kwargs.get("past_key_values"), memory)
+        if kwargs.get("past_key_values") is None:
+            cache.batch_repeat_interleave(max(setting("num_beams") or 1, setting("num_return_sequences") or 1))
         return cache
 
     @wraps(cast("Any", GenerationMixin).prepare_inputs_for_generation)  # generate looks at its signature
     def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
-        """As transformers does, but without positions, which the mask already tells (and tells as typed ones)."""
+        """Prepare inputs as transformers does, but without positions, which the model takes from the mask."""
         inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)
         inputs.pop("position_ids", None)
         return inputs

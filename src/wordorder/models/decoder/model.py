@@ -1,41 +1,29 @@
-"""The decoder as a Hugging Face model, without a head."""
+"""The decoder without a head as a Hugging Face model."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import replace
-from typing import Any, TypedDict, cast
+from typing import Any, Unpack
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import Cache
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.decoder.cache import BoundCache, new_cache
-from wordorder.models.decoder.segment import read_segment
-from wordorder.models.decoder.segment_cache import SegmentCache, read_cached
-from wordorder.models.encoder.model import backend_of, wants
-from wordorder.models.layout import all_back, cached_layout, check_token_types, layout_of, one_input, tokens_of
+from wordorder.models.decoder.segment_cache import read_next_tokens, segment_cache
+from wordorder.models.layout import cached_layout, check_token_types, layout_of, one_input, tokens_of
 from wordorder.models.network import build_decoder, input_parts
-from wordorder.models.outputs import WordOrderDecoderOutput
-from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.models.outputs import WordOrderDecoderOutput, network_outputs
+from wordorder.models.pretrained import ForwardOptions, WordOrderPreTrainedModel, forward_options
+from wordorder.models.segment import read_whole_segment, refuse_memory, refuse_positions
 from wordorder.networks import Decoder, DecoderOutput
 from wordorder.ops import Positions
 
 
-class DecoderInputs(TypedDict, total=False):
-    """What heads pass on to `WordOrderDecoderModel.forward`, which says what each means."""
-
-    memory: Any
-    sequence_ids: Tensor | None
-    output_attentions: bool | None
-    output_hidden_states: bool | None
-    token_type_ids: Tensor | None
-
-
 class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):
-    """What all decoder models share."""
+    """The base of the decoder and its head."""
 
     config: WordOrderDecoderConfig
     config_class = WordOrderDecoderConfig
@@ -54,13 +42,9 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         self.decoder = build_decoder(config, layers=config.num_hidden_layers, **input_parts(config))
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        """The token embeddings."""
-        return self.decoder.embedding
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embeddings."""
-        self.decoder.embedding = cast("nn.Embedding", value)
+    def token_reader(self) -> Decoder:
+        """Return the decoder, which holds the token embeddings."""
+        return self.decoder
 
     @can_return_tuple
     def forward(
@@ -103,64 +87,26 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
                 token_type_ids other than 0.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
-        if self.config.memory != "none":
-            return self._read_segment(
-                self._cache_of(past_key_values, memory) if past_key_values is not None or use_cache else None,
-                memory,
-                input_ids,
-                attention_mask,
-                inputs_embeds,
-                {"position_ids": position_ids, "sequence_ids": sequence_ids},
-                output_attentions=wants(self.config.output_attentions, output_attentions),
-                output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
+        options = forward_options(self.config, output_attentions, output_hidden_states)
+        if self.config.memory == "none":
+            refuse_memory(memory)
+            cache = past_key_values if past_key_values is not None else new_cache() if use_cache else None
+            read = decode_batch(
+                self.decoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, cache, **options
             )
-        if memory is not None:
-            raise ValueError("memory was given, but this model has memory='none'")
-        cache = past_key_values if past_key_values is not None else new_cache() if use_cache else None
-        read = read_batch(
-            self.decoder,
-            self.config,
-            input_ids,
-            attention_mask,
-            position_ids,
-            inputs_embeds,
-            sequence_ids,
-            cache,
-            output_attentions=wants(self.config.output_attentions, output_attentions),
-            output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
-        )
-        return WordOrderDecoderOutput(
-            last_hidden_state=read.hidden,
-            past_key_values=cache,
-            hidden_states=cast("Any", read.all_hidden),
-            attentions=cast("Any", read.attentions),
-        )
-
-    def _cache_of(self, cache: Cache | None, memory: Any) -> Cache:
-        """The cache that was given, or one that begins with the memory that was given."""
-        if cache is not None and memory is not None:
-            raise ValueError("pass memory or past_key_values, not both: a SegmentCache holds its own memory")
-        return SegmentCache(self.config, memory=memory) if cache is None else cache
-
-    def _read_segment(self, cache: Cache | None, memory: Any, *given: Any, **wanted: bool) -> WordOrderDecoderOutput:
-        """One segment beside a memory, or the next tokens with a cache; arguments as in `segment.read_segment`."""
-        wanted_too: Any = {"backend": backend_of(self.config), **wanted}
-        if cache is None:
-            read = read_segment(self.decoder, memory, *given, **wanted_too)
+        elif past_key_values is not None or use_cache:
+            cache = segment_cache(self.config, past_key_values, memory)
+            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
+            read = read_next_tokens(self.decoder, cache, input_ids, attention_mask, inputs_embeds, **options)
         else:
-            read = read_cached(self.decoder, cache, *given, **wanted_too)
-        return WordOrderDecoderOutput(
-            last_hidden_state=read.hidden,
-            past_key_values=cache,
-            hidden_states=cast("Any", read.all_hidden),
-            attentions=cast("Any", read.attentions),
-            memory=read.memory,
-        )
+            cache = None
+            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
+            read = read_whole_segment(self.decoder, memory, input_ids, attention_mask, inputs_embeds, **options)
+        return WordOrderDecoderOutput(past_key_values=cache, **network_outputs(read))
 
 
-def read_batch(
+def decode_batch(
     decoder: Decoder,
-    config: WordOrderConfig,
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
     position_ids: Tensor | None,
@@ -171,28 +117,30 @@ def read_batch(
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
     source_positions: Positions | None = None,
-    output_attentions: bool = False,
-    output_hidden_states: bool = False,
+    **options: Unpack[ForwardOptions],
 ) -> DecoderOutput:
-    """A decoder's output, everything in the caller's columns.
+    """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory.
 
     Args:
         decoder: reads the batch.
-        config: says which backend of attention.
-        input_ids: as in `WordOrderDecoderModel.forward`, and so the next four.
-        attention_mask: see there.
-        position_ids: see there.
-        inputs_embeds: see there.
-        sequence_ids: see there.
-        cache: is added to.
+        input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
+        attention_mask: (B, T), 1 = token, 0 = padding, on either side; with a cache (B, all tokens so far), on the
+            left.
+        position_ids: long (B or 1, T), as `layout_of` understands them, or with a cache `cached_layout`.
+        inputs_embeds: instead of input_ids, (B, T, C).
+        sequence_ids: long (B, T), which packed sequence a token belongs to; not with a cache.
+        cache: holds the keys of earlier tokens and takes those of the new ones; None = there are no earlier tokens.
         source: the states of an encoder, (B, S, channels).
         source_mask: (B, S), 1 = token of the source.
         source_positions: of the source where it is packed.
-        output_attentions: also give attention weights.
-        output_hidden_states: also give every layer's output.
+        **options: backend and extra outputs.
+
+    Returns:
+        everything in the caller's columns.
 
     Raises:
-        ValueError: as in `WordOrderDecoderModel.forward`.
+        ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned table, or
+            packed sequences or positions with gaps with a cache.
     """
     given = one_input(input_ids, inputs_embeds)
     shape = given.shape[0], given.shape[1]
@@ -212,14 +160,6 @@ def read_batch(
         source_positions=source_positions,
         source_padding_mask=None if source_mask is None else ~tokens_of(source_mask),
         cache=bound,
-        backend=backend_of(config),
-        return_all_hidden=output_hidden_states,
-        return_attentions=output_attentions,
+        **options,
     )
-    return replace(
-        output,
-        hidden=layout.turn_back(output.hidden),
-        all_hidden=all_back(output.all_hidden, layout, (1,)),
-        attentions=all_back(output.attentions, layout, (2, 3)),
-        cross_attentions=all_back(output.cross_attentions, layout, (2,)),
-    )
+    return replace(layout.output_back(output), cross_attentions=layout.all_back(output.cross_attentions, (2,)))

@@ -1,4 +1,4 @@
-"""The loss of models that write: the negative log-likelihood of each next token."""
+"""The loss of models that write, the negative log-likelihood of each next token, and its logits and labels."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ def next_token_loss(
     smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
-    """Mean over labelled tokens of the negative log-likelihood, in nats and at least float32.
+    """Return the mean over labelled tokens of the negative log-likelihood, in nats and at least float32.
 
     With smoothing e (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, Sec. 7) and V tokens::
 
@@ -55,13 +55,13 @@ def adaptive_token_loss(
     *,
     num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
-    """The same loss by an adaptive softmax, which computes rare words' probabilities only where they are labels.
+    """Return the same loss by an adaptive softmax, which computes rare words' probabilities only where they are labels.
 
     Args:
         head: the output layer.
         hidden_BTC: what it reads.
-        labels_BT: as in `next_token_loss`, and so the next one.
-        num_items_in_batch: see there.
+        labels_BT: long (B, T), the token that each position should give, -100 where there is none.
+        num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
 
     Raises:
         ValueError: there is not one label for each hidden state.
@@ -80,8 +80,17 @@ def adaptive_token_loss(
     )
 
 
+def kept_columns(logits_to_keep: int | Tensor) -> slice | Tensor:
+    """Return the columns of which logits are computed.
+
+    Args:
+        logits_to_keep: the last so many, 0 = all; or the columns themselves.
+    """
+    return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+
+
 def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:
-    """What a decoder reads in order to give the labels: the start token, then all labels but the last.
+    """Return what a decoder reads in order to give the labels: the start token, then all labels but the last.
 
     Args:
         labels_BT: long (B, T), -100 where there is none.

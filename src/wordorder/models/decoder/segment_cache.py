@@ -1,10 +1,10 @@
-"""What a language model with a memory has read so far, as a Hugging Face cache: folded memory and the open segment."""
+"""The Hugging Face cache of a language model with a memory: the memory so far, and the keys of the open segment."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import replace
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ from transformers import Cache
 
 from wordorder.memory import MemoryState, OpenSegment
 from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.models.decoder.segment import refuse
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.network import memory_of
+from wordorder.models.pretrained import ForwardOptions
 from wordorder.networks import Decoder
 from wordorder.networks.decoder import DecoderOutput
 
@@ -201,19 +201,31 @@ def _settled(memory: MemoryState) -> MemoryState:
     return memory
 
 
-def read_cached(
+def segment_cache(config: WordOrderConfig, cache: Cache | None, memory: MemoryState | None) -> Cache:
+    """Return the cache that was given, or a new one that begins with the memory that was given.
+
+    Args:
+        config: of a model with a memory.
+        cache: as the caller gave it; None = not at all.
+        memory: as the caller gave it; None = not at all.
+
+    Raises:
+        ValueError: both were given, or the memory does not fit the model.
+    """
+    if cache is not None and memory is not None:
+        raise ValueError("pass memory or past_key_values, not both: a SegmentCache holds its own memory")
+    return SegmentCache(config, memory=memory) if cache is None else cache
+
+
+def read_next_tokens(
     network: Decoder,
     cache: Cache,
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
     inputs_embeds: Tensor | None,
-    refused: dict[str, Any],
-    *,
-    backend: str | None = None,
-    output_attentions: bool = False,
-    output_hidden_states: bool = False,
+    **options: Unpack[ForwardOptions],
 ) -> DecoderOutput:
-    """A network's output for the next tokens of a text, cut where segments end; the cache takes note of them.
+    """Read the next tokens of each text, any number of them; the cache takes them, and ends segments that are full.
 
     Args:
         network: has a memory.
@@ -221,20 +233,15 @@ def read_cached(
         input_ids: long (B, T), the new tokens.
         attention_mask: (B, all tokens so far), 1 = token, 0 = padding, on the left.
         inputs_embeds: instead of input_ids, (B, T, C).
-        refused: what else was given that makes no sense beside a memory, by name.
-        backend: of attention; None chooses.
-        output_attentions: also give attention weights, (B, H, T, slots + tokens so far), of one segment.
-        output_hidden_states: also give every layer's output.
+        **options: backend and extra outputs; attention weights are (B, H, T, slots + tokens so far), of one segment.
 
     Raises:
-        ValueError: something that is refused was given, a tensor or the cache does not fit, or weights of several
-            segments are asked for.
+        ValueError: a tensor or the cache does not fit, or weights of several segments are asked for.
     """
-    refuse(refused)
     given = one_input(input_ids, inputs_embeds)
     cache = _checked(network, cache, given)
     valid_BT = _new_columns(attention_mask, cache.get_seq_length(), given.shape[0], given.shape[1])
-    if output_attentions and given.shape[1] > cache.room:
+    if options["return_attentions"] and given.shape[1] > cache.room:
         raise ValueError(
             f"attention weights are given for one segment at a time: the open one takes {cache.room} tokens, got"
             f" {given.shape[1]}; pass so many at once, or output_attentions=False"
@@ -250,9 +257,7 @@ def read_cached(
             None if input_ids is None else input_ids[:, columns],
             None if inputs_embeds is None else inputs_embeds[:, columns],
             key_padding_mask=None if valid_BT is None else ~valid_BT[:, columns],
-            backend=backend,
-            return_all_hidden=output_hidden_states,
-            return_attentions=output_attentions,
+            **options,
         )
         hidden.append(read.hidden)
         all_hidden.append(read.all_hidden)
@@ -261,8 +266,8 @@ def read_cached(
         start = columns.stop
     return DecoderOutput(
         torch.cat(hidden, dim=1),
-        tuple(torch.cat(pieces, dim=1) for pieces in zip(*all_hidden, strict=True)) if output_hidden_states else None,
-        attentions if output_attentions else None,
+        tuple(torch.cat(pieces, dim=1) for pieces in zip(*all_hidden, strict=True)) or None,
+        attentions or None,
         memory=cache.memory,
     )
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, wants
+from wordorder.models.encoder.model import WordOrderEncoderModel
 from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.outputs import WordOrderModelOutput
-from wordorder.models.pretrained import refuse_mems
+from wordorder.models.pretrained import MemoryInputs, forward_options, refuse_mems
 
 Pooling = Literal["mean", "first", "max"]
 
@@ -23,7 +23,7 @@ def read_document(
     attention_mask: Tensor | None = None,
     position_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
-    **inputs: Unpack[EncoderInputs],
+    **inputs: Unpack[MemoryInputs],
 ) -> WordOrderModelOutput:
     """An encoder's states for all tokens of texts of any length, (B, T, C), in the caller's columns.
 
@@ -54,7 +54,7 @@ def read_document(
     in_parts = model.config.memory != "none" and one_of_them and given is not None and given.dim() > 1
     if not in_parts or length is None or given is None or given.shape[1] <= length:
         return model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
-    if wants(model.config.output_attentions, inputs.get("output_attentions")):
+    if forward_options(model.config, inputs.get("output_attentions"), None)["return_attentions"]:
         raise ValueError(
             f"output_attentions: {given.shape[1]} tokens are read in segments of segment_length = {length}, and each"
             " attends to slots of its own; pass the segments to .model one by one, with memory=, to see their weights"

@@ -3,15 +3,13 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Unpack, cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.encoder.document import read_document
-from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.encoder.head import EncoderHead
 from wordorder.models.outputs import WordOrderMaskedLMOutput
 from wordorder.networks.options import norm_layer
 
@@ -27,70 +25,44 @@ class MaskedLMHead(nn.Module):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., C) -> (..., V)."""
+        """Return the logits (..., V) of states (..., C)."""
         acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
         return self.decoder(self.norm(acts[self.activation](self.dense(hidden))))
 
 
-class WordOrderEncoderForMaskedLM(WordOrderEncoderPreTrainedModel):
-    """The encoder with a masked language modelling head."""
+class WordOrderEncoderForMaskedLM(EncoderHead):
+    """The encoder with a masked language modelling head.
 
+    Labels are long (B, T), the token to predict, -100 where there is none; the loss is the mean of the negative
+    log-likelihood (nats) over labelled tokens.
+    """
+
+    output_class = WordOrderMaskedLMOutput
     _tied_weights_keys = {"head.decoder.weight": "model.encoder.embedding.weight"}  # noqa: RUF012
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
-        self.model = WordOrderEncoderModel(config)
         self.head = MaskedLMHead(config)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
-        """The output layer."""
+        """Return the output layer."""
         return self.head.decoder
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the output layer."""
         self.head.decoder = cast("nn.Linear", new_embeddings)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **inputs: Unpack[EncoderInputs],
-    ) -> WordOrderMaskedLMOutput:
-        """Predict tokens, in texts of any length where the model has a memory (see `read_document`).
-
-        The other arguments are those of `WordOrderEncoderModel.forward`.
-
-        Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token.
-            position_ids: long (B or 1, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
-            labels: long (B, T), the token to predict, -100 where none is; the loss is the mean of the negative
-                log-likelihood (nats) over labelled tokens.
-            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids.
-        """
-        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
-        hidden = cast(Tensor, output.last_hidden_state)
+    def predict(
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits (B, T, V), or those of labelled tokens alone, and the loss where there are labels."""
+        hidden = output.last_hidden_state
         if labels is not None and self.config.sparse_prediction:
             labelled = labels != -100
             hidden, labels = hidden[labelled], labels[labelled]
         logits = self.head(hidden)
-        loss = None
-        if labels is not None:
-            loss = self.loss_of(
-                logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
-            )
-        return WordOrderMaskedLMOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-            memory=output.memory,
-        )
+        if labels is None:
+            return logits, None
+        vocab_size = self.config.vocab_size
+        return logits, self.loss_of(logits, labels, vocab_size=vocab_size, num_items_in_batch=num_items_in_batch)

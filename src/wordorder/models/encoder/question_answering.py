@@ -10,8 +10,9 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.config.encoder import WordOrderEncoderConfig
 from wordorder.models.encoder.document import read_document
-from wordorder.models.encoder.model import EncoderInputs, WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.outputs import WordOrderQuestionAnsweringOutput
+from wordorder.models.encoder.model import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.outputs import WordOrderQuestionAnsweringOutput, body_outputs
+from wordorder.models.pretrained import MemoryInputs
 
 
 class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
@@ -33,7 +34,7 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **inputs: Unpack[EncoderInputs],
+        **inputs: Unpack[MemoryInputs],
     ) -> WordOrderQuestionAnsweringOutput:
         """Find a span, in texts of any length where the model has a memory (see `read_document`).
 
@@ -55,10 +56,5 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = self.loss_of(start_BT, end_BT, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
         return WordOrderQuestionAnsweringOutput(
-            loss=loss,
-            start_logits=start_BT,
-            end_logits=end_BT,
-            hidden_states=output.hidden_states,
-            attentions=output.attentions,
-            memory=output.memory,
+            loss=loss, start_logits=start_BT, end_logits=end_BT, **body_outputs(output)
         )

@@ -6,6 +6,7 @@
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -26,6 +27,7 @@ from wordorder.errors import BadInput
 from wordorder.models.config.encoding_defaults import complete_options
 from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input, tokens_of
+from wordorder.models.length import first_position, longest_text
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -70,13 +72,10 @@ class GraftedBody(GraftedPart):
     affair (RoBERTa's are, BERT's are not).
     """
 
-    first_position: int = 0
-    """What the host's position ids begin with."""
-
     def __init__(self, config: PreTrainedConfig, add_pooling_layer: bool = True) -> None:
         cast("Any", super()).__init__(config, add_pooling_layer=add_pooling_layer)
         check_attention(attention_of(config))
-        self.encoding: Composition = encoding_of(config, self.longest(config))
+        self.encoding: Composition = encoding_of(config, longest_text(config))
         if not config.keep_input_positions:
             cast("Any", self).embeddings.position_embeddings = NoInputPositions()
         self.post_init()
@@ -89,11 +88,6 @@ class GraftedBody(GraftedPart):
         for parameter in module.parameters(recurse=False):
             if id(parameter) in silent:
                 nn.init.zeros_(parameter)  # which transformers guards: loaded weights stay
-
-    @classmethod
-    def longest(cls, config: PreTrainedConfig) -> int:
-        """The longest text that the host can take, in tokens."""
-        return config.max_position_embeddings
 
     def forward(
         self,
@@ -154,7 +148,7 @@ class GraftedBody(GraftedPart):
     def _positions(self, length: int, attention_mask: Tensor | None, position_ids: Tensor | None) -> Positions:
         if position_ids is not None:
             # RoBERTa gives padding an id below the first; nobody sees it
-            return Arbitrary((position_ids - self.first_position).clamp(min=0))
+            return Arbitrary((position_ids - first_position(self.config)).clamp(min=0))
         if attention_mask is None or attention_mask.dim() != 2:
             return Contiguous(length)
         return Contiguous(length, -tokens_of(attention_mask).int().argmax(dim=1))
@@ -184,6 +178,31 @@ class GraftedBody(GraftedPart):
         body = f"model.{self.base_model_prefix}"
         parts = [f"{body}.encoding.parts[{name!r}].maps(positions)" for name in self.encoding.parts if name == "tupe"]
         return parts[0] if parts else f"{body}.position_bias((1, T))"
+
+
+@dataclass(kw_only=True, repr=False, eq=False)  # as the host prints and compares
+class GraftFields:
+    """The fields that a graft adds to its host's configuration. Mixed in before the host's class.
+
+    Args:
+        encoding: a name of the catalogue that acts on scores, or several joined by "+".
+        encoding_options: options of the encoding; nested by name for several.
+        keep_input_positions: the host's own position embeddings stay.
+        wordorder_version: version that wrote the configuration.
+
+    Raises:
+        BadInput: one line per fault.
+    """
+
+    encoding: str = "tupe-r"
+    encoding_options: dict[str, Any] | None = None
+    keep_input_positions: bool = True
+    wordorder_version: str | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Check what is given, then let transformers set the rest."""
+        settle_graft(self, kwargs)
+        cast("Any", super()).__post_init__(**kwargs)
 
 
 class GraftedHead(GraftedPart):
@@ -265,14 +284,13 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
     return encoding
 
 
-def settle_graft(config: PreTrainedConfig, longest: int, given: Mapping[str, Any]) -> None:
+def settle_graft(config: Any, given: Mapping[str, Any]) -> None:
     """Refuse what `encoding_of` refuses, without memory for the weights, and note the version that wrote the rest.
 
     First what would take for ever, or run code of the Hub, before that is found out.
 
     Args:
         config: with its fields set.
-        longest: tokens of the longest text.
         given: what the configuration was given beside its fields.
 
     Raises:
@@ -288,7 +306,7 @@ def settle_graft(config: PreTrainedConfig, longest: int, given: Mapping[str, Any
     if faults:
         raise BadInput(faults)
     with torch.device("meta"):
-        encoding_of(config, longest)
+        encoding_of(config, longest_text(config))
     if config.wordorder_version is None:
         config.wordorder_version = __version__
 

@@ -3,8 +3,6 @@
 # pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false, reportUnknownMemberType=false
 # transformers' heads are typed in part only, and declare what they inherit anew
 
-from typing import Any
-
 from huggingface_hub.dataclasses import strict
 from transformers import (
     BertConfig,
@@ -18,34 +16,14 @@ from transformers import (
     BertModel,
 )
 
-from wordorder.models.grafts.grafted import GraftedBody, GraftedHead, settle_graft
+from wordorder.models.grafts.grafted import GraftedBody, GraftedHead, GraftFields
 
 
 @strict
-class GraftedBertConfig(BertConfig):
-    """BERT's configuration and what was grafted.
-
-    Args:
-        encoding: a name of the catalogue that acts on scores, or several joined by "+".
-        encoding_options: options of the encoding; nested by name for several.
-        keep_input_positions: BERT's own position embeddings stay.
-        wordorder_version: version that wrote the configuration.
-
-    Raises:
-        BadInput: one line per fault.
-    """
+class GraftedBertConfig(GraftFields, BertConfig):
+    """BERT's configuration and what was grafted."""
 
     model_type = "wordorder-grafted-bert"
-
-    encoding: str = "tupe-r"
-    encoding_options: dict[str, Any] | None = None
-    keep_input_positions: bool = True
-    wordorder_version: str | None = None
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        """Check what is given, then let transformers set the rest."""
-        settle_graft(self, self.max_position_embeddings, kwargs)
-        super().__post_init__(**kwargs)
 
 
 class GraftedBertModel(GraftedBody, BertModel):

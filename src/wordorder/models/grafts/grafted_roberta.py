@@ -3,11 +3,8 @@
 # pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false, reportUnknownMemberType=false
 # transformers' heads are typed in part only, and declare what they inherit anew
 
-from typing import Any
-
 from huggingface_hub.dataclasses import strict
 from transformers import (
-    PreTrainedConfig,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForMultipleChoice,
@@ -17,34 +14,14 @@ from transformers import (
     RobertaModel,
 )
 
-from wordorder.models.grafts.grafted import GraftedBody, GraftedHead, settle_graft
+from wordorder.models.grafts.grafted import GraftedBody, GraftedHead, GraftFields
 
 
 @strict
-class GraftedRobertaConfig(RobertaConfig):
-    """RoBERTa's configuration and what was grafted.
-
-    Args:
-        encoding: a name of the catalogue that acts on scores, or several joined by "+".
-        encoding_options: options of the encoding; nested by name for several.
-        keep_input_positions: RoBERTa's own position embeddings stay.
-        wordorder_version: version that wrote the configuration.
-
-    Raises:
-        BadInput: one line per fault.
-    """
+class GraftedRobertaConfig(GraftFields, RobertaConfig):
+    """RoBERTa's configuration and what was grafted."""
 
     model_type = "wordorder-grafted-roberta"
-
-    encoding: str = "tupe-r"
-    encoding_options: dict[str, Any] | None = None
-    keep_input_positions: bool = True
-    wordorder_version: str | None = None
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        """Check what is given, then let transformers set the rest."""
-        settle_graft(self, longest_text(self), kwargs)
-        super().__post_init__(**kwargs)
 
 
 class GraftedRobertaModel(GraftedBody, RobertaModel):
@@ -56,15 +33,6 @@ class GraftedRobertaModel(GraftedBody, RobertaModel):
 
     config: GraftedRobertaConfig
     config_class = GraftedRobertaConfig
-
-    def __init__(self, config: GraftedRobertaConfig, add_pooling_layer: bool = True) -> None:
-        super().__init__(config, add_pooling_layer=add_pooling_layer)
-        self.first_position = first_position(config)
-
-    @classmethod
-    def longest(cls, config: PreTrainedConfig) -> int:
-        """The longest text that RoBERTa can take, in tokens."""
-        return longest_text(config)
 
 
 class _Head(GraftedHead):
@@ -91,13 +59,3 @@ class GraftedRobertaForTokenClassification(_Head, RobertaForTokenClassification)
 
 class GraftedRobertaForQuestionAnswering(_Head, RobertaForQuestionAnswering):
     """RoBERTa's span finding head."""
-
-
-def first_position(config: PreTrainedConfig) -> int:
-    """The position id of a text's first token."""
-    return (config.pad_token_id or 0) + 1
-
-
-def longest_text(config: PreTrainedConfig) -> int:
-    """The longest text in tokens: the rows of the table from the first token's on."""
-    return config.max_position_embeddings - first_position(config)

@@ -3,21 +3,22 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
-from wordorder.models.decoder.next_token import next_token_loss, shifted_right
+from wordorder.models.decoder.next_token import kept_columns, next_token_loss, shifted_right
 from wordorder.models.layout import take_token_types
-from wordorder.models.outputs import WordOrderSeq2SeqLMOutput
+from wordorder.models.outputs import WordOrderSeq2SeqLMOutput, body_outputs
+from wordorder.models.pretrained import ExtraInputs
 from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
 
 
-class Seq2SeqInputs(TypedDict, total=False):
-    """What the head passes on to `WordOrderSeq2SeqModel.forward`, which says what each means."""
+class Seq2SeqInputs(ExtraInputs, total=False):
+    """The arguments that the head hands on to `WordOrderSeq2SeqModel.forward`, which describes them."""
 
     decoder_attention_mask: Tensor | None
     position_ids: Tensor | None
@@ -27,11 +28,7 @@ class Seq2SeqInputs(TypedDict, total=False):
     inputs_embeds: Tensor | None
     decoder_inputs_embeds: Tensor | None
     use_cache: bool | None
-    sequence_ids: Tensor | None
     decoder_sequence_ids: Tensor | None
-    output_attentions: bool | None
-    output_hidden_states: bool | None
-    token_type_ids: Tensor | None
 
 
 class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, GenerationMixin):
@@ -46,14 +43,6 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         self._tied_weights_keys = {"lm_head.weight": table} if config.tie_word_embeddings else {}
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        """The output layer."""
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the output layer."""
-        self.lm_head = cast("nn.Linear", new_embeddings)
-
     @can_return_tuple
     def forward(
         self,
@@ -67,8 +56,6 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
     ) -> WordOrderSeq2SeqLMOutput:
         """Predict each next token of the target.
 
-        The other arguments are those of `WordOrderSeq2SeqModel.forward`.
-
         Args:
             input_ids: the source, long (B, S).
             attention_mask: of the source, (B, S), 1 = token.
@@ -78,7 +65,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
                 negative log-likelihood (nats) over labelled tokens.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-            **inputs: the rest.
+            **inputs: the other arguments of `WordOrderSeq2SeqModel.forward`.
 
         Raises:
             ValueError: labels are to be shifted, and the configuration has no start token.
@@ -86,26 +73,15 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         if labels is not None and decoder_input_ids is None and inputs.get("decoder_inputs_embeds") is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         output = self.model(input_ids, attention_mask, decoder_input_ids, **inputs)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(output.last_hidden_state[:, kept])
+        logits = self.lm_head(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         loss = None
         if labels is not None:
             smoothing = self.config.label_smoothing if self.training else 0.0
             loss = next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
-        return WordOrderSeq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=output.past_key_values,
-            decoder_hidden_states=output.decoder_hidden_states,
-            decoder_attentions=output.decoder_attentions,
-            cross_attentions=output.cross_attentions,
-            encoder_last_hidden_state=output.encoder_last_hidden_state,
-            encoder_hidden_states=output.encoder_hidden_states,
-            encoder_attentions=output.encoder_attentions,
-        )
+        return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """As transformers does; ``token_type_ids`` of a tokenizer are taken where they are all 0.
+        """Write as transformers' ``generate`` does; ``token_type_ids`` of a tokenizer are taken where they are all 0.
 
         Raises:
             ValueError: token_type_ids other than 0.
@@ -114,7 +90,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         return cast("Any", super()).generate(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """What the decoder reads in order to give the labels; transformers' collator and Trainer call it by this name.
+        """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this.
 
         Args:
             labels: long (B, T), -100 where the target is padded (on the right).

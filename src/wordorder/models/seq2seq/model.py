@@ -1,4 +1,4 @@
-"""Encoder and decoder together as a Hugging Face model, without a head."""
+"""Encoder and decoder without a head as a Hugging Face model."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -12,12 +12,12 @@ from transformers.utils.generic import can_return_tuple
 
 from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
 from wordorder.models.decoder.cache import new_cache
-from wordorder.models.decoder.model import read_batch
-from wordorder.models.encoder.model import encode_batch, wants
+from wordorder.models.decoder.model import decode_batch
+from wordorder.models.encoder.model import encode_batch
 from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.network import build_decoder, build_encoder
-from wordorder.models.outputs import WordOrderModelOutput, WordOrderSeq2SeqModelOutput
-from wordorder.models.pretrained import WordOrderPreTrainedModel
+from wordorder.models.outputs import WordOrderModelOutput, WordOrderSeq2SeqModelOutput, network_outputs
+from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
 from wordorder.networks import Encoder, Seq2Seq
 from wordorder.ops import Packed, Positions
 
@@ -47,22 +47,16 @@ class SourceReader(nn.Module):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> WordOrderModelOutput:
-        """Encode a batch; arguments as in `WordOrderEncoderModel.forward`."""
-        return encode_batch(
-            self.encoder,
-            self.config,
-            input_ids,
-            attention_mask,
-            position_ids,
-            inputs_embeds,
-            sequence_ids,
-            output_attentions=wants(self.config.output_attentions, output_attentions),
-            output_hidden_states=wants(self.config.output_hidden_states, output_hidden_states),
+        """Encode a batch; the arguments mean what they mean in `WordOrderEncoderModel.forward`."""
+        options = forward_options(self.config, output_attentions, output_hidden_states)
+        read = encode_batch(
+            self.encoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, **options
         )
+        return WordOrderModelOutput(**network_outputs(read))
 
 
 class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
-    """What all encoder-decoder models share: the embeddings, and how they are resized together."""
+    """The base of the encoder-decoder and its head: the embeddings, and how they are resized together."""
 
     config: WordOrderSeq2SeqConfig
     config_class = WordOrderSeq2SeqConfig
@@ -70,18 +64,17 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
     _tied_weights_keys: dict[str, str]  # of each model, by its configuration
 
     def network(self) -> Seq2Seq:
-        """The network in plain torch."""
-        model: Any = self.model if hasattr(self, "model") else self
-        return model.seq2seq
+        """Return the network in plain torch."""
+        return cast("Any", self.base_model).seq2seq
 
-    def get_input_embeddings(self) -> nn.Module:
-        """The token embeddings of the source (and, where they are shared, of the target)."""
-        return self.network().encoder.embedding
+    def token_reader(self) -> Encoder:
+        """Return the encoder, whose token embeddings are the source's (and, where they are shared, the target's)."""
+        return self.network().encoder
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the token embeddings of the source (and, where they are shared, of the target)."""
+        super().set_input_embeddings(value)
         network = self.network()
-        network.encoder.embedding = cast("nn.Embedding", value)
         if network.share_embeddings:
             network.decoder.embedding = network.encoder.embedding
 
@@ -95,18 +88,18 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
         return resized
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """What is tied here: transformers would ask tie_word_embeddings, which speaks of the output layer only."""
+        """Return what is tied here; transformers would ask tie_word_embeddings, which means the output layer only."""
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels)
         return self.named_by_table(self._tied_weights_keys)
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
-        """The half that reads the source, as ``generate`` calls it."""
+        """Return the half that reads the source, as ``generate`` calls it."""
         del modality
         return SourceReader(self.network().encoder, self.config)
 
     def get_decoder(self) -> nn.Module:
-        """The half that writes the target, in plain torch."""
+        """Return the half that writes the target, in plain torch."""
         return self.network().decoder
 
 
@@ -176,23 +169,14 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
                 with a cache or on one side only; token_type_ids other than 0.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
-        extras = {
-            "output_attentions": wants(self.config.output_attentions, output_attentions),
-            "output_hidden_states": wants(self.config.output_hidden_states, output_hidden_states),
-        }
+        options = forward_options(self.config, output_attentions, output_hidden_states)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("pass exactly one of decoder_input_ids and decoder_inputs_embeds (or labels, to a head)")
         if encoder_outputs is None:
-            encoder_outputs = encode_batch(
-                self.seq2seq.encoder,
-                self.config,
-                input_ids,
-                attention_mask,
-                position_ids,
-                inputs_embeds,
-                sequence_ids,
-                **extras,
+            source = encode_batch(
+                self.seq2seq.encoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, **options
             )
+            encoder_outputs = WordOrderModelOutput(**network_outputs(source))
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         encoded: Tensor = encoder_outputs[0]
@@ -200,9 +184,8 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             wanted = f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs"
             raise ValueError(f"{wanted}, got {tuple(attention_mask.shape)}")
         cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
-        read = read_batch(
+        read = decode_batch(
             self.seq2seq.decoder,
-            self.config,
             decoder_input_ids,
             decoder_attention_mask,
             decoder_position_ids,
@@ -212,7 +195,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             source=encoded,
             source_mask=attention_mask,
             source_positions=_packed(encoded, position_ids, sequence_ids),
-            **extras,
+            **options,
         )
         return WordOrderSeq2SeqModelOutput(
             last_hidden_state=read.hidden,
@@ -227,7 +210,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
 
 
 def _packed(encoded: Tensor, position_ids: Tensor | None, sequence_ids: Tensor | None) -> Positions | None:
-    """The source's positions where its rows are packed: then a target may ask its own source only."""
+    """Return the source's positions where its rows are packed, so that a target sees its own source only; else None."""
     if position_ids is None and sequence_ids is None:
         return None
     positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
