@@ -19,7 +19,7 @@ from timing import interleave, machine
 from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, plan_attention
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.networks import EncoderLayer, TransformerOptions
 from wordorder.networks.complex_valued import ComplexLSTM, ComplexOptions
 from wordorder.ops.complex import linear, split, stacked_linear
@@ -76,7 +76,7 @@ def layer_step(blocks: TransformerOptions) -> Callable[[], Any]:
     torch.manual_seed(0)
     layer = EncoderLayer(blocks)
     x = torch.randn(BATCH, TOKENS, blocks.channels, requires_grad=True)
-    upstream, order = torch.randn_like(x), Order(blocks.head_dim**-0.5)
+    upstream, order = torch.randn_like(x), PositionTerms(blocks.head_dim**-0.5)
     sizes = AttentionSizes(
         batch=BATCH,
         heads=HEADS,

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from wordorder.attention import attention
 from wordorder.attention.reference import log_sum_exp
-from wordorder.encodings import ContentScores, Order
+from wordorder.encodings import ContentScores, PositionTerms
 from wordorder.ops import Contiguous, RelativeBias, Visibility, merge_read_outs
 
 BATCH, HEADS, CHANNELS = 4, 8, 64
@@ -90,7 +90,7 @@ def relative(queries: int, keys: int) -> dict[str, Callable[[], Any]]:
     (q,), (k, v) = projected(queries, parts=1), projected(keys, parts=2)
     rows = torch.randn(keys, HEADS, CHANNELS, requires_grad=True)
     u, w = (torch.randn(HEADS, CHANNELS, requires_grad=True) for _ in range(2))
-    order = Order(SCALE, content=(Relative(rows, u, w),))
+    order = PositionTerms(SCALE, content=(Relative(rows, u, w),))
     mask = Visibility(Contiguous(queries, keys - queries), Contiguous(keys), causal=True)
     upstream, visible = torch.randn(BATCH, queries, HEADS, CHANNELS).transpose(1, 2), mask.dense()
 

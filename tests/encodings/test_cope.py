@@ -56,7 +56,7 @@ def tokens(T, S, dtype=torch.float64):
     return [torch.randn(2, H, n, D, dtype=dtype, requires_grad=True) for n in (T, S, S)]
 
 
-def order_of(encoding, query, key=None):
+def combine_terms(encoding, query, key=None):
     return Composition({"cope": encoding}, head_dim=D).prepare(query, key)
 
 
@@ -83,7 +83,7 @@ def test_output_and_every_gradient_match_the_equations(backend, max_position, se
     mask = Visibility(query, key, causal=True, valid_BS=valid if seen.startswith("padded") else None, within=reach)
     dense = mask.dense().expand(2, 1, T, S)
     ours = attention(
-        *leaves, order_of(encoding, query, key).layer(1), dense if seen == "tensor" else mask, backend=backend
+        *leaves, combine_terms(encoding, query, key).layer(1), dense if seen == "tensor" else mask, backend=backend
     )
     slow = attention_from_paper(encoding, 1, *leaves, lambda b, i, j: bool(dense[b, 0, i, j]))
     assert_equal(encoding, ours, slow, leaves)
@@ -96,7 +96,7 @@ def test_blocks_match_the_listing(T, block, backend, monkeypatch):
     monkeypatch.setattr(contextual_counts, "CPU_BLOCK", block if T < 200 else 2**16)
     encoding, leaves, where = made(max_position=20), tokens(T, T), Contiguous(T)
     ours = attention(
-        *leaves, order_of(encoding, where).layer(0), Visibility(where, where, causal=True), backend=backend
+        *leaves, combine_terms(encoding, where).layer(0), Visibility(where, where, causal=True), backend=backend
     )
     triangle = torch.ones(T, T, dtype=torch.float64).tril()
     assert_equal(encoding, ours, listing(*leaves, encoding.tables[0].weight, triangle), leaves)
@@ -115,7 +115,7 @@ def test_positions_of_every_kind(kind):
     }[kind]
     at, mask = where.index_BT().expand(2, -1), Visibility(where, where, causal=True)
     dense = mask.dense().expand(2, 1, 5, 5)
-    ours = attention(*leaves, order_of(encoding, where).layer(0), mask)
+    ours = attention(*leaves, combine_terms(encoding, where).layer(0), mask)
     slow = attention_from_paper(
         encoding, 0, *leaves, lambda b, i, j: bool(dense[b, 0, i, j]), before=lambda b, j, m: at[b, m] >= at[b, j]
     )
@@ -126,7 +126,9 @@ def test_positions_of_every_kind(kind):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_lower_precisions(dtype, bound, backend):
     low, where, leaves = made(std=0.4).to(dtype), Contiguous(63), tokens(63, 63, dtype)
-    ours = attention(*leaves, order_of(low, where).layer(1), Visibility(where, where, causal=True), backend=backend)
+    ours = attention(
+        *leaves, combine_terms(low, where).layer(1), Visibility(where, where, causal=True), backend=backend
+    )
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
     table = low.tables[1].weight.detach().double().requires_grad_()
     slow = listing(*wide, table, torch.ones(63, 63, dtype=torch.float64).tril())
@@ -148,7 +150,7 @@ def test_gates_at_rest_count_every_second_token():
     with torch.no_grad():
         encoding.tables[0].weight[:, 0] = torch.tensor([0.0, 1.0, 4.0])
     visible = Visibility(where, where, causal=True)
-    term = order_of(encoding, where).layer(0).content[0].scores(q, k, 0.5, visible) * 1e300
+    term = combine_terms(encoding, where).layer(0).content[0].scores(q, k, 0.5, visible) * 1e300
     assert_close(term[0, 0, 5], torch.tensor([4.0, 4.0, 4.0, 2.5, 1.0, 0.5], dtype=torch.float64))
 
 
@@ -168,7 +170,7 @@ def test_nan_stays_in_its_row_and_ends_no_training_step(compute):
 
 def test_compiled_and_transformed_calls_take_the_way_without_a_backward_of_its_own():
     encoding, where, (q, k, v) = made(), Contiguous(7), tokens(7, 7)
-    order, mask = order_of(encoding, where).layer(0), Visibility(where, where, causal=True)
+    order, mask = combine_terms(encoding, where).layer(0), Visibility(where, where, causal=True)
 
     def loss(q):
         return attention(q, k, v, order, mask).square().sum()

@@ -72,7 +72,7 @@ def tokens(T, S, dtype=torch.float64):
     return [torch.randn(2, H, n, D, dtype=dtype, requires_grad=True) for n in (T, S, S)]
 
 
-def order_of(encoding, query, key=None):
+def combine_terms(encoding, query, key=None):
     return Composition({"deberta": encoding}, head_dim=D).prepare(query, key)
 
 
@@ -93,7 +93,7 @@ def assert_equal(encoding, ours, slow, leaves, *, tolerance=1e-12):
 def test_output_and_every_gradient_match_the_equations(backend, terms, seen, T, S):
     encoding, leaves = made(terms), tokens(T, S)
     query, key, mask, at, visible = mask_case(seen, T, S)
-    ours = attention(*leaves, order_of(encoding, query, key).layer(1), mask, backend=backend)
+    ours = attention(*leaves, combine_terms(encoding, query, key).layer(1), mask, backend=backend)
     assert_equal(encoding, ours, attention_from_paper(encoding, 1, *leaves, *at, visible), leaves)
 
 
@@ -101,7 +101,7 @@ def test_output_and_every_gradient_match_the_equations(backend, terms, seen, T, 
 def test_long_and_short_spans(T, span):
     encoding, leaves, where = made(max_distance=span, layers=1), tokens(T, T), Contiguous(T)
     at = [where.index_BT().expand(2, -1)] * 2
-    ours = attention(*leaves, order_of(encoding, where).layer(0), Visibility(where, where))
+    ours = attention(*leaves, combine_terms(encoding, where).layer(0), Visibility(where, where))
     slow = attention_from_paper(encoding, 0, *leaves, *at, lambda b, i, j: True, span=span)
     assert_equal(encoding, ours, slow, leaves)
 
@@ -112,7 +112,7 @@ def test_long_and_short_spans(T, span):
 def test_positions_of_every_kind(backend, terms, kind):
     encoding, leaves = made(terms), tokens(5, 5)
     query, key, at, visible = positions_case(kind)
-    ours = attention(*leaves, order_of(encoding, query, key).layer(0), Visibility(query, key), backend=backend)
+    ours = attention(*leaves, combine_terms(encoding, query, key).layer(0), Visibility(query, key), backend=backend)
     assert_equal(encoding, ours, attention_from_paper(encoding, 0, *leaves, *at, visible), leaves)
 
 
@@ -122,7 +122,7 @@ def test_logarithmic_buckets(buckets, max_distance, positions):
     encoding, leaves = made(max_distance=max_distance, buckets=buckets), tokens(40, 40)
     assert encoding.table.weight.shape == (2 * buckets, C)
     at = [positions.index_BT().expand(2, -1)] * 2
-    ours = attention(*leaves, order_of(encoding, positions).layer(0))
+    ours = attention(*leaves, combine_terms(encoding, positions).layer(0))
     slow = attention_from_paper(
         encoding,
         0,
@@ -155,9 +155,9 @@ def test_lower_precisions(dtype, bound, backend):
     exact.load_state_dict({name: value.double() for name, value in low.state_dict().items()})
     where, leaves = Contiguous(33), tokens(33, 33, dtype)
     mask = Visibility(where, where)
-    ours = attention(*leaves, order_of(low, where).layer(1), mask, backend=backend)
+    ours = attention(*leaves, combine_terms(low, where).layer(1), mask, backend=backend)
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    slow = attention(*wide, order_of(exact, where).layer(1), mask, backend="reference")
+    slow = attention(*wide, combine_terms(exact, where).layer(1), mask, backend="reference")
     assert ours.dtype == dtype
     upstream, found = torch.randn_like(slow), []
     for encoding, y, x in ((low, ours, leaves), (exact, slow, wide)):

@@ -8,8 +8,8 @@ from wordorder.encodings import (
     CATALOG,
     Composition,
     Hybrid,
-    HybridOrder,
-    Order,
+    PositionTerms,
+    PositionTermsByLayer,
     build_encoding,
     names_of,
     pattern_of,
@@ -62,7 +62,7 @@ def test_a_pattern_is_repeated_over_the_layers(name, by_layer):
 def test_layers_that_are_all_alike_are_no_hybrid(name):
     encoding = build(name)
     assert type(encoding) is Composition
-    assert isinstance(encoding.prepare(Contiguous(5)), Order)
+    assert isinstance(encoding.prepare(Contiguous(5)), PositionTerms)
 
 
 def test_each_part_is_asked_once_and_serves_all_layers_that_name_it():
@@ -86,14 +86,14 @@ def test_each_part_is_asked_once_and_serves_all_layers_that_name_it():
     layers = [order.layer(index) for index in range(6)]
     assert layers[0].bias is layers[2].bias
     assert layers[0].query_rotations == layers[3].query_rotations == layers[5].query_rotations != ()
-    assert layers[1] == Order(D**-0.5)
+    assert layers[1] == PositionTerms(D**-0.5)
     assert [bool(layer.content) for layer in layers] == [False] * 4 + [True] * 2
 
 
 def test_every_kind_has_its_own_content_scale():
     encoding = build("rope,tupe-a,rope+tupe-a,none")
     order = encoding.prepare(Contiguous(5))
-    assert isinstance(order, HybridOrder)
+    assert isinstance(order, PositionTermsByLayer)
     untied, tied = (2 * D) ** -0.5, D**-0.5
     assert [order.layer(index).scale for index in range(6)] == [tied, untied, untied, tied, tied, untied]
     assert encoding.scale == tied

@@ -70,9 +70,11 @@ def test_theta1_is_inert_under_softmax(reset):
     q, k, v = (torch.randn(2, HEADS, 9, WIDTH // HEADS, dtype=torch.float64) for _ in range(3))
 
     def output():
-        from wordorder.encodings import Order
+        from wordorder.encodings import PositionTerms
 
-        return attention(q, k, v, Order(encoding.content_scale(WIDTH // HEADS), encoding(Contiguous(9), Contiguous(9))))
+        return attention(
+            q, k, v, PositionTerms(encoding.content_scale(WIDTH // HEADS), encoding(Contiguous(9), Contiguous(9)))
+        )
 
     before = output()
     gradient = torch.autograd.grad(before.pow(2).sum(), encoding.free_theta)[0]

@@ -22,7 +22,7 @@ def build(dtype=torch.float64, **options):
     return encoding.to(dtype)
 
 
-def order_of(encoding, positions):
+def combine_terms(encoding, positions):
     composition = build_encoding("untied-sum", width=WIDTH, heads=HEADS, layers=1, max_positions=LIMIT)
     composition.parts["untied_sum"] = encoding
     return composition.prepare(positions)
@@ -58,7 +58,7 @@ def test_output_and_every_gradient_match_the_equation(length, bias, dtype, bound
     encoding = build(dtype, projection_bias=bias)
     q, k, v = (torch.randn(2, HEADS, length, D, dtype=dtype, requires_grad=True) for _ in range(3))
     weights = dict(encoding.named_parameters())
-    ours = attention(q, k, v, order_of(encoding, Contiguous(length)))
+    ours = attention(q, k, v, combine_terms(encoding, Contiguous(length)))
     paper = from_paper(weights, q, k, v, [range(length)] * 2)
     assert_close(ours, paper, rtol=0, atol=bound * paper.abs().max().item())
     upstream = torch.randn_like(paper)
@@ -74,11 +74,11 @@ def test_positions_of_any_kind_read_their_rows():
     q, k, v = (torch.randn(2, HEADS, 5, D, dtype=torch.float64) for _ in range(3))
     scattered = torch.tensor([[0, 7, 3, 3, 159], [12, 0, 0, 1, 2]])
     paper = from_paper(dict(encoding.named_parameters()), q, k, v, scattered.tolist())
-    assert_close(attention(q, k, v, order_of(encoding, Arbitrary(scattered))), paper, rtol=1e-12, atol=1e-12)
+    assert_close(attention(q, k, v, combine_terms(encoding, Arbitrary(scattered))), paper, rtol=1e-12, atol=1e-12)
     paper = from_paper(dict(encoding.named_parameters()), q, k, v, [range(9, 14)] * 2)
-    assert_close(attention(q, k, v, order_of(encoding, Contiguous(5, 9))), paper, rtol=1e-12, atol=1e-12)
+    assert_close(attention(q, k, v, combine_terms(encoding, Contiguous(5, 9))), paper, rtol=1e-12, atol=1e-12)
     each = Contiguous(5, torch.tensor([9, 9]))
-    assert_close(attention(q, k, v, order_of(encoding, each)), paper, rtol=1e-12, atol=1e-12)
+    assert_close(attention(q, k, v, combine_terms(encoding, each)), paper, rtol=1e-12, atol=1e-12)
 
 
 def test_the_first_token_is_not_reset():
@@ -94,7 +94,7 @@ def test_grouped_queries_have_position_keys_of_their_own():
     encoding = build()
     q = torch.randn(2, HEADS, 7, D, dtype=torch.float64)
     k, v = (torch.randn(2, 2, 7, D, dtype=torch.float64) for _ in range(2))
-    order = order_of(encoding, Contiguous(7))
+    order = combine_terms(encoding, Contiguous(7))
     repeated = [x.repeat_interleave(HEADS // 2, dim=1) for x in (k, v)]
     paper = from_paper(dict(encoding.named_parameters()), q, *repeated, [range(7)] * 2)
     assert_close(attention(q, k, v, order), paper, rtol=1e-12, atol=1e-12)

@@ -47,7 +47,7 @@ def tokens(T, S, dtype=torch.float64):
     return [torch.randn(2, H, n, D, dtype=dtype, requires_grad=True) for n in (T, S, S)]
 
 
-def order_of(query, key=None, dtype=torch.float64, **options):
+def combine_terms(query, key=None, dtype=torch.float64, **options):
     return Composition({"xpos": XPos(D, **options)}, head_dim=D).prepare(query, key, dtype=dtype)
 
 
@@ -57,7 +57,7 @@ def order_of(query, key=None, dtype=torch.float64, **options):
 def test_output_and_every_gradient_match_the_equations(backend, constants, T, S):
     leaves, query, key = tokens(T, S), Contiguous(T, S - T + 20), Contiguous(S, 20)
     mask = Visibility(query, key, causal=True)
-    ours = attention(*leaves, order_of(query, key, **constants), mask, backend=backend)
+    ours = attention(*leaves, combine_terms(query, key, **constants), mask, backend=backend)
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
     slow = attention_from_paper(*leaves, *at, lambda b, i, j: at[0][b, i] >= at[1][b, j], **constants)
     upstream = torch.randn_like(slow)
@@ -79,7 +79,7 @@ def test_products_depend_on_distance_whatever_the_positions(kind, T):
         "offsets": (Contiguous(T, offsets),) * 2,
         "offsets of keys": (Contiguous(T, 7), Contiguous(T, offsets)),
     }[kind]
-    order = order_of(query, key)
+    order = combine_terms(query, key)
     products = order.rotate_queries(q) @ order.rotate_keys(k).transpose(-1, -2)
     at = [positions.index_BT().expand(2, -1) for positions in (query, key)]
     for b, i, j in ((0, 0, 0), (1, T - 1, T // 2), (1, T // 4, T - 1)):
@@ -93,7 +93,7 @@ def test_lower_precisions(dtype, bound):
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
     mask, upstream, found = Visibility(where, where, causal=True), torch.randn(2, H, 63, D, dtype=torch.float64), []
     for x in (leaves, wide):
-        y = attention(*x, order_of(where, dtype=x[0].dtype), mask)
+        y = attention(*x, combine_terms(where, dtype=x[0].dtype), mask)
         assert y.dtype == x[0].dtype
         found.append([y, *torch.autograd.grad(y, x, upstream.to(y.dtype))])
     for one, other in zip(*found, strict=True):
@@ -107,7 +107,7 @@ def test_a_text_of_32_768_tokens_neither_overflows_nor_loses_the_near_keys(dtype
     length = 32_768
     place = torch.cat([torch.arange(9), length // 2 + torch.arange(9), length - 9 + torch.arange(9)])[None]
     leaves = [leaf[:, :, :27] for leaf in tokens(27, 27, dtype)]
-    order = order_of(Arbitrary(place), dtype=dtype)
+    order = combine_terms(Arbitrary(place), dtype=dtype)
     ours = attention(*leaves, order, Visibility(Arbitrary(place), Arbitrary(place), causal=True), backend=backend)
     at = place.expand(2, -1)
     slow = attention_from_paper(*(x.double() for x in leaves), at, at, lambda b, i, j: j <= i)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from wordorder import ComplexDecoder, ComplexEncoder, Decoder, Encoder, Seq2Seq
 from wordorder.attention import AttentionSizes, Plan, plan_attention
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.errors import BadInput
 from wordorder.networks import KeyValueCache, TransformerKeywords, TransformerOptions, initialise
 from wordorder.networks.complex_valued import (
@@ -81,7 +81,7 @@ def test_attention_and_every_gradient_match_complex128(kind, groups, shared, sco
     keys = source.shape[1]
     bias, visible = torch.randn(1, 4, 5, keys, dtype=torch.float64), torch.rand(2, 1, 5, keys) < 0.7
     visible[..., 0] = True
-    order = Order(6**-0.5, DenseBias(bias, may_hide=False))
+    order = PositionTerms(6**-0.5, DenseBias(bias, may_hide=False))
     sizes = AttentionSizes(
         batch=2, heads=4, queries=5, keys=keys, head_dim=6, dtype=torch.float64, device=torch.device("cpu")
     )
@@ -276,7 +276,10 @@ def test_rotation_turns_every_complex_channel():
 def test_a_query_that_sees_nothing_weighs_nothing():
     module = ComplexSelfAttention(12, heads=4, key_value_heads=4, scores="modulus").double()
     x = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
-    order, mask = Order(6**-0.5), Visibility(Contiguous(5), Contiguous(5), valid_BS=torch.zeros(1, 5, dtype=torch.bool))
+    order, mask = (
+        PositionTerms(6**-0.5),
+        Visibility(Contiguous(5), Contiguous(5), valid_BS=torch.zeros(1, 5, dtype=torch.bool)),
+    )
     plan = Plan("reference", order, mask, mask.dense())
     found = module(x, plan)
     assert_close(found, torch.cat((module.out.bias_real, module.out.bias_imag)).expand(1, 5, 24))

@@ -10,10 +10,10 @@ from wordorder.encodings import (
     Composition,
     Encoding,
     Hybrid,
-    HybridOrder,
     OnEmbeddings,
     OnScoresByContent,
-    Order,
+    PositionTerms,
+    PositionTermsByLayer,
     ReplacesEmbedding,
 )
 from wordorder.errors import BadInput
@@ -22,7 +22,7 @@ from wordorder.ops import Bias, Contiguous, Visibility
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
-def as_order(given: Any, q: Tensor, k: Tensor) -> Order | Plan | None:
+def as_order(given: Any, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
     """Return the order of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1.
 
     Args:
@@ -34,12 +34,12 @@ def as_order(given: Any, q: Tensor, k: Tensor) -> Order | Plan | None:
     Raises:
         BadInput: it is something else, or more has to be done than attention can: the message says what to write.
     """
-    if given is None or isinstance(given, Order | Plan):
+    if given is None or isinstance(given, PositionTerms | Plan):
         return given
-    if isinstance(given, HybridOrder | HybridPlan):
+    if isinstance(given, PositionTermsByLayer | HybridPlan):
         raise BadInput("this order differs by layer: pass order.layer(index), with the layer's index from 0")
     if isinstance(given, Bias):
-        return Order(q.shape[-1] ** -0.5, given)
+        return PositionTerms(q.shape[-1] ** -0.5, given)
     if isinstance(given, Encoding):
         given = Composition({"encoding": given}, head_dim=q.shape[-1])
     if not isinstance(given, Composition):
@@ -54,7 +54,7 @@ def as_order(given: Any, q: Tensor, k: Tensor) -> Order | Plan | None:
             " encoding.prepare(query_positions, key_positions)"
         )
     prepared = given.prepare(Contiguous(q.shape[2]), dtype=q.dtype, device=q.device)
-    assert isinstance(prepared, Order)
+    assert isinstance(prepared, PositionTerms)
     return prepared
 
 
@@ -75,7 +75,7 @@ def _check_alone(encoding: Composition) -> None:
 
 
 def as_mask(
-    order: Order | Plan | None,
+    order: PositionTerms | Plan | None,
     mask: Visibility | Tensor | None,
     q: Tensor,
     k: Tensor,

@@ -8,7 +8,7 @@ from torch import Tensor
 from wordorder.attention import flex, reference, sdpa, tiles
 from wordorder.attention.accept import as_mask, as_order
 from wordorder.attention.plan import AttentionSizes, Plan, check_plan, plan_attention
-from wordorder.encodings import Composition, Encoding, Order
+from wordorder.encodings import Composition, Encoding, PositionTerms
 from wordorder.ops import Bias, Visibility
 
 
@@ -17,7 +17,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | Plan | Composition | Encoding | Bias | None = None,
+    order: PositionTerms | Plan | Composition | Encoding | Bias | None = None,
     mask: Visibility | Tensor | None = None,
     *,
     is_causal: bool = False,
@@ -31,7 +31,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | Plan | Composition | Encoding | Bias | None = None,
+    order: PositionTerms | Plan | Composition | Encoding | Bias | None = None,
     mask: Visibility | Tensor | None = None,
     *,
     is_causal: bool = False,
@@ -44,7 +44,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: Order | Plan | Composition | Encoding | Bias | None = None,
+    order: PositionTerms | Plan | Composition | Encoding | Bias | None = None,
     mask: Visibility | Tensor | None = None,
     *,
     is_causal: bool = False,
@@ -95,7 +95,7 @@ def attention(
         check_plan(order, sizes, dropout=dropout, return_lse=return_lse)
         plan = order
     else:
-        order = order or Order(q.shape[-1] ** -0.5)
+        order = order or PositionTerms(q.shape[-1] ** -0.5)
         plan = plan_attention(order, mask, sizes, backend=backend, dropout=dropout, return_lse=return_lse)
     output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
     return output if lse is None else (output, lse)

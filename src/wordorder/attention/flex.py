@@ -17,14 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.ops import LowRankBias, Packed, ToeplitzBias, Visibility
 
 CHANNELS = 16
 """Query channels come in multiples of this: what the tensor cores read at once."""
 
 
-def attend(q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: Order, mask: Visibility | Tensor | None) -> Tensor:
+def attend(
+    q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, mask: Visibility | Tensor | None
+) -> Tensor:
     """Output (B, H, T, E).
 
     Args:
@@ -43,7 +45,7 @@ def attend(q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: Order, mask: V
     return cast("Tensor", output)
 
 
-def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: Order) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Queries and keys with the low-rank factors as further channels, and the tables of the Toeplitz parts."""
     queries, keys, tables = [q_BHTD * order.scale], [k_BHSD], list[Tensor]()
     for part in order.bias.parts() if order.bias is not None else ():

@@ -9,7 +9,7 @@ from torch import Tensor
 from wordorder.attention import sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
-from wordorder.encodings import HybridOrder, Order
+from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, DenseBias, Packed, Visibility, check_positions_fit
 from wordorder.ops.execution import transformed
@@ -17,7 +17,7 @@ from wordorder.ops.execution import transformed
 
 @dataclass(frozen=True)
 class Plan:
-    """Order and mask in the form that one backend wants.
+    """Position terms and mask in the form that one backend wants.
 
     Args:
         backend: who computes.
@@ -30,7 +30,7 @@ class Plan:
     """
 
     backend: Backend
-    order: Order
+    order: PositionTerms
     mask: Visibility | Tensor | None = None
     visible_B1TS: Tensor | None = None
     mask_BHTS: Tensor | None = None
@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class HybridPlan:
-    """Order and mask where they differ by layer, each kind of layer in the form of the backend that is best for it.
+    """Position terms and mask where they differ by layer, each kind of layer in the form of its best backend.
 
     Args:
         kinds: the plan of each kind of layer.
@@ -98,7 +98,7 @@ class AttentionSizes:
 
 @overload
 def plan_attention(
-    order: Order,
+    order: PositionTerms,
     mask: Visibility | Tensor | None,
     sizes: AttentionSizes,
     *,
@@ -110,7 +110,7 @@ def plan_attention(
 ) -> Plan: ...
 @overload
 def plan_attention(
-    order: Order | HybridOrder,
+    order: PositionTerms | PositionTermsByLayer,
     mask: Visibility | Tensor | None,
     sizes: AttentionSizes,
     *,
@@ -121,7 +121,7 @@ def plan_attention(
     return_weights: bool = False,
 ) -> Plan | HybridPlan: ...
 def plan_attention(
-    order: Order | HybridOrder,
+    order: PositionTerms | PositionTermsByLayer,
     mask: Visibility | Tensor | None,
     sizes: AttentionSizes,
     *,
@@ -150,7 +150,7 @@ def plan_attention(
             do the call.
     """
     wanted = _Wanted(backend, dropout > 0, return_lse, return_weights)
-    if isinstance(order, Order):
+    if isinstance(order, PositionTerms):
         return _plan(order, mask, sizes, layers, wanted)
     readers = [sum(_alike(kind, order.kinds[other]) for other in order.kind_of_layer) for kind in order.kinds]
     plans: list[Plan] = []
@@ -187,7 +187,9 @@ class _Wanted(NamedTuple):
     weights: bool = False
 
 
-def _plan(order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, layers: int, wanted: _Wanted) -> Plan:
+def _plan(
+    order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, layers: int, wanted: _Wanted
+) -> Plan:
     if order.positions is not None:
         check_positions_fit("the order's query positions", order.positions[0], sizes.batch, sizes.queries)
         check_positions_fit("the order's key positions", order.positions[1], sizes.batch, sizes.keys)
@@ -210,7 +212,7 @@ def _plan(order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes,
     return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, sizes.dtype), causal)
 
 
-def _call(order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
+def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
     """Return what `choose_backend` decides by."""
     bias = order.bias
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
@@ -234,7 +236,7 @@ def _call(order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes,
     )
 
 
-def _alike(order: Order, other: Order) -> bool:
+def _alike(order: PositionTerms, other: PositionTerms) -> bool:
     """Tell whether both have the same bias, and either both or neither have terms by content."""
     mine, others = _summands(order.bias), _summands(other.bias)
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
@@ -246,7 +248,7 @@ def _summands(bias: Bias | None) -> tuple[Bias, ...]:
 
 
 def _plan_of_tiles(
-    order: Order, mask: Visibility | Tensor | None, sizes: AttentionSizes, chosen: Backend, layers: int
+    order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, chosen: Backend, layers: int
 ) -> Plan:
     tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
     if chosen == "kept-tiles" and layers > 1 and order.bias is not None:

@@ -4,12 +4,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.ops.precision import no_autocast
 
 
 def scores(
-    q_BHTD: Tensor, k_BHSD: Tensor, order: Order, visible_B1TS: Tensor | None, content_BHTS: Tensor | None = None
+    q_BHTD: Tensor,
+    k_BHSD: Tensor,
+    order: PositionTerms,
+    visible_B1TS: Tensor | None,
+    content_BHTS: Tensor | None = None,
 ) -> Tensor:
     """``scale * q.k + bias + content``, -inf where hidden, in at least float32: (B, H, T, S).
 
@@ -35,7 +39,7 @@ def attend(
     q_BHTD: Tensor,
     k_BHSD: Tensor,
     v_BHSE: Tensor,
-    order: Order,
+    order: PositionTerms,
     visible_B1TS: Tensor | None,
     *,
     content_BHTS: Tensor | None = None,

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.ops.precision import no_autocast
 
 
-def additive_mask(order: Order, visible_B1TS: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def additive_mask(order: PositionTerms, visible_B1TS: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Bias and mask as SDPA takes them: None, a bool mask, or numbers with -inf where hidden.
 
     Numbers in ``dtype`` (B or 1, H, T, S): one matrix for all examples unless the mask has one per example.

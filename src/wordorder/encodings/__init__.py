@@ -13,7 +13,6 @@ from wordorder.encodings.hybrid import Hybrid
 from wordorder.encodings.kerple import KERPLELog, KERPLEPower
 from wordorder.encodings.learned import Learned
 from wordorder.encodings.none import NoEncoding
-from wordorder.encodings.order import HybridOrder, Order
 from wordorder.encodings.places import (
     ContentScores,
     Encoding,
@@ -27,6 +26,7 @@ from wordorder.encodings.places import (
     Rotation,
     Shift,
 )
+from wordorder.encodings.position_terms import PositionTerms, PositionTermsByLayer
 from wordorder.encodings.registration import Source, register_encoding, registered_encodings
 from wordorder.encodings.rotary import LinearScaledRotary, NTKAwareRotary, Rotary, YaRNRotary
 from wordorder.encodings.sandwich import Sandwich
@@ -54,7 +54,6 @@ __all__ = [
     "DeBERTa",
     "Encoding",
     "Hybrid",
-    "HybridOrder",
     "KERPLELog",
     "KERPLEPower",
     "Learned",
@@ -67,7 +66,8 @@ __all__ = [
     "OnQueriesAndKeys",
     "OnScores",
     "OnScoresByContent",
-    "Order",
+    "PositionTerms",
+    "PositionTermsByLayer",
     "ReplacesEmbedding",
     "Rotary",
     "Rotation",

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.order import HybridOrder, Order, Term, order_of
 from wordorder.encodings.places import (
     GIVEN_BY_NETWORK,
     Encoding,
@@ -19,6 +18,7 @@ from wordorder.encodings.places import (
     OnScoresByContent,
     ReplacesEmbedding,
 )
+from wordorder.encodings.position_terms import PositionTerms, PositionTermsByLayer, Term, combine_terms
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 from wordorder.ops import Positions, as_positions, check_positions_fit
@@ -89,8 +89,8 @@ class Composition(nn.Module):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> Order | HybridOrder:
-        """Compute what depends on positions alone, once per forward: an `Order`; for a `Hybrid` one per layer.
+    ) -> PositionTerms | PositionTermsByLayer:
+        """Compute what depends on positions alone, once per forward: an `PositionTerms`; for a `Hybrid` one per layer.
 
         Args:
             positions: positions of the queries; a number of tokens T means 0 .. T - 1.
@@ -104,7 +104,7 @@ class Composition(nn.Module):
         """
         query, key = queries_and_keys(positions, key_positions)
         terms = self.terms(query, key, dtype=dtype, device=device)
-        return order_of(self.scale, terms.values(), positions=(query, key), two_sided=self.two_sided)
+        return combine_terms(self.scale, terms.values(), positions=(query, key), two_sided=self.two_sided)
 
     @property
     def two_sided(self) -> bool:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.composition import Composition, content_scale, queries_and_keys
-from wordorder.encodings.order import HybridOrder, order_of
 from wordorder.encodings.places import ContentScores, Encoding
+from wordorder.encodings.position_terms import PositionTermsByLayer, combine_terms
 from wordorder.ops import Bias, Positions, Visibility
 
 
@@ -19,8 +19,8 @@ class Hybrid(Composition):
     al. 2023, https://arxiv.org/abs/2305.19466, for why a causal layer can do without an encoding.
 
     A part is one module for all layers that name it: what depends on positions alone is still computed once per
-    forward. Layers with the same parts are of one kind, which has its own `Order` and content scale (a layer with TUPE
-    scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the layers that
+    forward. Layers with the same parts are of one kind, which has its own `PositionTerms` and content scale (a layer
+    with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the layers that
     name them, in the order of the layers.
 
     Args:
@@ -61,7 +61,7 @@ class Hybrid(Composition):
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-    ) -> HybridOrder:
+    ) -> PositionTermsByLayer:
         """Compute what depends on positions alone, once per part, and return the order of each kind of layer.
 
         Args:
@@ -76,7 +76,7 @@ class Hybrid(Composition):
             if isinstance(term, ContentScores):
                 terms[name] = TermOfSomeLayers(term, self.layers_with(name))
         orders = [
-            order_of(
+            combine_terms(
                 scale,
                 [terms[name] for name in kind if name in terms],
                 positions=(query, key),
@@ -84,7 +84,7 @@ class Hybrid(Composition):
             )
             for scale, kind in zip(self.scales, self.kinds, strict=True)
         ]
-        return HybridOrder(tuple(orders), self.kind_of_layer)
+        return PositionTermsByLayer(tuple(orders), self.kind_of_layer)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The places where an encoding can act, one class per place.
 
 A network applies them in this order: embeddings, queries and keys, scores. Everything that depends on positions alone
-is computed once per forward (`Order`) and shared by all layers.
+is computed once per forward (`PositionTerms`) and shared by all layers.
 """
 
 from abc import ABC, abstractmethod

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.attention import HybridPlan, Plan, plan_attention
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.memory import MemoryState
 from wordorder.networks.cache import Cache, layer_cache
 from wordorder.networks.initialisation import initialise
@@ -219,7 +219,7 @@ class Decoder(Stack):
         valid_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Visibility(positions, key, valid_BS=valid_BS)
         sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)
-        plan = plan_attention(Order(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
+        plan = plan_attention(PositionTerms(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
         return Source(None if held else source, plan)
 
     def _asks(self, source: Tensor | None, cache: Cache | None, batch: int) -> bool:

@@ -27,7 +27,7 @@ from wordorder.attention.tiles.bias import Kind, as_tiles
 from wordorder.attention.tiles.dropout import Dropout
 from wordorder.attention.tiles.mask import TileMask
 from wordorder.attention.tiles.passes import Backward, Inputs, TileOptions, forward, forward_kept
-from wordorder.encodings import Order
+from wordorder.encodings import PositionTerms
 from wordorder.ops import Bias
 from wordorder.ops.precision import no_autocast
 
@@ -36,7 +36,7 @@ def attend(
     q_BHTD: Tensor,
     k_BHSD: Tensor,
     v_BHSE: Tensor,
-    order: Order,
+    order: PositionTerms,
     tile_mask: TileMask,
     *,
     content: Bias | None = None,

@@ -18,7 +18,7 @@ from wordorder.encodings import (
     Composition,
     Hybrid,
     OnScores,
-    Order,
+    PositionTerms,
     ReplacesEmbedding,
     build_encoding,
     names_of,
@@ -139,7 +139,7 @@ class GraftedBody(GraftedPart):
         like = cast("Tensor", self.get_input_embeddings().weight)
         positions = self._positions(shape[1], attention_mask, position_ids)
         order = self.encoding.prepare(positions, dtype=like.dtype, device=like.device)
-        assert isinstance(order, Order)  # one for all layers
+        assert isinstance(order, PositionTerms)  # one for all layers
         assert order.bias is not None  # every part acts on scores
         bias_BHTT = order.bias.written_out(working_dtype(like))
         # flex_attention indexes the bias by example, and reads past the end of a bias that is one for all

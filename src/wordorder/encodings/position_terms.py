@@ -13,7 +13,7 @@ Term = tuple[Move, Move] | Bias | ContentScores
 
 
 @dataclass(frozen=True)
-class Order:
+class PositionTerms:
     """The terms of attention scores: ``scale * move(q_i) . move(k_j) + bias[i, j] + content`` for query i and key j.
 
     Args:
@@ -34,14 +34,14 @@ class Order:
     positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
     two_sided: bool = field(default=False, compare=False)
 
-    def layer(self, index: int) -> "Order":
-        """Return the order of layer ``index`` (from 0); only terms that depend on content differ between layers."""
+    def layer(self, index: int) -> "PositionTerms":
+        """Return the terms of layer ``index`` (from 0); only terms that depend on content differ between layers."""
         if not self.content:
             return self
         return replace(self, content=tuple(term.layer(index) for term in self.content))
 
-    def all_keys_to_the_right(self) -> "Order":
-        """Return the order with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
+    def all_keys_to_the_right(self) -> "PositionTerms":
+        """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
         if not self.content:
             return self
         return replace(self, content=tuple(term.all_keys_to_the_right() for term in self.content))
@@ -64,13 +64,13 @@ class Order:
         return k_BHSD
 
 
-def order_of(
+def combine_terms(
     scale: float,
     terms: Iterable[Term],
     *,
     positions: tuple[Positions, Positions] | None = None,
     two_sided: bool = False,
-) -> Order:
+) -> PositionTerms:
     """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added.
 
     Args:
@@ -90,25 +90,25 @@ def order_of(
         else:
             moves.append(term)
     queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
-    return Order(scale, bias, queries, keys, tuple(content), positions, two_sided)
+    return PositionTerms(scale, bias, queries, keys, tuple(content), positions, two_sided)
 
 
 @dataclass(frozen=True)
-class HybridOrder:
-    """Orders that differ by layer.
+class PositionTermsByLayer:
+    """Position terms that differ by layer.
 
     Args:
-        kinds: the order of each kind of layer.
+        kinds: the terms of each kind of layer.
         kind_of_layer: for each layer the index of its kind.
     """
 
-    kinds: tuple[Order, ...]
+    kinds: tuple[PositionTerms, ...]
     kind_of_layer: tuple[int, ...]
 
-    def layer(self, index: int) -> Order:
-        """Return the order of layer ``index`` (from 0)."""
+    def layer(self, index: int) -> PositionTerms:
+        """Return the terms of layer ``index`` (from 0)."""
         return self.kinds[self.kind_of_layer[index]].layer(index)
 
-    def all_keys_to_the_right(self) -> "HybridOrder":
-        """Return the orders with every key treated as one to the right."""
-        return replace(self, kinds=tuple(order.all_keys_to_the_right() for order in self.kinds))
+    def all_keys_to_the_right(self) -> "PositionTermsByLayer":
+        """Return the terms with every key treated as one to the right."""
+        return replace(self, kinds=tuple(kind.all_keys_to_the_right() for kind in self.kinds))
