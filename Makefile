@@ -73,7 +73,6 @@ pages: $(READY)  ## write the generated pages of docs/ anew, from the command li
 	$(BIN)/python benchmarks/publish_commands.py
 	$(BIN)/python benchmarks/publish_performance.py
 	$(BIN)/python benchmarks/publish_choice.py
-	$(BIN)/python benchmarks/publish_mechanisms.py
 	$(BIN)/python benchmarks/publish_scaling.py
 	$(BIN)/python benchmarks/publish_tutorials.py
 

@@ -15,7 +15,6 @@ from typing import Any
 from choice_rules import MARGIN, advice, dearer, lengths, listed, refusing, tested
 from publish_demo import RESULTS, ROOT, put
 
-from wordorder.cli.list import catalogue
 from wordorder.comparison.differences import in_short, places_of
 from wordorder.comparison.numbers import grouped, significant, with_spread
 from wordorder.comparison.quality import quality_of, split_of
@@ -132,32 +131,9 @@ def in_short_list() -> str:
     return "\n".join(lines)
 
 
-def catalogue_table() -> str:
-    """What each encoding of the catalogue costs and where it is defined, whatever the task."""
-    lines = [
-        "| Encoding | acts on | parameters at the sizes of BERT-Base | encoder's step | decoder's | length | not in |"
-    ]
-    lines.append("| :--- | :--- | ---: | ---: | ---: | :--- | :--- |")
-    for entry in catalogue()["encodings"]:
-        length = "up to its table" if entry["bounded"] else "any"
-        cells = [
-            entry["name"],
-            entry["place"],
-            grouped(sum(entry["parameters"].values())),
-            *(time_of(entry["name"], network) for network in ("encoder", "decoder")),
-        ]
-        cells += [length, ", ".join(entry["refused_in"])]
-        lines.append("| " + " | ".join(cells) + " |")
-    s = results_of("encodings")["settings"]
-    return "\n".join(lines) + (
-        f"\n\nTime: median and quartiles of the ratio to no positions; {s['layers']} layers of width {s['width']}, "
-        f"{s['batch']} x {s['length']} tokens, one CPU thread ([how](performance.md)). Empty: not measured."
-    )
-
-
 def blocks() -> dict[str, str]:
     """Marker -> what stands there."""
-    return {"advice": in_short_list(), "catalogue": catalogue_table(), **{name: task_block(name) for name in TASKS}}
+    return {"advice": in_short_list(), **{name: task_block(name) for name in TASKS}}
 
 
 def page_of(text: str) -> str:

@@ -1,8 +1,12 @@
 """The pages of the mechanisms: what they say of the code and the results is so, and their figures can be drawn."""
 
 import importlib
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,31 +18,77 @@ from wordorder.encodings import CATALOG
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FIGURES = DOCS / "figures" / "mechanisms"
-PAGES = sorted(path for path in DOCS.rglob("*.md") if "<!-- facts: " in path.read_text(encoding="utf-8"))
+RESULTS = ROOT / "benchmarks" / "results"
 HEADINGS = ("Where it acts, and what it costs", "How ours differs", "When to use it")
 
 
-def facts_names(page: Path) -> set[str]:
-    return set(" ".join(re.findall(r"<!-- facts: ([a-z0-9 -]+) -->", page.read_text(encoding="utf-8"))).split())
+def named(page: Path, table: str) -> list[str]:
+    """List the encodings of which the page has a table of this kind: facts, or measured."""
+    found = re.findall(rf"^<!-- {table}: ([a-z0-9 -]+) -->$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return " ".join(found).split()
 
 
-def test_every_encoding_of_the_catalogue_has_its_page():
-    named = [name for page in PAGES for name in facts_names(page)]
-    assert sorted(named) == sorted(CATALOG)
-    linked = re.findall(r"^\| \[`([a-z0-9-]+)`\]\(([\w./-]+)\) \|", (DOCS / "encodings.md").read_text("utf-8"), re.M)
+PAGES = sorted(path for path in DOCS.rglob("*.md") if named(path, "facts"))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What makes the tables of the site."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module("encoding_pages")
+
+
+def as_built(made: ModuleType, name: str) -> str:
+    """Return a page of docs/ with its tables."""
+    return made.filled((DOCS / name).read_text(encoding="utf-8"), name)
+
+
+def test_every_encoding_of_the_catalogue_has_its_page(made: ModuleType):
+    on_pages = [name for page in PAGES for name in named(page, "facts")]
+    assert sorted(on_pages) == sorted(CATALOG)
+    linked = re.findall(r"^\| \[`([a-z0-9-]+)`\]\(([\w./-]+)\) \|", as_built(made, "encodings.md"), re.M)
     assert {name: (DOCS / target).resolve() for name, target in linked} == {
-        name: page for page in PAGES for name in facts_names(page)
+        name: page for page in PAGES for name in named(page, "facts")
     }
+
+
+def test_every_encoding_is_in_the_reference_once(made: ModuleType):
+    lines = re.findall(r"^::: (\S+)$", as_built(made, "reference/encodings.md"), flags=re.MULTILINE)
+    assert len(set(lines)) == len(lines)
+    assert {f"{kind.__module__}.{kind.__qualname__}" for kind in CATALOG.values()} <= set(lines)
+
+
+def entries(nav: list[Any], title: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every page of a nav with the title of the section that it stands in."""
+    for entry in nav:
+        if isinstance(entry, str):
+            yield entry, title
+        else:
+            for name, of in entry.items():
+                yield from entries(of, name) if isinstance(of, list) else [(of, title)]
+
+
+def test_the_navigation_has_every_page_once_and_mechanisms_by_place(made: ModuleType):
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; it comes with the extra docs")
+    nav = made.navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    found = list(entries(nav))
+    assert sorted(page for page, _ in found) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    by_hand = {page for page, _ in entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])}
+    for page, section in found:
+        if page not in by_hand:
+            place = CATALOG[named(DOCS / page, "facts")[0]].place
+            assert section == ("Nowhere" if place == "nowhere" else f"On {place}")
 
 
 @pytest.mark.parametrize(
     "page", [*PAGES, DOCS / "mechanisms" / "compositions.md", DOCS / "memory.md"], ids=lambda p: p.name
 )
-def test_a_page_has_an_equation_figures_and_its_sections(page: Path):
+def test_a_page_has_an_equation_its_figures_and_its_sections(page: Path):
     text = page.read_text(encoding="utf-8")
     assert re.search(r"^```\n.* (=|->) .*^```$", text, flags=re.DOTALL | re.MULTILINE), "an equation"
     figures = re.findall(r"!\[([^\]]+)\]\((?:\.\./)?(figures/mechanisms/[\w.-]+\.svg)\)", text)
-    assert figures
+    drawn = {f"figures/mechanisms/{file.name}" for file in FIGURES.glob(f"{page.stem}-*.svg")}
+    assert drawn <= {path for _, path in figures}, "all that are drawn of it"
     assert all(len(words) > 15 and (DOCS / path).is_file() for words, path in figures)
     if page.parent.name == "mechanisms":
         headings = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
@@ -48,34 +98,48 @@ def test_a_page_has_an_equation_figures_and_its_sections(page: Path):
         assert "## When to use it" in text
 
 
-def test_facts_and_measurements_are_those_of_the_code_and_the_results(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    publish = importlib.import_module("publish_mechanisms")
-    stale = [
-        page.name
-        for page in sorted(DOCS.rglob("*.md"))
-        if publish.filled(text := page.read_text(encoding="utf-8"), prefix=publish.up(page)) != text
-    ]
-    assert not stale, "run benchmarks/publish_mechanisms.py"
+def test_facts_and_measurements_are_those_of_the_code_and_the_results(made: ModuleType):
+    step = json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))["networks"]["decoder"]["alibi"]
+    compared = json.loads((RESULTS / "compare-clm.json").read_text(encoding="utf-8"))["summary"]
+    score = next(entry["perplexity"]["mean"] for entry in compared if entry["arm"] == "alibi")
+    page = as_built(made, "mechanisms/alibi.md")
+    for row in (
+        f"| acts on | {CATALOG['alibi'].place} |",
+        "| parameters, BERT-Base | 0 |",
+        f"| training step, decoder, none = 1 | {step['ratio']:.2f} |",
+        f"| alibi | perplexity {score:.3f}\N{NO-BREAK SPACE}±",
+    ):
+        assert row in page
+    assert "| parameters, BERT-Base | 1,575,936 | 1,576,320 | 1,575,936 |" in as_built(made, "tupe.md")
 
 
-def test_facts_say_what_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    facts = importlib.import_module("publish_mechanisms").facts(["rope", "cope"])
+def test_tables_are_put_in_as_the_site_is_built_and_are_not_typed(made: ModuleType):
+    for page in sorted(DOCS.rglob("*.md")):
+        name, written = page.relative_to(DOCS).as_posix(), page.read_text(encoding="utf-8")
+        built = as_built(made, name)
+        assert not re.search(r"^<!-- (facts|measured|catalogue): ", built, flags=re.MULTILINE), name
+        assert "| parameters, BERT-Base |" not in written
+        assert set(named(page, "measured")) <= {*CATALOG, "memories"}, name
+        for target in re.findall(r"\]\(([\w./-]+)[)#]", "\n".join(set(built.split("\n")) - set(written.split("\n")))):
+            assert (page.parent / target).is_file(), f"{name}: {target}"
+    with pytest.raises(ValueError, match=r"index\.md: there is no table <!-- catalogue: nothing -->"):
+        made.filled("<!-- catalogue: nothing -->", "index.md")
+
+
+def test_facts_say_what_is_refused(made: ModuleType):
+    facts = made.facts(["rope", "cope"])
     assert "| encoder | yes | refused |" in facts
     assert "| look-ahead | yes | refused |" in facts
     assert facts.count("- `cope`, ") == len(CATALOG["cope"].refused_in)
 
 
-def test_no_arm_is_refused_at_the_length_of_its_training(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    publish = importlib.import_module("publish_mechanisms")
-    lines = publish.longer_texts(sorted(CATALOG), "")
+def test_no_arm_is_refused_at_the_length_of_its_training(made: ModuleType):
+    lines = made.longer_texts(sorted(CATALOG), "")
     table = {line.split(" | ")[1]: line.strip("| ").split(" | ")[2:] for line in lines if line.startswith("| [masked")}
     assert float(table["rope"][0]) < float(table["rope"][-1])
     assert table["tupe-r"] == ["4.64", *["longer than its table"] * (len(table["rope"]) - 1)]
     assert lines[-1].startswith("Of an arm with a table")
-    assert publish.longer_texts(["rope"], "")[-1].startswith("| [causal")
+    assert made.longer_texts(["rope"], "")[-1].startswith("| [causal")
 
 
 def test_the_figures_are_drawn_alike_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -22,6 +22,7 @@ PAGES = {
         "'colour' does not appear in the function signature",
     ),
     "configuration": ("::: sound.Config", None),
+    "unknown table": ("<!-- catalogue: nothing -->", "index.md: there is no table <!-- catalogue: nothing -->"),
 }
 FAULTY = 'class Network:\n    """A network.\n\n    Args:\n        colour: none.\n    """\n    def __init__(self): ...\n'
 SOUND = """

@@ -111,7 +111,7 @@ class ComplexOrderEmbedding(WaveEmbedding):
 
 
 class ComplexOrder(WavesAsReal):
-    """Replace a network's token embeddings by `ComplexOrderEmbedding`.
+    """Replace token embeddings by waves over positions, one per word and channel (`ComplexOrderEmbedding`).
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333; appendix C suggests the concatenation for real networks::
 

@@ -66,7 +66,7 @@ class ComplexVanillaEmbedding(WaveEmbedding):
 
 
 class ComplexVanilla(WavesAsReal):
-    """Replace a network's token embeddings by `ComplexVanillaEmbedding`: no word order, for comparison.
+    """Replace token embeddings by complex vectors without word order, for comparison (`ComplexVanillaEmbedding`).
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4.
 

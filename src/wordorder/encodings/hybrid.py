@@ -20,8 +20,8 @@ class Hybrid(Composition):
 
     A part is one module for all layers that name it: what depends on positions alone is still computed once per
     forward. Layers with the same parts are of one kind, which has its own `PositionTerms` and content scale (a layer
-    with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the layers that
-    name them, in the order of the layers.
+    with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the
+    layers that name them, in the order of the layers.
 
     Args:
         parts: encodings by name, in the order in which layers name them.

@@ -1,0 +1,261 @@
+"""Put what the catalogue and the committed results say of the encodings into the pages, as the site is built.
+
+A line of a page
+
+    <!-- facts: NAME NAME ... -->        becomes a table: place, parameters, cost, where defined, options
+    <!-- measured: NAME ... -->          every comparison that has an arm with one of these encodings
+    <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
+    <!-- catalogue: costs -->            all encodings, with what they cost
+    <!-- catalogue: reference -->        arguments of the classes that the page does not name itself
+
+and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the place where their encodings act.
+`site_hooks.py` calls `filled` and `navigation`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wordorder.cli.list import catalogue
+from wordorder.comparison.numbers import grouped, with_spread
+from wordorder.comparison.quality import quality_of
+from wordorder.encodings import CATALOG, names_of
+
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+NO_BREAK = "\N{NO-BREAK SPACE}"
+MARKER = re.compile(r"^<!-- (facts|measured|catalogue): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
+USES = ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead")
+COMPARISONS = {
+    "compare-mlm": (
+        "masked letters, equal parameters",
+        "comparisons.md#masked-letters-equal-parameters-recipescompare_mlmtoml",
+    ),
+    "compare-clm": ("causal letters, equal FLOPs", "comparisons.md#causal-letters-equal-flops-recipescompare_clmtoml"),
+    "compare-classification": (
+        "questions by kind, equal parameters",
+        "comparisons.md#questions-by-kind-equal-parameters-recipescompare_classificationtoml",
+    ),
+    "compare-memory": (
+        "memories, equal history and FLOPs",
+        "comparisons.md#memories-at-equal-history-and-equal-flops-recipescompare_memorytoml",
+    ),
+}
+"""Results file -> what it compares, and where docs/comparisons.md discusses it."""
+
+
+def facts(names: list[str], prefix: str = "") -> str:
+    """Return a table with one column an encoding, how to read it, and the reasons of what is refused."""
+    rows: dict[str, list[str]] = {}
+    reasons: list[str] = []
+    entries = {entry["name"]: entry for entry in catalogue()["encodings"]}
+    for name in names:
+        entry = entries[name]
+        cells = {"acts on": entry["place"], "parameters, BERT-Base": grouped(sum(entry["parameters"].values()))}
+        for network, steps in steps_of_training()["networks"].items():
+            ratio = f"{steps[name]['ratio']:.2f}" if name in steps else "not measured"
+            cells[f"training step, {network}, none = 1"] = "refused" if network in entry["refused_in"] else ratio
+        for use in USES:
+            refused = entry["refused_in"].get(use)
+            cells[use] = "refused" if refused else "yes"
+            if refused:
+                reasons.append(f"- `{name}`, {use}: {refused}.")
+        cells["longest text"] = "its table" if entry["bounded"] else "any"
+        cells["options"] = ", ".join(f"`{key}` = {_plain(value)}" for key, value in entry["options"].items()) or "none"
+        for row, cell in cells.items():
+            rows.setdefault(row, []).append(cell)
+    head = ["| | " + " | ".join(f"`{name}`" for name in names) + " |", "| --- |" + " --- |" * len(names)]
+    table = "\n".join([*head, *(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items())])
+    legend = (
+        "Parameters at the sizes of BERT-Base: 12 layers, width 768, 12 heads, 512 positions. A training step on one"
+        f" CPU thread, as a ratio to the same network without encoding ([how]({prefix}performance.md)). Every argument"
+        f" is in the [reference]({prefix}reference/encodings.md)."
+    )
+    refused = "\n\nRefused, and why:\n\n" + "\n".join(reasons) if reasons else ""
+    return f"{table}\n\n{legend}{refused}"
+
+
+def measured(names: list[str], prefix: str) -> str:
+    """Return one row for every arm of a comparison that has one of these encodings."""
+    lines = ["| comparison | arm | score | against the baseline | best arm |", "| --- | --- | ---: | --- | --- |"]
+    for file, (title, address) in COMPARISONS.items():
+        results = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        metric = results["metric"]
+        summary = {entry["arm"]: entry[metric] for entry in results["summary"]}
+        sign = -1 if quality_of(results).higher_is_better else 1
+        best = min(summary, key=lambda arm: sign * summary[arm]["mean"])
+        outcome = {
+            found["arm"]: found["outcome"]
+            for found in results["comparisons"]
+            if found["against"] == results["baseline"]
+        }
+        for arm in results["arms"]:
+            if _wanted(file, arm, names):
+                said = "the baseline" if arm["name"] == results["baseline"] else _said(outcome[arm["name"]], results)
+                ends = with_spread(summary[best]).replace(" ", NO_BREAK)
+                score = f"{metric} {with_spread(summary[arm['name']]).replace(' ', NO_BREAK)}"
+                last = "this one" if arm["name"] == best else f"{best}, {ends}"
+                lines.append(f"| [{title}]({prefix}{address}) | {arm['name']} | {score} | {said} | {last} |")
+    if len(lines) == 2:
+        return "No comparison of this repository has an arm with it yet."
+    return "\n".join([*lines, *longer_texts(names, prefix)])
+
+
+def longer_texts(names: list[str], prefix: str) -> list[str]:
+    """Return lines of a table of perplexities on texts longer than in training, mean over the seeds; or none."""
+    rows: list[str] = []
+    lengths: list[int] = []
+    with_table = False
+    for file in ("compare-mlm", "compare-clm"):
+        results = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+        encodings = {arm["name"]: arm["encoding"] for arm in results["arms"]}
+        arms = [arm for arm, encoding in encodings.items() if set(names_of(encoding)) & set(names)]
+        found = [row for row in results["probes"]["extrapolation"]["rows"] if row["group"] == "all tokens"]
+        lengths = lengths or sorted({row["x"] for row in found})
+        title, address = COMPARISONS[file]
+        for arm in arms:
+            values = [[r["value"] for r in found if r["arm"] == arm and r["x"] == x and r["value"]] for x in lengths]
+            cells = [f"{sum(of) / len(of):.2f}" if of else "not measured" for of in values]
+            if not any(values) and any(CATALOG[name].bounded for name in names_of(encodings[arm])):
+                # the probe leaves out arms that cannot read longer texts, the training length included
+                summary = next(entry[results["metric"]] for entry in results["summary"] if entry["arm"] == arm)
+                cells = [f"{summary['mean']:.2f}", *["longer than its table"] * (len(lengths) - 1)]
+                with_table = True
+            rows.append(f"| [{title.split(',')[0]}]({prefix}{address}) | {arm} | {' | '.join(cells)} |")
+    if not rows:
+        return []
+    head = f"| perplexity by length of the text | arm | {lengths[0]} (training) | "
+    head += " | ".join(f"{length:,}" for length in lengths[1:]) + " |"
+    note = ["", "Of an arm with a table the first number is its score above, of all test texts."] if with_table else []
+    return ["", head, "| --- | --- |" + " ---: |" * len(lengths), *rows, *note]
+
+
+def table(prefix: str) -> str:
+    """Return all encodings: where they act, what they do in the words of their docstrings, and where to read on."""
+    lines = ["| name | acts on | what it does | paper |", "| --- | --- | --- | --- |"]
+    at = pages()
+    for entry in catalogue()["encodings"]:
+        authors, _, address = entry["paper"].rpartition(", ")
+        cells = [
+            f"[`{entry['name']}`]({prefix}{at[entry['name']]})",
+            entry["place"],
+            entry["summary"].rstrip(".").replace("|", "\\|"),
+        ]
+        lines.append(f"| {' | '.join(cells)} | [{authors}]({address}) |")
+    return "\n".join(lines)
+
+
+def costs(prefix: str) -> str:
+    """Return what each encoding costs and where it is defined, whatever the task."""
+    lines = [
+        "| Encoding | acts on | parameters at the sizes of BERT-Base | encoder's step | decoder's | length | not in |",
+        "| :--- | :--- | ---: | ---: | ---: | :--- | :--- |",
+    ]
+    measured = steps_of_training()
+    for entry in catalogue()["encodings"]:
+        cells = [entry["name"], entry["place"], grouped(sum(entry["parameters"].values()))]
+        for network in ("encoder", "decoder"):
+            row = measured["networks"][network].get(entry["name"])
+            low, high = row["ratio_quartiles"] if row else (0, 0)
+            cells.append(f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})" if row else "")
+        cells += ["up to its table" if entry["bounded"] else "any", ", ".join(entry["refused_in"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    s = measured["settings"]
+    return "\n".join(lines) + (
+        f"\n\nTime: median and quartiles of the ratio to no positions; {s['layers']} layers of width {s['width']}, "
+        f"{s['batch']} x {s['length']} tokens, one CPU thread ([how]({prefix}performance.md)). Empty: not measured."
+    )
+
+
+def reference(text: str) -> str:
+    """Return mkdocstrings' lines for the classes of the catalogue that the page does not name itself."""
+    named = re.findall(r"^::: (\S+)", text, flags=re.MULTILINE)
+    addresses = [f"{kind.__module__}.{kind.__name__}" for kind in CATALOG.values()]
+    return "\n\n".join(
+        f"::: {address}\n    options:\n      members: false" for address in addresses if address not in named
+    )
+
+
+def filled(text: str, page: str) -> str:
+    """Return the Markdown of a page with its tables in place of their markers.
+
+    Args:
+        text: of the page.
+        page: its path in docs/, for links that lead from there.
+    """
+    prefix = "../" * page.count("/")
+
+    def made(found: re.Match[str]) -> str:
+        match found[1], found[2]:
+            case "facts", names:
+                return facts(names.split(), prefix)
+            case "measured", names:
+                return measured(names.split(), prefix)
+            case "catalogue", "table":
+                return table(prefix)
+            case "catalogue", "costs":
+                return costs(prefix)
+            case "catalogue", "reference":
+                return reference(text)
+            case _:
+                raise ValueError(f"{page}: there is no table {found[0]}")
+
+    return MARKER.sub(made, text)
+
+
+def pages() -> dict[str, str]:
+    """Return the page of each encoding, the one that has its facts, as a path in docs/, in the catalogue's order."""
+    found: dict[str, str] = {}
+    for page in sorted(DOCS.rglob("*.md")):
+        for names in re.findall(r"^<!-- facts: (.*) -->$", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            found |= dict.fromkeys(names.split(), page.relative_to(DOCS).as_posix())
+    for name in CATALOG:
+        if name not in found:
+            raise ValueError(f"no page has the facts of {name!r}; write docs/mechanisms/{name}.md")
+    return {name: found[name] for name in CATALOG}
+
+
+def navigation(nav: list[Any]) -> list[Any]:
+    """Return the nav with the pages of `mechanisms/` by the place where their encodings act, "nowhere" the last."""
+    groups: dict[str, list[str]] = {}
+    for name, page in pages().items():
+        group = groups.setdefault(CATALOG[name].place, [])
+        if page.startswith("mechanisms/") and page not in group:
+            group.append(page)
+    nowhere = groups.pop("nowhere", [])
+    sections = [{f"On {place}": group} for place, group in groups.items() if group] + [{"Nowhere": nowhere}]
+
+    def put(entries: list[Any]) -> Iterator[Any]:
+        for entry in entries:
+            if entry == "mechanisms/*.md":
+                yield from sections
+            elif isinstance(entry, dict):
+                yield {title: list(put(of)) if isinstance(of, list) else of for title, of in entry.items()}
+            else:
+                yield entry
+
+    return list(put(nav))
+
+
+def steps_of_training() -> dict[str, Any]:
+    """Read the committed times of a training step, by network and encoding."""
+    return json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))
+
+
+def _wanted(file: str, arm: dict[str, Any], names: list[str]) -> bool:
+    """Tell whether a page shows this arm: that of memories all of their comparison, others those with an encoding."""
+    if file == "compare-memory":
+        return names == ["memories"]
+    return bool(set(names_of(arm["encoding"])) & set(names))
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else f"{value}"
+
+
+def _said(outcome: str, results: dict[str, Any]) -> str:
+    """Return the outcome in words, with the baseline's name."""
+    words = {"too few": "no claim, too few seeds", "no claim": "no claim, runs were lost"}.get(outcome, outcome)
+    return f"{words} ({results['baseline']}, {results['significance']['seeds']} seeds)"

@@ -1,0 +1,137 @@
+"""An encoding is added to a copy of the repository as CONTRIBUTING.md says, and nothing else is edited."""
+
+import ast
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wordorder import encodings
+from wordorder.encodings import CATALOG, OnDistance
+
+ROOT = Path(__file__).resolve().parents[1]
+CATALOG_FILE = "src/wordorder/encodings/catalog.py"
+
+NEW = {
+    "src/wordorder/encodings/neighbours.py": '''
+"""Neighbours: a learned number for the tokens beside a token."""
+
+import torch
+from torch import Tensor, nn
+
+from wordorder.encodings.places import OnDistance
+
+
+class Neighbours(OnDistance):
+    """Add a learned number to the scores of the token before, the token itself, and the token after."""
+
+    paper = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155"
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(3, heads))
+
+    def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        near = (distance.abs() <= 1)[..., None]
+        return torch.where(near, self.table[distance.clamp(-1, 1) + 1], 0).movedim(-1, 0)
+''',
+    "tests/encodings/test_neighbours.py": """
+import torch
+
+from wordorder.encodings import Neighbours
+
+
+def test_numbers_by_distance():
+    encoding = Neighbours(2)
+    torch.nn.init.normal_(encoding.table)
+    found = encoding(torch.arange(4)[None], torch.arange(4)[None]).dense()[0]
+    for head, query, key in torch.cartesian_prod(torch.arange(2), torch.arange(4), torch.arange(4)):
+        near = abs(key - query) <= 1
+        assert found[head, query, key] == (encoding.table[key - query + 1, head] if near else 0)
+""",
+    "docs/mechanisms/neighbours.md": """
+# Neighbours
+
+Shaw et al., [Self-attention with relative position representations](https://arxiv.org/abs/1803.02155), 2018.
+
+```
+score[h, i, j] = q_i . k_j / sqrt(D) + b[h, j - i] where |j - i| <= 1
+```
+
+## Where it acts, and what it costs
+
+<!-- facts: neighbours -->
+
+## How ours differs
+
+It does not.
+
+## When to use it
+
+<!-- measured: neighbours -->
+""",
+}
+ENTRY = {
+    "from wordorder.encodings.none ": "from wordorder.encodings.neighbours import Neighbours as Neighbours\n",
+    '    "t5": T5,': '    "neighbours": Neighbours,\n',
+}
+"""What is put before which lines of the catalogue."""
+
+CHECKS = [
+    "tests/test_mechanism_pages.py",
+    "tests/test_generated_pages.py::test_the_decision_page_is_that_of_the_committed_results",
+    "tests/cli/test_list.py",
+    "tests/encodings/test_composition.py",
+    "tests/encodings/test_neighbours.py",
+    "tests/networks/test_encoding_suite.py",
+]
+
+
+def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path):
+    for folder in ("src", "docs", "tests", "benchmarks"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("mkdocs.yml", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    for name, text in NEW.items():
+        (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")
+    catalog = (ROOT / CATALOG_FILE).read_text(encoding="utf-8")
+    for before, line in ENTRY.items():
+        assert catalog.count(before) == 1
+        catalog = catalog.replace(before, line + before)
+    (tmp_path / CATALOG_FILE).write_text(catalog, encoding="utf-8")
+
+    # the figures, which take long, know no catalogue; of what goes over the catalogue only the new name
+    chosen = "not drawn_alike and (test_mechanism_pages or test_generated_pages or test_list or neighbours)"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "-k", chosen, *CHECKS],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "src"), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    for test in ("its_sections[neighbours.md]", "test_numbers_by_distance", "mechanisms_by_place"):
+        assert f"{test} PASSED" in done.stdout
+
+
+def test_an_encoding_without_a_page_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.setitem(CATALOG, "neighbours", OnDistance)
+    with pytest.raises(ValueError, match=r"'neighbours'; write docs/mechanisms/neighbours\.md"):
+        importlib.import_module("encoding_pages").pages()
+
+
+def test_every_class_of_the_catalogue_is_exported_and_says_so_to_type_checkers():
+    public = {
+        alias.asname
+        for node in ast.walk(ast.parse((ROOT / CATALOG_FILE).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert public == {kind.__name__ for kind in CATALOG.values()}
+    assert all(getattr(encodings, kind.__name__) is kind for kind in CATALOG.values())
