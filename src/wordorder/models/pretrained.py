@@ -8,11 +8,11 @@ from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.models.config.faults import not_tied
+from wordorder.models.loading import LoadsEncoding
 from wordorder.networks import AdaptiveEmbedding, initialise_module
 
 
@@ -72,7 +72,7 @@ def refuse_mems(given: Mapping[str, Any]) -> None:
         )
 
 
-class WordOrderPreTrainedModel(PreTrainedModel):
+class WordOrderPreTrainedModel(LoadsEncoding):
     """The base of every model here; a network's own base adds its configuration's class and its layers' names.
 
     A model without a head says in `token_reader` where its token embeddings are. A head has such a model as ``model``.

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from wordorder.encodings import (
     CATALOG,
@@ -28,6 +28,7 @@ from wordorder.models.config.encoding_defaults import complete_options
 from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.length import first_position, longest_text
+from wordorder.models.loading import LoadsEncoding
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -43,7 +44,7 @@ class NoInputPositions(nn.Module):
         return position_ids.new_zeros(())
 
 
-class GraftedPart(PreTrainedModel):
+class GraftedPart(LoadsEncoding):
     """What body and heads share: which attention functions will do. Mixed in before the host's class."""
 
     _supports_flash_attn = False
