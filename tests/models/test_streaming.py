@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from wordorder import Decoder, LookAheadMemory
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model, stream_tokens
 
@@ -51,6 +52,37 @@ def test_it_stops_at_the_end_and_goes_on_from_a_memory():
     state = model(x[:, 5:], memory=model(x[:, :5]).memory).memory
     one = torch.tensor([free[:1]])
     assert list(stream_tokens(model, one, temperature=0, memory=state, max_new_tokens=19)) == free[1:]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (
+            lambda: Decoder(40, width=16, layers=1, heads=2),
+            r"a Decoder; .* \.model\.decoder, .*cache=KeyValueCache\(\)",
+        ),
+        (
+            lambda: Decoder(40, width=16, layers=1, heads=2, memory=LookAheadMemory(4)),
+            "a Decoder; .* open_segment and read_segment",
+        ),
+        (lambda: build().model, "a WordOrderDecoderModel; build or load one"),
+        (lambda: torch.nn.Linear(2, 2), "a Linear; build or load one"),
+        (lambda: "a folder", "a str; build or load one"),
+    ],
+)
+def test_a_model_of_another_class_is_refused_with_the_remedy(make, told):
+    with pytest.raises(BadInput, match="^model must be a WordOrderDecoderForCausalLM, got " + told):
+        stream_tokens(make(), torch.randint(40, (1, 3)))
+
+
+def test_a_decoder_s_weights_are_streamed_from_where_the_error_sends_them():
+    model, x = build(), torch.randint(40, (1, 6))
+    decoder = Decoder(40, width=32, layers=2, heads=4, encoding="rope")
+    model.model.decoder.load_state_dict(decoder.state_dict())
+    wrapped = torch.nn.Sequential(model)
+    wrapped.config, wrapped.device, wrapped.forward = model.config, model.device, model.forward
+    expected = list(stream_tokens(model, x, max_new_tokens=5, temperature=0))
+    assert list(stream_tokens(wrapped, x, max_new_tokens=5, temperature=0)) == expected
 
 
 def test_nothing_of_it_reaches_whoever_asks_for_the_tokens():

@@ -30,7 +30,7 @@ class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
     _no_split_modules = ["EncoderLayer"]  # noqa: RUF012  transformers declares these as plain class attributes
 
     def load_word_vectors(self, path: str | Path, words: Mapping[str, int] | None = None) -> FoundVectors:
-        """Let the token embeddings, or the amplitudes in their place, start from vectors that were trained elsewhere.
+        """Start the token embeddings, or the amplitudes in their place, from vectors that were trained elsewhere.
 
         Words that the file does not have keep what was drawn, and padding stays 0.
 

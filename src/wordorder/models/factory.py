@@ -1,4 +1,4 @@
-"""Models by the names that recipes use: a network, a task, and the configuration's fields."""
+"""Build models by the names that recipes use: a network, a task, and the configuration's fields."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ NETWORK_TASKS: dict[str, tuple[str, ...]] = {network: tuple(tasks) for network, 
 
 
 def config_fields(network: str) -> dict[str, Any]:
-    """The fields that ``[model]`` may set for this network, with their defaults.
+    """Return the fields that ``[model]`` may set for this network, with their defaults.
 
     Raises:
         BadInput: unknown network.
@@ -59,7 +59,7 @@ def config_fields(network: str) -> dict[str, Any]:
 
 
 def filled_fields(network: str, fields: Mapping[str, Any], *, following: bool = True) -> dict[str, Any]:
-    """The fields of ``[model]`` with every default written out, so that they mean the same after a default changes.
+    """Return the fields of ``[model]`` with all defaults, so that they mean the same after a default changes.
 
     Args:
         network: a key of `CONFIGS`.
@@ -97,7 +97,7 @@ FOLLOWED = frozenset(
 
 
 def build_config(network: str, **fields: Any) -> PreTrainedConfig:
-    """A configuration from the fields of a recipe.
+    """Build a configuration from the fields of a recipe.
 
     Args:
         network: a key of `CONFIGS`.
@@ -122,7 +122,7 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
 
 
 def model_class(network: str, task: str) -> type[PreTrainedModel]:
-    """The class for a network and a task.
+    """Return the class for a network and a task.
 
     Raises:
         BadInput: unknown network, or a task that the network does not do.
@@ -134,7 +134,7 @@ def model_class(network: str, task: str) -> type[PreTrainedModel]:
 
 
 def build_model(config: PreTrainedConfig, task: str, *, seed: int) -> PreTrainedModel:
-    """A model whose weights are drawn per parameter name from ``seed``.
+    """Build a model whose weights are drawn per parameter name from ``seed``.
 
     Two models share every initial weight whose name and shape they have in common, whatever else differs: so arms of
     a comparison start alike.

@@ -1,4 +1,4 @@
-"""Heads that learn from labels: what they share around the prediction that each makes."""
+"""The base of heads that learn from labels: one forward, around the prediction of each head."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -70,9 +70,9 @@ class LabelledHead(WordOrderPreTrainedModel):
 
         Args:
             output: of the model without a head.
-            attention_mask: as in `forward`.
-            labels: as in `forward`.
-            num_items_in_batch: as in `forward`.
+            attention_mask: (B, T), 1 = token; None = no padding.
+            labels: what should be predicted; None = no loss is wanted.
+            num_items_in_batch: labels over which the loss is a mean, if more than this batch's.
         """
         raise NotImplementedError
 

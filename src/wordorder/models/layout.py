@@ -1,4 +1,4 @@
-"""From Hugging Face's masks and position ids to typed positions: the one place where padding is understood."""
+"""Turn Hugging Face's masks and position ids into typed positions; nothing else in the package reads padding."""
 
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ Output = TypeVar("Output", EncoderOutput, DecoderOutput, TextOutput)
 
 @dataclass(frozen=True)
 class Layout:
-    """How a batch lies in its rows.
+    """The place of each text in the rows of a batch.
 
     A padding mask says per row where the text begins. Instead of carrying one offset per row through the network,
     rows are turned until each text begins in column 0 and turned back at the end: left padding then equals right
@@ -38,11 +38,11 @@ class Layout:
         return None if self.valid_BT is None else ~self.valid_BT
 
     def turn(self, x: Tensor) -> Tensor:
-        """(B, T, ...) with the text of each row moved to column 0."""
+        """Return (B, T, ...) with the text of each row moved to column 0."""
         return x if self.column_BT is None else _gather(x, self.column_BT, 1)
 
     def turn_back(self, x: Tensor, *, axes: tuple[int, ...] = (1,)) -> Tensor:
-        """The inverse of `turn`, along every axis of ``axes`` that counts tokens."""
+        """Undo `turn` along every axis of ``axes``, which count tokens."""
         if self.column_BT is None:
             return x
         back_BT = self.column_BT.argsort(dim=1)
@@ -51,11 +51,11 @@ class Layout:
         return x
 
     def all_back(self, tensors: tuple[Tensor, ...] | None, axes: tuple[int, ...] = (1,)) -> tuple[Tensor, ...] | None:
-        """Turn back the tensor of every layer, along every axis of ``axes`` that counts tokens."""
+        """Undo `turn` in the tensor of every layer, along every axis of ``axes``, which count tokens."""
         return None if tensors is None else tuple(self.turn_back(tensor, axes=axes) for tensor in tensors)
 
     def output_back(self, output: Output) -> Output:
-        """Turn back what a network returned: states by token, weights by query and key."""
+        """Undo `turn` in what a network returned: states by token, weights by query and key."""
         return replace(
             output,
             hidden=self.turn_back(output.hidden),
@@ -65,7 +65,7 @@ class Layout:
 
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-    """The one of them that was given.
+    """Return the one of the two that was given.
 
     Raises:
         ValueError: neither or both were.
@@ -79,7 +79,7 @@ def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
 def check_token_types(
     token_type_ids: Tensor | None, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None
 ) -> None:
-    """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, which is where they say nothing.
+    """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, and refuse others.
 
     Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
 
@@ -193,7 +193,7 @@ def layout_of(
 def cached_layout(
     shape: tuple[int, int], held: int, attention_mask: Tensor | None, position_ids: Tensor | None
 ) -> Layout:
-    """Where new tokens stand whose cache holds ``held`` earlier ones, in the caller's columns.
+    """Return the layout of new tokens behind the ``held`` tokens of a cache, in the caller's columns.
 
     Nothing is turned, since the cache's keys lie in the caller's columns.
 
@@ -252,7 +252,7 @@ def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None)
 
 
 def _within(sequence_BT: Tensor) -> Tensor:
-    """Position of each token within its run of equal sequence ids."""
+    """Return the position of each token within its run of equal sequence ids."""
     steps_T = torch.arange(sequence_BT.shape[1], device=sequence_BT.device)
     starts_BT = torch.ones_like(sequence_BT, dtype=torch.bool)
     starts_BT[:, 1:] = sequence_BT[:, 1:] != sequence_BT[:, :-1]

@@ -1,4 +1,4 @@
-"""How long a text a model takes."""
+"""Check how long a text may be for a model."""
 
 from transformers import PreTrainedConfig
 
@@ -7,7 +7,7 @@ from wordorder.errors import BadInput
 
 
 def takes_any_length(config: PreTrainedConfig) -> bool:
-    """Whether a model's heads read texts of any length, whatever its encoding: in segments, with a memory.
+    """Tell whether a model's heads read texts of any length, whatever its encoding: in segments, with a memory.
 
     Args:
         config: of a network of this package, or of a grafted one.
@@ -25,7 +25,7 @@ def first_position(config: PreTrainedConfig) -> int:
 
 
 def longest_text(config: PreTrainedConfig) -> int:
-    """The longest text in tokens that the model was made for; for encodings without a learned table no limit.
+    """Return the longest text in tokens that the model was made for; encodings without a learned table have no limit.
 
     Args:
         config: of a network of this package, or of a grafted one.
@@ -55,7 +55,7 @@ def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) ->
     """Refuse more tokens at a time than the model's learned table has positions for, or that of its graft's host.
 
     Args:
-        config: as in `check_length`.
+        config: of a network of this package, or of a grafted one.
         length: tokens that are read at a time.
         slots: of a memory, over which a table is read as well.
 

@@ -1,4 +1,4 @@
-"""From a configuration to the networks in plain torch."""
+"""Build the networks in plain torch that a configuration describes."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder
 
 
 def build_encoder(config: WordOrderConfig) -> Encoder:
-    """The encoder that a configuration describes, with real or complex layers."""
+    """Build the encoder that a configuration describes, with real or complex layers."""
     kind = ComplexEncoder if config.complex_valued else Encoder
     return kind(config.vocab_size, layers=config.num_hidden_layers, **_sizes_and_style(config, "encoder"))
 
 
 def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool = False, **parts: Any) -> Decoder:
-    """The decoder that a configuration describes, with real or complex layers.
+    """Build the decoder that a configuration describes, with real or complex layers.
 
     Args:
         config: sizes, block style and encoding.
@@ -33,7 +33,7 @@ def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool
 
 
 def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
-    """What a language model's configuration says of how tokens come into its decoder, and leave it.
+    """Return the arguments of a language model's decoder for its token embeddings and its final norm.
 
     Args:
         config: may have clusters of words.
@@ -47,7 +47,7 @@ def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
 
 
 def build_head(config: WordOrderDecoderConfig) -> nn.Linear | AdaptiveSoftmax:
-    """The output layer of a language model.
+    """Build the output layer of a language model.
 
     Args:
         config: may have clusters of words.
@@ -66,7 +66,7 @@ def _clusters(config: WordOrderDecoderConfig) -> dict[str, Any]:
 
 
 def memory_of(config: WordOrderConfig) -> Memory | None:
-    """The memory that a configuration describes; None = none.
+    """Return the memory that a configuration describes; None = none.
 
     Args:
         config: of a network that can have one.

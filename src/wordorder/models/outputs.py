@@ -1,4 +1,4 @@
-"""What the Hugging Face models return: transformers' outputs with room for a memory."""
+"""The outputs of the Hugging Face models: transformers' own with a field for a memory."""
 
 from dataclasses import dataclass
 from typing import Any, cast

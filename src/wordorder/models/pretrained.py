@@ -8,11 +8,11 @@ from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.models.config.faults import not_tied
+from wordorder.models.loading import LoadsEncoding
 from wordorder.networks import AdaptiveEmbedding, initialise_module
 
 
@@ -26,7 +26,7 @@ class ExtraInputs(TypedDict, total=False):
 
 
 class MemoryInputs(ExtraInputs, total=False):
-    """The same for models that can have a memory."""
+    """The arguments that heads hand on to a model that can have a memory."""
 
     memory: Any
 
@@ -72,7 +72,7 @@ def refuse_mems(given: Mapping[str, Any]) -> None:
         )
 
 
-class WordOrderPreTrainedModel(PreTrainedModel):
+class WordOrderPreTrainedModel(LoadsEncoding):
     """The base of every model here; a network's own base adds its configuration's class and its layers' names.
 
     A model without a head says in `token_reader` where its token embeddings are. A head has such a model as ``model``.
@@ -104,13 +104,13 @@ class WordOrderPreTrainedModel(PreTrainedModel):
         self.token_reader().embedding = value
 
     def loss_of(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Transformers' loss for this head, chosen by the class's name; its declared type is a union of all losses."""
+        """Return transformers' loss for this head, which it chooses by the class's name."""
         return cast("Any", self).loss_function(*args, **kwargs)
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> Any:
-        """Another number of tokens, for every table that has a row per token: encodings may replace nn.Embedding.
+        """Change the number of tokens in every table with a row per token, also those of an encoding.
 
         Args:
             new_num_tokens: the new number; None = the present one.
@@ -146,7 +146,7 @@ class WordOrderPreTrainedModel(PreTrainedModel):
         return table
 
     def _forget_lost_padding(self) -> None:
-        """Padding that was cut off is no token any more; a saved configuration that named it could not be loaded."""
+        """Forget a padding token that was cut off: a saved configuration that named it could not be loaded."""
         padding = self.config.pad_token_id
         if padding is not None and padding >= self.config.vocab_size:
             self.config.pad_token_id = None
@@ -165,11 +165,11 @@ class WordOrderPreTrainedModel(PreTrainedModel):
         return old_embeddings
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Which parameters are one and the same, by full names."""
+        """Return which parameters are one and the same, by full names."""
         return self.named_by_table(super().get_expanded_tied_weights_keys(all_submodels))
 
     def named_by_table(self, tied: Mapping[str, str]) -> dict[str, str]:
-        """The same with the ``weight`` of an encoding in the place of nn.Embedding under the name that it has there.
+        """Return tied names with the ``weight`` of an encoding that replaces nn.Embedding under its own name.
 
         Raises:
             BadInput: an output layer is to share a table of another shape.

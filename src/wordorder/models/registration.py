@@ -1,4 +1,4 @@
-"""Which class each of transformers' Auto classes gives for each of our configurations."""
+"""Register the models with transformers' Auto classes."""
 
 # transformers' registration functions are typed in part only
 # pyright: reportUnknownMemberType=false
@@ -59,7 +59,7 @@ MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
 
 
 def register_models() -> None:
-    """Tell transformers' Auto classes of every model here."""
+    """Register every model here with transformers' Auto classes."""
     for config, classes in MODELS.items():
         AutoConfig.register(config.model_type, config, exist_ok=True)
         for auto, model in classes.items():

@@ -98,15 +98,15 @@ class WordOrderClassifierConfig(WordOrderConfig):
     classifier_dropout: float | int | None = None
 
     def faults(self) -> list[str]:
-        """Those that all networks can have, and the dropout before the output layer."""
+        """Return the faults of all networks and of the dropout before the output layer, one line each."""
         return super().faults() + self.rate_faults("classifier_dropout")
 
     def head_faults(self) -> list[str]:
-        """Heads matter to the Transformer alone."""
+        """Return the faults of the numbers of heads, which matter to the Transformer only."""
         return super().head_faults() if self.architecture == "transformer" else []
 
     def _encoding_faults(self) -> list[str]:
-        """Build the network without memory for its weights: it knows best what its sizes and its encoding may be."""
+        """Return what the network refuses when it is built without memory for its weights."""
         try:
             with torch.device("meta"):
                 build_text_network(self)
@@ -121,7 +121,7 @@ Network = TextNetwork | TextTransformer | ReferenceTextNetwork
 
 
 def build_text_network(config: WordOrderClassifierConfig) -> Network:
-    """The network of a configuration, with initial weights of the plain kind.
+    """Build the network that a configuration describes, with torch's initial weights.
 
     Raises:
         BadInput: the encoding needs attention that the architecture does not have, or is not complex where the network
@@ -202,7 +202,7 @@ def _transformer(config: WordOrderClassifierConfig) -> TextTransformer:
 
 
 def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
-    """The published code's classifier; a recipe for it should say hidden_size 256, 8 heads, intermediate_size 512."""
+    """Build the published code's classifier; its recipe has hidden_size 256, 8 heads and intermediate_size 512."""
     if config.architecture != "transformer" or not config.complex_valued:
         raise BadInput(
             "variant 'reference-code' is that of the published complex Transformer classifier: set "
@@ -234,7 +234,7 @@ def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
 
 
 def complex_options(config: WordOrderClassifierConfig, network: Callable[..., Any]) -> dict[str, Any]:
-    """The options of the complex network that the configuration names; none for a real one.
+    """Return the options of the complex network that the configuration names; none for a real one.
 
     Raises:
         BadInput: one line per option that this network does not know, or of the wrong type.

@@ -1,4 +1,4 @@
-"""What the Hugging Face configurations of wordorder's networks share: the ecosystem's field names, errors for else."""
+"""The base of the Hugging Face configurations, with transformers' names of fields and errors for unknown ones."""
 
 import dataclasses
 import inspect
@@ -41,7 +41,7 @@ MEMORIES: dict[str, type[Memory]] = {kind.name: kind for kind in (SegmentRecurre
 
 @strict
 class WordOrderConfig(PreTrainedConfig):
-    """What the configurations of all networks share: sizes, block style, encoding, special tokens.
+    """The base of the configurations of all networks: sizes, block style, encoding, special tokens.
 
     Field names are the ecosystem's. Unknown fields and unknown options of the encoding raise, with the known ones;
     all faults are reported at once.
@@ -158,7 +158,7 @@ class WordOrderConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def faults(self) -> list[str]:
-        """Everything that is wrong with the sizes and the encoding, one line each."""
+        """Return everything that is wrong with the sizes and the encoding, one line each."""
         sizes = (
             "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
             "intermediate_size", "max_position_embeddings", "memory_length", "segment_length",
@@ -176,7 +176,7 @@ class WordOrderConfig(PreTrainedConfig):
         return found + (self._encoding_faults() if not found else self._name_faults())
 
     def head_faults(self) -> list[str]:
-        """What is wrong with the numbers of heads, one line each."""
+        """Return what is wrong with the numbers of heads, one line each."""
         found: list[str] = []
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         divides = heads > 0 and self.hidden_size % heads == 0
@@ -187,7 +187,7 @@ class WordOrderConfig(PreTrainedConfig):
         return found
 
     def _memory_faults(self) -> list[str]:
-        """What is wrong with the memory, one line each."""
+        """Return what is wrong with the memory, one line each."""
         if self.memory == "none":
             beside = ("memory_length", "segment_length", "memory_options")
             given = {name: value for name in beside if (value := getattr(self, name)) is not None}
@@ -217,7 +217,7 @@ class WordOrderConfig(PreTrainedConfig):
         return found
 
     def rate_faults(self, *names: str) -> list[str]:
-        """One line per named field that is a probability and lies outside [0, 1); None is no fault."""
+        """Return a line for each named field, a probability, that lies outside [0, 1); None is no fault."""
         values = {name: getattr(self, name) for name in names}
         return [f"{n} must lie in [0, 1), got {v}" for n, v in values.items() if v is not None and not 0 <= v < 1]
 
@@ -229,7 +229,7 @@ class WordOrderConfig(PreTrainedConfig):
         return []
 
     def _encoding_faults(self) -> list[str]:
-        """Build the encoding without memory for its weights: it knows best what its options may be."""
+        """Return what the encoding refuses when it is built without memory for its weights."""
         found = complex_option_faults(self.complex_valued, self.complex_options)
         for use in self.uses:
             try:
@@ -246,7 +246,7 @@ class WordOrderConfig(PreTrainedConfig):
         return found
 
     def tying_faults(self) -> list[str]:
-        """Why an output layer cannot share the words' table, one line; a head without such a layer has no such fault.
+        """Return in one line why an output layer cannot share the table of token embeddings; heads without one may.
 
         For a configuration without other faults.
         """
@@ -257,19 +257,19 @@ class WordOrderConfig(PreTrainedConfig):
         return [] if output == table else [not_tied(output, table, self.encoding)]
 
     def known_names(self) -> tuple[str, ...]:
-        """The catalogue names in ``encoding``, each once; none where it is not understood, a fault of its own."""
+        """Return the catalogue names in ``encoding``, each once; none if it is faulty, which `faults` says."""
         try:
             return names_of(self.encoding)
         except BadInput:
             return ()
 
     def layers_of(self, use: Use) -> int:
-        """Layers of the half of the network that uses the encoding so."""
+        """Return the number of layers of the encoder or of the decoder."""
         del use
         return self.num_hidden_layers
 
     def options_for(self, use: Use) -> dict[str, dict[str, Any]]:
-        """Return the options of each part of the encoding that are not its defaults, where it is used so.
+        """Return the options of each part of the encoding that are not its defaults, in an encoder or in a decoder.
 
         Those of ``encoding_options``; "position-0" for ``cls`` in encoders whose texts begin with [CLS]; and what
         options were by default in the version that wrote the configuration.

@@ -50,7 +50,7 @@ class WordOrderDecoderConfig(WordOrderConfig):
     adaptive_tied_projections: bool | list[bool] = False
 
     def faults(self) -> list[str]:
-        """Those that all networks can have, and those of input and output."""
+        """Return the faults of all networks and of input and output, one line each."""
         found = super().faults() + self.rate_faults("label_smoothing", "output_dropout")
         if self.embedding_scale is not None and self.embedding_scale <= 0:
             found.append(f"embedding_scale must be positive, got {self.embedding_scale}")

@@ -42,13 +42,13 @@ class WordOrderEncoderConfig(WordOrderConfig):
     sparse_prediction: bool = False
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Say which pooling the head uses, then check as all configurations do."""
+        """Set the pooling that the head uses, then check as all configurations do."""
         if self.memory != "none" and self.document_pooling is None:
             self.document_pooling = "mean"
         super().__post_init__(**kwargs)
 
     def faults(self) -> list[str]:
-        """Those that all networks can have, and those of the heads."""
+        """Return the faults of all networks and of the heads, one line each."""
         found = super().faults() + self.rate_faults("classifier_dropout")
         if self.memory == "none" and self.document_pooling is not None:
             found.append(for_a_memory("document_pooling", self.document_pooling))

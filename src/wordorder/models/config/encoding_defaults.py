@@ -1,4 +1,4 @@
-"""Options of encodings that the configuration of a model decides: [CLS], and the defaults of earlier versions."""
+"""Complete the options of encodings: [CLS] as the model's configuration has it, and defaults of earlier versions."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def complete_options(
     ``cls`` becomes "position-0" in encoders whose texts begin with [CLS]; before version 0.2 it did in all encoders.
 
     Args:
-        encoding: as in `build_encoding`.
+        encoding: a name of the catalogue, or several joined by "+".
         options: flat for one part, ``{"name": {...}}`` for several.
         version: of the package that wrote the configuration; None = this one.
         has_cls: whether texts begin with [CLS].

@@ -1,4 +1,4 @@
-"""What can be wrong with a configuration, each in one line that names the field, its value and the remedy."""
+"""Describe what is wrong with a configuration, each fault in one line with the field, its value and the remedy."""
 
 import dataclasses
 import difflib
@@ -23,7 +23,7 @@ MOST_LETTERS = 10_000
 
 
 def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
-    """One line per size that is not positive, or beyond what any machine could hold.
+    """Return a line for each size that is not positive, or beyond what any machine could hold.
 
     Args:
         sizes: by field; None is no fault.
@@ -36,7 +36,7 @@ def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
 
 
 def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
-    """One line per number of layers or heads that no network has, and that would take for ever to build.
+    """Return a line for each number of layers or heads that is so large that building would never end.
 
     Args:
         counts: by field; None is no fault.
@@ -50,7 +50,7 @@ def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
 
 
 def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
-    """What is wrong with a number of classes and their names, as transformers takes them.
+    """Return what is wrong with a number of classes and their names, as transformers takes them.
 
     Args:
         classes: num_labels; None = not given.
@@ -67,7 +67,7 @@ def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
 
 
 def backend_faults(given: Mapping[str, Any]) -> list[str]:
-    """One line per backend that a configuration names and that transformers would fetch from the Hub, and run.
+    """Return a line for each backend named by a configuration that transformers would fetch from the Hub and run.
 
     Args:
         given: what a configuration was given beside its fields.
@@ -84,7 +84,7 @@ def backend_faults(given: Mapping[str, Any]) -> list[str]:
 
 
 def printed(value: object, most: int = 80) -> str:
-    """A value that somebody's file gave, short.
+    """Return a value from a file as short text.
 
     Args:
         value: any.
@@ -101,7 +101,7 @@ def _is_id(key: object) -> bool:
 
 
 def for_a_memory(name: str, value: Any) -> str:
-    """One line on a field that does nothing without a memory.
+    """Return a line on a field that does nothing without a memory.
 
     Args:
         name: of the field.
@@ -111,7 +111,7 @@ def for_a_memory(name: str, value: Any) -> str:
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
-    """One line on an output layer that is to share a table of another shape.
+    """Return a line on an output layer that is to share a table of another shape.
 
     Args:
         output: shape of the layer's weight.
@@ -125,7 +125,7 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
 
 
 def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """What a saved model says of encodings that are not of the catalogue, or one line on what is no such table.
+    """Return what a saved model says of encodings that are not of the catalogue, or one line on what is no such table.
 
     Args:
         given: class, file and sha256 by name; None = there are none.
@@ -139,7 +139,7 @@ def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
 
 
 def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """One line per encoding of a saved model that is neither of the catalogue nor registered in this process.
+    """Return a line for each encoding of a saved model that is neither in the catalogue nor registered here.
 
     Args:
         trained_with: class, file and sha256 by name, as the model's configuration has them.
@@ -171,7 +171,7 @@ def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[
 
 
 def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:
-    """One line per option of complex layers that is unknown or of the wrong type, or given to real layers."""
+    """Return a line for each option of complex layers that is unknown, of the wrong type, or given to real layers."""
     if not complex_valued:
         return ["complex_options are for complex layers; set complex_valued = true"] if options else []
     hints = get_type_hints(ComplexOptions)
@@ -192,7 +192,7 @@ _CALLED_HERE = {
 
 
 def unknown_field(key: str, known: set[str]) -> str:
-    """One line that names the unknown field, the nearest known one, and all of them."""
+    """Return a line with the unknown field, the nearest known one, and all known ones."""
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
@@ -200,7 +200,7 @@ def unknown_field(key: str, known: set[str]) -> str:
 
 
 def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) -> list[str]:
-    """One line per value that does not fit its field's type."""
+    """Return a line for each value that does not fit its field's type."""
     hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
     return [
         f"{key} must be {describe(hints[key])}, got {value!r}"

@@ -39,7 +39,7 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
     label_smoothing: float | int = 0.0
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Work out what is left open, then check everything."""
+        """Set the fields that follow from others, then check as all configurations do."""
         # transformers reads these two off the configuration, so None would not do
         if self.decoder_layers is None:
             self.decoder_layers = self.num_hidden_layers
@@ -49,12 +49,12 @@ class WordOrderSeq2SeqConfig(WordOrderConfig):
         super().__post_init__(**kwargs)
 
     def layers_of(self, use: Use) -> int:
-        """Layers of the encoder, or of the decoder."""
+        """Return the number of layers of the encoder or of the decoder."""
         own = self.decoder_layers if use == "decoder" else None
         return own if own is not None and own > 0 else self.num_hidden_layers
 
     def faults(self) -> list[str]:
-        """Those that all networks can have, and those of the fields here."""
+        """Return the faults of all networks and of the fields here, one line each."""
         found = super().faults() + self.rate_faults("label_smoothing")
         if self.decoder_layers is not None and self.decoder_layers <= 0:
             found.append(f"decoder_layers must be positive, got {self.decoder_layers}")

@@ -1,4 +1,4 @@
-"""Hugging Face's caches as the networks read them."""
+"""Adapt Hugging Face's caches to the networks in plain torch."""
 
 # transformers' caches are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -12,15 +12,14 @@ from wordorder.networks import Extend
 
 
 class BoundCache:
-    """A Hugging Face cache behind the face that `wordorder.networks.Cache` describes.
+    """A Hugging Face cache with the methods of `wordorder.networks.Cache`.
 
     It holds keys as they were projected, before any rotation, so what a cache holds of one encoding is of no use to
     transformers' own models.
 
     Args:
-        cache: for a decoder alone; an `EncoderDecoderCache` for one that asks a source.
-
-        source: whether there is a source to ask.
+        cache: for a decoder alone; an `EncoderDecoderCache` for one with cross-attention.
+        source: whether the decoder has cross-attention to a source.
 
     Raises:
         ValueError: the cache is of a fixed size, or has no room for the source.
@@ -41,18 +40,18 @@ class BoundCache:
 
     @property
     def length(self) -> int:
-        """How many tokens self-attention holds keys of."""
+        """Return the number of tokens of which self-attention holds keys."""
         return int(self._own.get_seq_length())
 
     @property
     def source_length(self) -> int:
-        """How many tokens of the source cross-attention holds keys of."""
+        """Return the number of tokens of the source of which cross-attention holds keys."""
         if not isinstance(self.cache, EncoderDecoderCache):
             return 0
         return int(self.cache.cross_attention_cache.get_seq_length())
 
     def own(self, layer: int) -> Extend:
-        """Takes this step's keys and values of a layer and gives all so far."""
+        """Return a function that takes a layer's keys and values of this step and returns all so far."""
 
         def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> tuple[Tensor, Tensor]:
             return self._own.update(k_BGTD, v_BGTD, layer)
@@ -60,7 +59,7 @@ class BoundCache:
         return extend
 
     def source(self, layer: int) -> Extend:
-        """Takes the source's keys and values and gives those of the first step."""
+        """Return a function that takes a layer's keys and values of the source and returns those of the first step."""
 
         def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> tuple[Tensor, Tensor]:
             cache = cast(EncoderDecoderCache, self.cache)
@@ -74,9 +73,9 @@ class BoundCache:
 
 
 def new_cache(*, source: bool = False) -> Cache:
-    """An empty cache.
+    """Return an empty cache.
 
     Args:
-        source: for a decoder that asks a source.
+        source: for a decoder with cross-attention to a source.
     """
     return EncoderDecoderCache(DynamicCache(), DynamicCache()) if source else DynamicCache()

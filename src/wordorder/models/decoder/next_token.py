@@ -1,4 +1,4 @@
-"""The loss of models that write, the negative log-likelihood of each next token, and its logits and labels."""
+"""The loss of next-token prediction, and the columns and labels that it is computed from."""
 
 import torch
 from torch import Tensor

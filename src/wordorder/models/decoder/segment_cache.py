@@ -53,7 +53,7 @@ class SegmentCache(Cache):
 
     @classmethod
     def from_memory(cls, memory: MemoryState, config: WordOrderConfig) -> Self:
-        """A cache that goes on from what ``model(...).memory`` or `fold` gave; a new segment begins there.
+        """Return a cache that goes on from what ``model(...).memory`` or `fold` returned; a new segment begins there.
 
         Args:
             memory: of as many rows as the batches that will be read.
@@ -67,16 +67,16 @@ class SegmentCache(Cache):
 
     @property
     def memory(self) -> MemoryState | None:
-        """What is folded so far, without the open segment; None = nothing yet."""
+        """Return the memory of the segments that have ended; None = none has."""
         return self.segment.state
 
     @property
     def room(self) -> int:
-        """How many tokens the open segment still takes."""
+        """Return how many tokens the open segment still takes."""
         return self.segment_length - self.segment.tokens
 
     def fold(self) -> MemoryState | None:
-        """End the open segment here, and give the memory of everything that was read.
+        """End the open segment here, and return the memory of everything that was read.
 
         For keeping a text's memory, or where a text ends: later tokens begin a new segment. Elsewhere leave it to the
         cache, which folds where training did.
@@ -87,7 +87,7 @@ class SegmentCache(Cache):
         return self.memory
 
     def advance(self, segment: OpenSegment) -> None:
-        """Take note of tokens that were read, and fold the segment if it is full.
+        """Count tokens that were read, and fold the segment into memory if it is full.
 
         Args:
             segment: the open one after them, of at most as many tokens as there was room for.
@@ -98,44 +98,44 @@ class SegmentCache(Cache):
             self.fold()
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """How many tokens were read through this cache, padding included; those of a given memory do not count."""
+        """Return how many tokens were read through this cache, padding included, without those of a given memory."""
         del layer_idx
         return self._length
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
-        """-1: any number of tokens can be read."""
+        """Return -1: any number of tokens can be read."""
         del layer_idx
         return -1
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """How many keys the next tokens meet, themselves included, and 0."""
+        """Return how many keys the next tokens attend to, their own included, and the offset 0."""
         del layer_idx
         return self.segment.slots + self.segment.tokens + query_length, 0
 
     @property
     def batch_size(self) -> int:
-        """Rows; -1 where nothing is read yet."""
+        """Return the number of rows; -1 where nothing is read yet."""
         if self.segment.state is not None:
             return self.segment.state.batch
         return next((k.shape[0] for k, _ in self.segment.key_values), -1)
 
     @property
     def is_compileable(self) -> bool:
-        """False: it grows and folds."""
+        """Return False: the cache grows and folds."""
         return False
 
     @property
     def is_initialized(self) -> bool:
-        """Whether anything was read or given."""
+        """Tell whether anything was read or given."""
         return self.batch_size > 0
 
     @property
     def is_croppable(self) -> bool:
-        """False, see `crop`."""
+        """Return False: folded tokens cannot be taken out of a memory."""
         return False
 
     def __len__(self) -> int:
-        """Layers of the network."""
+        """Return the number of layers of the network."""
         return self._layers
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class SegmentCache(Cache):
             self.reorder_cache(torch.arange(self.batch_size).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Always refused: folded tokens cannot be taken out of a memory.
+        """Refuse to take tokens back: folded tokens cannot be taken out of a memory.
 
         Raises:
             ValueError: always.
@@ -184,7 +184,7 @@ class SegmentCache(Cache):
         )
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> NoReturn:
-        """Always refused: the model's own layers hold their keys.
+        """Refuse keys from outside: the model fills the cache itself.
 
         Raises:
             ValueError: always.
@@ -193,7 +193,7 @@ class SegmentCache(Cache):
 
 
 def _settled(memory: MemoryState) -> MemoryState:
-    """The same memory without masks that hide nothing, which would cost time: padding leaves it after a while."""
+    """Return the same memory without masks that hide nothing, which cost time: padding leaves it after a while."""
     if memory.valid_BM is not None and bool(memory.valid_BM.all()):
         memory = replace(memory, valid_BM=None)
     if memory.entered_B is not None and bool((memory.entered_B == memory.entered).all()):
@@ -273,7 +273,7 @@ def read_next_tokens(
 
 
 def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
-    """The cache, after a look at whether these tokens can be read through it."""
+    """Return the cache if these tokens can be read through it; refuse it otherwise."""
     if not isinstance(cache, SegmentCache):
         raise ValueError(
             f"past_key_values must be a SegmentCache for a model with a memory, got {type(cache).__name__}; pass"
@@ -299,7 +299,7 @@ def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
 
 
 def _new_columns(attention_mask: Tensor | None, held: int, batch: int, tokens: int) -> Tensor | None:
-    """Which of the new tokens are tokens, bool (B, T); None = all."""
+    """Return the padding mask of the new tokens, bool (B, T), False = padding; None = no padding."""
     if attention_mask is None:
         return None
     if attention_mask.shape != (batch, held + tokens):

@@ -1,4 +1,4 @@
-"""Writing on token by token, for as long as wanted: with a memory in bounded space and steady time."""
+"""Write token by token, for as long as wanted: with a memory in bounded space and steady time."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -8,13 +8,15 @@ from itertools import count
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from wordorder.encodings import CATALOG, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
+from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
 from wordorder.models.length import longest_text
+from wordorder.networks import Decoder
 
 Choose = Callable[[Tensor], Tensor]
 
@@ -33,14 +35,15 @@ def stream_tokens(
     stop: Collection[int] = (),
     memory: MemoryState | None = None,
 ) -> Iterator[int]:
-    """The tokens that a language model writes after a prompt, one by one, as soon as each is drawn.
+    """Yield the tokens that a language model writes after a prompt, one by one, as soon as each is drawn.
 
     With a memory the space that it takes does not grow with the text, and a token takes as long as any other (folding
     the memory once in a segment included). Without one all keys are kept: space and time per token grow with the text.
     transformers' own ``generate`` gives the same tokens, but keeps and copies all of them at every step.
 
     Args:
-        model: a `WordOrderDecoderForCausalLM`; in evaluation mode, or its dropout is at work.
+        model: a `WordOrderDecoderForCausalLM`, or a wrapper of one such as peft's; in evaluation mode, or its dropout
+            is at work.
         input_ids: the prompt, long (1, T) with T at least 1.
         max_new_tokens: stop after so many; None = never.
         temperature: the logits are divided by it; 0 = always the likeliest token.
@@ -54,9 +57,10 @@ def stream_tokens(
         An iterator; the model reads the prompt when its first token is asked for.
 
     Raises:
-        BadInput: an argument is out of range, a memory is given to a model without one, or the text would outgrow the
-            model's table of positions.
+        BadInput: the model is of another class, an argument is out of range, a memory is given to a model without one,
+            or the text would outgrow the model's table of positions.
     """
+    _check_model(model)
     if not isinstance(cast("object", input_ids), Tensor):  # a text, say
         kind = type(input_ids).__name__
         raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got a {kind}; pass token ids")
@@ -70,6 +74,21 @@ def stream_tokens(
     choose = _chooser(model.device, temperature, top_k, top_p, seed)
     steps = count() if max_new_tokens is None else range(max_new_tokens)
     return _write(model, input_ids.to(model.device), steps, choose, frozenset(stop), memory)
+
+
+def _check_model(model: object) -> None:
+    """Refuse a model that is no language model with this package's configuration, caches and output."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    if any(isinstance(part, WordOrderDecoderForCausalLM) for part in parts):
+        return
+    remedy = "build or load one, as with build_model(build_config('decoder', ...), 'causal-lm', seed=0)"
+    if isinstance(model, Decoder):
+        step = "cache=KeyValueCache()" if model.memory is None else "open_segment and read_segment"
+        remedy = (
+            "a network in plain torch has no output layer and no configuration. Build one of the same sizes and load"
+            f" the decoder's state_dict into its .model.decoder, or write the loop with an output layer and {step}"
+        )
+    raise BadInput(f"model must be a WordOrderDecoderForCausalLM, got a {type(model).__name__}; {remedy}")
 
 
 def _write(
@@ -91,7 +110,7 @@ def _write(
 def _chooser(
     device: torch.device, temperature: float, top_k: int | None, top_p: float | None, seed: int | None
 ) -> Choose:
-    """Draws a token (1, 1) by logits (1, V)."""
+    """Return a function that draws a token (1, 1) by logits (1, V)."""
     if not temperature >= 0:  # what is no number is refused too
         raise BadInput(f"temperature must not be negative, got {temperature}; 0 takes the likeliest token")
     if top_k is not None and top_k < 1:

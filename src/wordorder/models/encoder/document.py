@@ -1,4 +1,4 @@
-"""A document of any length, read by an encoder with a memory: segment after segment, as one text."""
+"""Read a document of any length with an encoder that has a memory, segment after segment, as one text."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -25,25 +25,26 @@ def read_document(
     inputs_embeds: Tensor | None = None,
     **inputs: Unpack[MemoryInputs],
 ) -> WordOrderModelOutput:
-    """An encoder's states for all tokens of texts of any length, (B, T, C), in the caller's columns.
+    """Read texts of any length with an encoder, and return the states of all tokens, (B, T, C).
 
     A model with a memory reads ``segment_length`` tokens at a time, counted from the first token of each row wherever
     its padding lies, and hands the memory on; a text that is no longer than that, and a model without a memory, are
     read at once. Gradients reach every segment's own computation; what it knows of the segments before comes through
     the memory, which stops them. A row that has ended changes no more, so that texts of unequal lengths give in one
-    batch what each gives alone. The
-    activations of all segments are held while a gradient is wanted: they grow with T, not with its square.
+    batch what each gives alone. The activations of all segments are held while a gradient is wanted: they grow with T,
+    not with its square.
 
     Args:
         model: reads the segments.
         input_ids: long (B, T).
         attention_mask: (B, T), 1 = token, 0 = padding, on either side.
-        position_ids: as in `WordOrderEncoderModel.forward`, for a model without a memory.
+        position_ids: long (B or 1, T), as `layout_of` understands them; for a model without a memory.
         inputs_embeds: instead of input_ids, (B, T, C).
         **inputs: the other arguments of `WordOrderEncoderModel.forward`; memory is that before the first token.
 
     Returns:
-        ``last_hidden_state``, ``hidden_states`` if asked for, and ``memory`` after the last segment.
+        ``last_hidden_state``, ``hidden_states`` if asked for, and ``memory`` after the last segment; everything in the
+        caller's columns.
 
     Raises:
         ValueError: as in `WordOrderEncoderModel.forward`; or attention weights are asked for over several segments.
@@ -81,7 +82,7 @@ def read_document(
 
 
 def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
-    """One vector for each text, (B, C), of all its tokens.
+    """Return one vector for each text, (B, C), of all its tokens.
 
     Args:
         hidden_BTC: the states of the tokens.

@@ -1,4 +1,4 @@
-"""What the encoder's heads with labels share: the encoder, and texts of any length."""
+"""The base of the encoder's heads with labels: they hold the encoder and read texts of any length."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -1,4 +1,4 @@
-"""The encoder as a finder of answers in a text."""
+"""The encoder as a model that finds answers in a text."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

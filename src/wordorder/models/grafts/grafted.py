@@ -1,4 +1,4 @@
-"""What grafted BERT and grafted RoBERTa have in common: the encoding, its positions, and what they refuse."""
+"""The base of grafted BERT and grafted RoBERTa: the encoding, its positions, and what they refuse."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from wordorder.encodings import (
     CATALOG,
@@ -28,6 +28,7 @@ from wordorder.models.config.encoding_defaults import complete_options
 from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.length import first_position, longest_text
+from wordorder.models.loading import LoadsEncoding
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -36,15 +37,15 @@ ATTENTIONS = ("sdpa", "flex_attention")
 
 
 class NoInputPositions(nn.Module):
-    """Stands where the host's table of input positions stood, and adds nothing."""
+    """A module in the place of the host's table of input positions that adds nothing."""
 
     def forward(self, position_ids: Tensor) -> Tensor:
-        """One integer 0, which changes neither the values nor the dtype of what it is added to."""
+        """Return one integer 0, which changes neither the values nor the dtype of what it is added to."""
         return position_ids.new_zeros(())
 
 
-class GraftedPart(PreTrainedModel):
-    """What body and heads share: which attention functions will do. Mixed in before the host's class."""
+class GraftedPart(LoadsEncoding):
+    """The base of body and heads: the attention functions that they allow. Mixed in before the host's class."""
 
     _supports_flash_attn = False
 
@@ -98,7 +99,7 @@ class GraftedBody(GraftedPart):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The host's forward, with the encoding's term in every layer's scores.
+        """Compute the host's forward with the encoding's term in every layer's scores.
 
         Args:
             input_ids: long (B, T).
@@ -129,12 +130,12 @@ class GraftedBody(GraftedPart):
     def position_bias(
         self, shape: tuple[int, int], attention_mask: Tensor | None = None, position_ids: Tensor | None = None
     ) -> Tensor:
-        """The term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys.
+        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys.
 
         Args:
             shape: (B, T).
-            attention_mask: as in `forward`.
-            position_ids: as in `forward`.
+            attention_mask: (B, T), 1 = token, 0 = padding, on either side.
+            position_ids: long (B or 1, T), as the host reads them.
         """
         like = cast("Tensor", self.get_input_embeddings().weight)
         positions = self._positions(shape[1], attention_mask, position_ids)
@@ -174,7 +175,7 @@ class GraftedBody(GraftedPart):
             )
 
     def _where_maps_are(self) -> str:
-        """How the caller gets the encoding's terms, from the model that it most likely holds."""
+        """Return the expression that gives the encoding's terms, from the head that the caller most likely has."""
         body = f"model.{self.base_model_prefix}"
         parts = [f"{body}.encoding.parts[{name!r}].maps(positions)" for name in self.encoding.parts if name == "tupe"]
         return parts[0] if parts else f"{body}.position_bias((1, T))"
@@ -220,7 +221,7 @@ class GraftedHead(GraftedPart):
 
 
 def attention_of(config: PreTrainedConfig) -> str:
-    """The attention function that a model with this configuration uses."""
+    """Return the name of the attention function that a model with this configuration uses."""
     return str(cast("Any", config)._attn_implementation)
 
 
@@ -239,7 +240,7 @@ def check_attention(implementation: str) -> None:
 
 
 def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
-    """The encoding that a grafted configuration describes.
+    """Build the encoding that a grafted configuration describes.
 
     Raises:
         BadInput: the configuration is of a decoder; or the encoding or an option is unknown, acts elsewhere than on

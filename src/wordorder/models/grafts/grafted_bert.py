@@ -1,4 +1,4 @@
-"""BERT with an encoding of this package on its scores, as models of their own type; `graft` makes them."""
+"""BERT with an encoding of this package on its scores, as models of their own type, which `graft` builds."""
 
 # pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false, reportUnknownMemberType=false
 # transformers' heads are typed in part only, and declare what they inherit anew

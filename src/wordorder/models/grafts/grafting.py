@@ -1,4 +1,4 @@
-"""Grafting: a trained BERT or RoBERTa is given TUPE, and computes what it did before until training moves it."""
+"""Give a trained BERT or RoBERTa an encoding; until training moves it, it computes what it did before."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -116,7 +116,7 @@ def register_grafts() -> None:
 
 
 def _graft_of(model: PreTrainedModel) -> type[GraftedPart]:
-    """The class of the graft.
+    """Return the class of the graft.
 
     Raises:
         BadInput: there is none, with the reason.
@@ -134,7 +134,7 @@ def _graft_of(model: PreTrainedModel) -> type[GraftedPart]:
 
 
 def _config(grafted_class: type[GraftedPart], host: PreTrainedConfig, **fields: Any) -> PreTrainedConfig:
-    """The host's configuration, sizes, labels and all, under the graft's type."""
+    """Return the host's configuration with sizes, labels and all, as the graft's type."""
     kept = {k: v for k, v in host.to_dict().items() if k not in ("model_type", "architectures", "transformers_version")}
     config = cast("Any", grafted_class.config_class).from_dict({**kept, **fields})
     config._attn_implementation = attention_of(host)

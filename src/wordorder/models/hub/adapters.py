@@ -1,4 +1,4 @@
-"""Which projections an adapter such as LoRA is put on: what the library peft calls target modules."""
+"""Name the projections that an adapter such as LoRA is put on, which the library peft calls target modules."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ OF_A_HOST = ("query", "key", "value")
 
 
 def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
-    """Names for ``LoraConfig(target_modules=...)`` of any model of this package, grafted ones too.
+    """Return names for ``LoraConfig(target_modules=...)`` of any model of this package, grafted ones too.
 
     Hu et al. 2021, "LoRA", https://arxiv.org/abs/2106.09685, adapt the projections of attention and nothing else;
     so does this. Each of these modules is called wherever it is used, memory's slots included, so that the adapter

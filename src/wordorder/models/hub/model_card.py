@@ -1,4 +1,4 @@
-"""Model cards: the README.md beside a saved model, which says what it is, how it scored and how it is loaded."""
+"""Write model cards: the README.md beside a saved model, with what it is, how it scored and how it is loaded."""
 
 import html
 import json
@@ -62,7 +62,7 @@ def write_card(folder: Path, facts: CardFacts) -> None:
 
 
 def card_text(config: Mapping[str, Any], facts: CardFacts) -> str:
-    """A card: metadata as the hub reads it, then Markdown.
+    """Return the text of a card: metadata as the hub reads it, then Markdown.
 
     Args:
         config: config.json of the model.
@@ -80,7 +80,7 @@ def card_text(config: Mapping[str, Any], facts: CardFacts) -> str:
 
 
 def code(text: object) -> str:
-    """Text from data as Markdown that shows it and does nothing else: no link, no HTML, no row of a table.
+    """Return text from data as Markdown that only shows it: no link, no HTML, no row of a table.
 
     Args:
         text: line breaks and other control characters are shown as spaces, what is very long is cut.
@@ -93,7 +93,7 @@ def code(text: object) -> str:
 
 
 def plain(text: object) -> str:
-    """A sentence with names from data in it, as Markdown that shows it and does nothing else.
+    """Return a sentence with names from data in it as Markdown that only shows it.
 
     Args:
         text: control characters are shown as spaces.
@@ -103,7 +103,7 @@ def plain(text: object) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    """A block of code that nothing in the text can end.
+    """Return a block of code that nothing in the text can end.
 
     Args:
         text: shown as it is.
@@ -114,7 +114,7 @@ def fenced(text: str, language: str) -> str:
 
 
 def task_of_architecture(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The hub's name of a model's task, and the Auto class that loads it.
+    """Return the hub's name of a model's task, and the Auto class that loads it.
 
     Args:
         config: config.json of the model.

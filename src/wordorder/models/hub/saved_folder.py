@@ -1,4 +1,4 @@
-"""A model folder, which may be a stranger's: what is looked at before transformers reads it, and how it is then read.
+"""Read a model folder, which may be a stranger's: what is checked before transformers reads it, and how it reads it.
 
 What transformers would do with a folder if it were let: ask whether to run the folder's own code (``auto_map``), follow
 an index of shards to files elsewhere, load adapters from a pickle and their base model from anywhere, fetch a backend
@@ -35,7 +35,7 @@ missing are named when they are read."""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a model's weights, in order: one, or the shards that an index names.
+    """Return the files that hold a model's weights, in order: one, or the shards that an index names.
 
     Where there are both it is the one, as transformers has it; but an index that leads elsewhere is refused all the
     same.
@@ -65,7 +65,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def no_weights(folder: Path, reason: object) -> str:
-    """One line on weights that cannot be read.
+    """Return a line on weights that cannot be read.
 
     Args:
         folder: of the model.
@@ -75,7 +75,7 @@ def no_weights(folder: Path, reason: object) -> str:
 
 
 def stored_shapes(folder: Path) -> dict[str, StoredShape]:
-    """What a model folder's weights are, by name, from the headers alone.
+    """Return shapes and types of a model folder's weights, by name, from the headers alone.
 
     Args:
         folder: of the model.
@@ -93,7 +93,7 @@ def stored_shapes(folder: Path) -> dict[str, StoredShape]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says, as it stands there.
+    """Return the content of config.json, unchanged.
 
     Args:
         folder: of the model.
@@ -137,7 +137,7 @@ def adapter_faults(folder: Path) -> list[str]:
 
 
 def load_config(kind: Any, folder: Path) -> Any:
-    """The configuration of a folder; its own code, if it has any, is neither run nor asked about.
+    """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about.
 
     Args:
         kind: a class of configurations, or AutoConfig.
@@ -238,7 +238,7 @@ def _listed(names: Collection[str], most: int = 20) -> str:
 
 
 def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
-    """Refuse a tokenizer that is not the model's: it would name other words than those that the model learned.
+    """Refuse a tokenizer that is not the model's, whose ids would mean other words than the model learned.
 
     Args:
         tokenizer: that lies beside the model.
@@ -273,7 +273,7 @@ _ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
 
 
 def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
-    """The configuration of a model whose folder may be read; all is looked at but the weights' own numbers.
+    """Check all of a model's folder but the numbers in its weights, and return its configuration.
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
