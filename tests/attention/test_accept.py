@@ -126,6 +126,7 @@ def test_a_plain_number_of_tokens_stands_for_the_first_positions():
         (lambda: built("rope,none"), {}, ["differs by layer", "wordorder.Positional"]),
         (lambda: built("rope,none").prepare(T), {}, ["differs by layer", "layer(index)"]),
         (lambda: torch.arange(T), {}, ["'Tensor'"]),
+        (lambda: Rotary(2 * D), {}, ["heads of 16 channels", "q of 8"]),
         (lambda: built("t5"), {"is_causal": True}, ["is_causal", "both sides", "bidirectional=False"]),
         (lambda: built("tupe-r").prepare(T), {"is_causal": True}, ["is_causal", "both sides"]),
         (lambda: built("rope,t5").prepare(T).layer(1), {"is_causal": True}, ["is_causal", "both sides"]),

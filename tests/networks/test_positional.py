@@ -121,7 +121,7 @@ def test_weights_are_the_network_s():
 
 def prepared(encoding="rope", tokens=7, **fields):
     positional = Positional(encoding, **{**SIZES, **fields})
-    return positional.prepare(positional.embed(torch.randn(2, tokens, 16)))
+    return positional.prepare(positional.embed(torch.randn(2, tokens, positional.width)))
 
 
 def heads(batch=2, count=2, tokens=7, channels=8, **fields):
@@ -152,6 +152,11 @@ def heads(batch=2, count=2, tokens=7, channels=8, **fields):
         (lambda: prepared().attend(0, *heads(dtype=torch.float64)), "torch.float64"),
         (lambda: prepared().attend(0, *heads(device="meta")), "is on meta"),
         (lambda: prepared("learned", tokens=33), "max_positions"),
+        (lambda: prepared().attend(0, *torch.randn(3, 2, 7, 16)), r"unflatten\(-1, \(-1, 8\)\)"),
+        (lambda: prepared().attend(0, heads()[0], heads(channels=4)[1], heads()[2]), "k must have heads"),
+        (lambda: prepared(heads=4, width=32).attend(0, *(heads(count=4)[0], *heads(count=3)[1:])), "that divide 4"),
+        (lambda: prepared(heads=4, width=32).attend(0, heads(count=4)[0], heads()[1], heads(count=1)[2]), "as k, 2"),
+        (lambda: Positional("rope", **SIZES)(torch.randn(2, 7, 16)), "a Positional is not called itself"),
     ],
 )
 def test_misuse_is_one_clear_error(misuse, said):

@@ -41,6 +41,9 @@ def as_order(given: Any, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
     if isinstance(given, Bias):
         return PositionTerms(q.shape[-1] ** -0.5, given)
     if isinstance(given, Encoding):
+        built_for = getattr(given, "head_dim", q.shape[-1])
+        if built_for != q.shape[-1]:
+            raise BadInput(f"this {type(given).__name__} is for heads of {built_for} channels, got q of {q.shape[-1]}")
         given = Composition({"encoding": given}, head_dim=q.shape[-1])
     if not isinstance(given, Composition):
         raise BadInput(
@@ -100,7 +103,10 @@ def as_mask(
     if not is_causal and key_padding_mask is None:
         return mask
     if mask is not None or isinstance(order, Plan):
-        raise BadInput("give either mask (or a Plan), or is_causal and key_padding_mask")
+        raise BadInput(
+            "give either mask (or a Plan), or is_causal and key_padding_mask; a bool mask of your own (True = visible)"
+            " is combined with padding by mask & ~key_padding_mask[:, None, None, :]"
+        )
     known = None if order is None else order.positions
     query, key = known or (Contiguous(q.shape[2]), Contiguous(k.shape[2]))
     if is_causal and known is None and q.shape[2] != k.shape[2]:

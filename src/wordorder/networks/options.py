@@ -151,8 +151,10 @@ class TransformerOptions:
         if given is not None:
             if not isinstance(given, cls) or keywords:
                 also = f" beside {', '.join(keywords)}" if keywords else ""
+                hint = "; options of the encoding are encoding_options={...}" if isinstance(given, Mapping) else ""
                 raise TypeError(
-                    f"{network} takes options as one {cls.__name__} or as keywords, got a {type(given).__name__}{also}"
+                    f"{network} takes options as one {cls.__name__} or as keywords, got a {type(given).__name__}"
+                    f"{also}{hint}"
                 )
             return given
         known = [field.name for field in fields(cls)]
@@ -160,6 +162,7 @@ class TransformerOptions:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+                hint = "; a causal network is wordorder.Decoder" if name == "causal" else hint
                 raise TypeError(f"{network}() got an unexpected keyword argument {name!r}{hint}")
         return cls(**keywords)
 

@@ -54,10 +54,12 @@ class PreparedPositions:
         if not 0 <= layer < self.layers:
             raise BadInput(f"layer must lie between 0 and {self.layers - 1} (layers={self.layers}), got {layer}")
         sizes = self.sizes
-        wanted = {"q": (sizes.queries, None), "k": (sizes.keys, None), "v": (sizes.keys, None)}
-        for name, x in (("q", q), ("k", k), ("v", v)):
+        for name, x, tokens in (("q", q, sizes.queries), ("k", k, sizes.keys), ("v", v, sizes.keys)):
             if x.dim() != 4:
-                raise BadInput(f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}")
+                raise BadInput(
+                    f"{name} must be (batch, heads, tokens, channels), got {tuple(x.shape)}; a projection's output is"
+                    f" split by .unflatten(-1, (-1, {sizes.head_dim})).transpose(1, 2)"
+                )
             if x.device != sizes.device:
                 raise BadInput(f"{name} is on {x.device}, but x was on {sizes.device} in prepare; move one of them")
             if x.dtype != sizes.dtype:
@@ -65,9 +67,9 @@ class PreparedPositions:
                     f"{name} is {x.dtype}, but attention was prepared for {sizes.dtype}; give prepare an x of the dtype"
                     " that q, k and v will have"
                 )
-            if x.shape[0] != sizes.batch or x.shape[2] != wanted[name][0]:
+            if x.shape[0] != sizes.batch or x.shape[2] != tokens:
                 raise BadInput(
-                    f"{name} must have batch {sizes.batch} and {wanted[name][0]} tokens, as prepared, got"
+                    f"{name} must have batch {sizes.batch} and {tokens} tokens, as prepared, got"
                     f" {tuple(x.shape)}; its axes are (batch, heads, tokens, channels); call prepare once per forward"
                 )
         if (q.shape[1], q.shape[3]) != (sizes.heads, sizes.head_dim):
@@ -247,6 +249,17 @@ class Positional(nn.Module):
         dropout = self.dropout if self.training else 0.0
         plan = plan_attention(order, mask, sizes, layers=self.layers, dropout=dropout)
         return PreparedPositions(plan, self.layers, sizes, dropout)
+
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
+        """Refuse to be called: positions act in more than one place.
+
+        Raises:
+            BadInput: always; it says what to call.
+        """
+        raise BadInput(
+            "a Positional is not called itself: x = positional.embed(x), then order = positional.prepare(x), once per"
+            " forward pass, and order.attend(layer, q, k, v) in each layer"
+        )
 
     def extra_repr(self) -> str:
         """Show what it was built from."""
