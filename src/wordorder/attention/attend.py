@@ -97,6 +97,7 @@ def attention(
     else:
         order = order or PositionTerms(q.shape[-1] ** -0.5)
         plan = plan_attention(order, mask, sizes, backend=backend, dropout=dropout, return_lse=return_lse)
+    assert isinstance(plan, Plan)  # as_order let nothing pass that differs by layer
     output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
     return output if lse is None else (output, lse)
 

@@ -1,7 +1,7 @@
 """Plan attention: put order and mask, once per forward pass, in the form that every layer's call reads."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -96,30 +96,6 @@ class AttentionSizes:
         )
 
 
-@overload
-def plan_attention(
-    order: PositionTerms,
-    mask: Visibility | Tensor | None,
-    sizes: AttentionSizes,
-    *,
-    layers: int = 1,
-    backend: str | None = None,
-    dropout: float = 0.0,
-    return_lse: bool = False,
-    return_weights: bool = False,
-) -> Plan: ...
-@overload
-def plan_attention(
-    order: PositionTerms | PositionTermsByLayer,
-    mask: Visibility | Tensor | None,
-    sizes: AttentionSizes,
-    *,
-    layers: int = 1,
-    backend: str | None = None,
-    dropout: float = 0.0,
-    return_lse: bool = False,
-    return_weights: bool = False,
-) -> Plan | HybridPlan: ...
 def plan_attention(
     order: PositionTerms | PositionTermsByLayer,
     mask: Visibility | Tensor | None,

@@ -220,6 +220,7 @@ class Decoder(Stack):
         mask = Visibility(positions, key, valid_BS=valid_BS)
         sizes, wanted = self._sizes(like_BTC, positions.length, key.length), self._wanted(backend, return_attentions)
         plan = plan_attention(PositionTerms(self.head_dim**-0.5), mask, sizes, layers=len(self.layers), **wanted)
+        assert isinstance(plan, Plan)  # there is nothing that could differ by layer
         return Source(None if held else source, plan)
 
     def _asks(self, source: Tensor | None, cache: Cache | None, batch: int) -> bool:
