@@ -4,6 +4,7 @@ import re
 import warnings
 
 import pytest
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig, BertForMaskedLM
 
 from wordorder.models import build_config, build_model, graft
@@ -54,7 +55,17 @@ def test_nothing_is_said_where_nothing_is_dropped(tmp_path, before, now):
         warnings.simplefilter("error")
         kind.from_pretrained(tmp_path, encoding=now)
         AutoModel.from_pretrained(tmp_path, encoding=now)  # a head's weights are no positions
-        kind.from_pretrained(None, config=kind.config_class(**SIZES), state_dict={})
+
+
+def test_weights_without_a_configuration_load_without_a_word(tmp_path):
+    kind = saved(tmp_path, "encoder", "masked-lm", "tupe-r")
+    weights, config = load_file(tmp_path / "model.safetensors"), kind.config_class(**SIZES, encoding="rope")
+    (tmp_path / "config.json").unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kind.from_pretrained(None, config=config, state_dict=weights)
+        _, report = kind.from_pretrained(tmp_path, config=config, output_loading_info=True)
+    assert len(report["unexpected_keys"]) == 8
 
 
 def test_a_table_of_another_size_is_dropped_too(tmp_path):

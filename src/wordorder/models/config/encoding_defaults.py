@@ -28,7 +28,7 @@ def complete_options(
     ``cls`` becomes "position-0" in encoders whose texts begin with [CLS]; before version 0.2 it did in all encoders.
 
     Args:
-        encoding: a name of the catalogue, or several joined by "+".
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers.
         options: flat for one part, ``{"name": {...}}`` for several.
         version: of the package that wrote the configuration; None = this one.
         has_cls: whether texts begin with [CLS].
