@@ -14,6 +14,7 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogit
 from wordorder.encodings import CATALOG, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
+from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
 from wordorder.models.length import longest_text
 from wordorder.networks import Decoder
@@ -78,8 +79,11 @@ def stream_tokens(
 
 def _check_model(model: object) -> None:
     """Refuse a model that is no language model with this package's configuration, caches and output."""
-    parts = model.modules() if isinstance(model, nn.Module) else ()
-    if any(isinstance(part, WordOrderDecoderForCausalLM) for part in parts):
+    if isinstance(model, nn.Module):
+        fits = any(isinstance(part, WordOrderDecoderForCausalLM) for part in model.modules())
+    else:  # a wrapper that is called as the model is
+        fits = isinstance(getattr(model, "config", None), WordOrderDecoderConfig)
+    if fits:
         return
     remedy = "build or load one, as with build_model(build_config('decoder', ...), 'causal-lm', seed=0)"
     if isinstance(model, Decoder):
