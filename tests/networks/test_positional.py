@@ -165,13 +165,16 @@ def test_misuse_is_one_clear_error(misuse, said):
 
 
 @pytest.mark.parametrize(
-    "mask",
-    [[[False] * 7] * 2, torch.zeros(2, 7), torch.zeros(2, 6, dtype=torch.bool), torch.zeros(7, dtype=torch.bool)],
+    ("mask", "remedy"),
+    [
+        ([[False] * 7] * 2, "got list; make it a tensor"),
+        (torch.zeros(2, 7), "pass attention_mask == 0"),
+        (torch.zeros(2, 6, dtype=torch.bool), "one value for each token"),
+        (torch.zeros(7, dtype=torch.bool), "one value for each token"),
+    ],
 )
-def test_masks_that_do_not_fit_are_refused(mask):
-    with pytest.raises(
-        BadInput, match=r"key_padding_mask must be bool \(batch, keys\) = \(2, 7\).*attention_mask == 0"
-    ):
+def test_masks_that_do_not_fit_are_refused(mask, remedy):
+    with pytest.raises(BadInput, match=rf"key_padding_mask must be bool \(batch, tokens\) = \(2, 7\).*{remedy}"):
         Positional("rope", **SIZES).prepare(torch.randn(2, 7, 16), key_padding_mask=mask)
 
 

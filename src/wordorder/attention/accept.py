@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from wordorder.attention.plan import HybridPlan, Plan
@@ -17,7 +16,7 @@ from wordorder.encodings import (
     ReplacesEmbedding,
 )
 from wordorder.errors import BadInput
-from wordorder.ops import Bias, Contiguous, Visibility
+from wordorder.ops import Bias, Contiguous, Visibility, valid_tokens
 
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
@@ -120,26 +119,4 @@ def as_mask(
             " with bidirectional=False (wordorder.Positional(..., causal=True) does), or pass"
             " mask=Visibility(positions, positions, causal=True) if you mean it"
         )
-    if key_padding_mask is None:
-        return Visibility(query, key, is_causal)
-    check_key_padding_mask(key_padding_mask, q.shape[0], k.shape[2])
-    return Visibility(query, key, is_causal, ~key_padding_mask)
-
-
-def check_key_padding_mask(mask: object, batch: int, keys: int) -> None:
-    """Refuse a padding mask that is not bool (batch, keys).
-
-    Args:
-        mask: True = padding, as in `torch.nn.MultiheadAttention`.
-        batch: examples, B.
-        keys: S.
-
-    Raises:
-        BadInput: it is something else; a Hugging Face mask is the other way round, which the message says.
-    """
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, keys):
-        given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise BadInput(
-            f"key_padding_mask must be bool (batch, keys) = {(batch, keys)}, True = padding, got {given}; a"
-            " Hugging Face attention_mask is the other way round: pass attention_mask == 0"
-        )
+    return Visibility(query, key, is_causal, valid_tokens(key_padding_mask, q.shape[0], k.shape[2]))

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
-from wordorder.attention.accept import check_key_padding_mask
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions
+from wordorder.ops import Contiguous, Positions, Visibility, as_positions, valid_tokens
 from wordorder.ops.precision import working_dtype
 
 
@@ -231,11 +230,7 @@ class Positional(nn.Module):
         self._check_embedded(x, positions)
         where = Contiguous(x.shape[1]) if positions is None else as_positions(positions)
         keys = where if key_positions is None else as_positions(key_positions)
-        valid_BS = None
-        if key_padding_mask is not None:
-            check_key_padding_mask(key_padding_mask, x.shape[0], keys.length)
-            valid_BS = ~key_padding_mask
-        mask = Visibility(where, keys, self.causal, valid_BS)
+        mask = Visibility(where, keys, self.causal, valid_tokens(key_padding_mask, x.shape[0], keys.length))
         sizes = AttentionSizes(
             batch=x.shape[0],
             heads=self.heads,
