@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder import ComplexOrderEmbedding
-from wordorder.networks.complex_valued import ReferenceTransformer
+from wordorder.networks.text.reference_code import ReferenceTransformer
 
 PRECISION = [(torch.float64, torch.complex128, 1e-12), (torch.float32, torch.complex64, 1e-6)]
 

@@ -11,8 +11,8 @@ from wordorder.networks import (
     ComplexTextEmbedding,
     ComplexTextRecurrent,
     TextNetwork,
-    UnitaryTextRecurrent,
 )
+from wordorder.networks.text.reference_code import UnitaryTextRecurrent
 
 READ_OUTS = ["modulus", "none", "linear", "real-part"]
 

@@ -3,8 +3,8 @@ import torch
 from text_cases import assert_same_with_gradients, texts_of
 from torch.testing import assert_close
 
-from wordorder.networks import ComplexTextEmbedding, ReferenceTextNetwork
-from wordorder.networks.complex_valued import ReferenceTransformer
+from wordorder.networks import ComplexTextEmbedding
+from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer
 from wordorder.ops import Contiguous
 
 L, C, H, FF, PAD = 9, 6, 2, 5, 1

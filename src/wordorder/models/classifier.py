@@ -19,6 +19,7 @@ from wordorder.models.layout import Layout, check_token_types, layout_of, one_in
 from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
 from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
+from wordorder.networks.text.reference_code import double_softmax_scores
 from wordorder.ops import Arbitrary
 
 
@@ -153,7 +154,7 @@ class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrained
         if labels is None:
             return logits, None
         twice = self.config.loss == "double-softmax" and self.one_class_each(labels)
-        scores = logits.float().softmax(-1) if twice else logits
+        scores = double_softmax_scores(logits) if twice else logits
         return logits, self.loss_of_texts(scores, labels, num_items_in_batch)
 
 

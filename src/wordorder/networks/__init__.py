@@ -16,13 +16,12 @@ from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
 from wordorder.networks.stack import Stack
 from wordorder.networks.text.bag import BagOfWords
 from wordorder.networks.text.complex import ComplexBagOfWords, ComplexTextConvolution, ComplexTextEmbedding
-from wordorder.networks.text.complex_recurrent import ComplexTextRecurrent, UnitaryTextRecurrent
+from wordorder.networks.text.complex_recurrent import ComplexTextRecurrent
 from wordorder.networks.text.convolution import TextConvolution
 from wordorder.networks.text.embedding import TextEmbedding
 from wordorder.networks.text.network import TextNetwork, TextOutput
 from wordorder.networks.text.pooling import pool
 from wordorder.networks.text.recurrent import TextRecurrent
-from wordorder.networks.text.reference import ReferenceTextNetwork
 from wordorder.networks.text.transformer import TextTransformer
 from wordorder.networks.token_tables import token_tables, use_sparse_gradients
 
@@ -51,7 +50,6 @@ __all__ = [
     "KeyValueCache",
     "Positional",
     "PreparedPositions",
-    "ReferenceTextNetwork",
     "SelfAttention",
     "Seq2Seq",
     "Seq2SeqOutput",
@@ -64,7 +62,6 @@ __all__ = [
     "TextTransformer",
     "TransformerKeywords",
     "TransformerOptions",
-    "UnitaryTextRecurrent",
     "check_encoding",
     "initialise",
     "initialise_module",

@@ -174,12 +174,3 @@ def modulus_scores(q: Pair, k: Pair) -> Tensor:
     real = k1 - b @ (c - d).transpose(-1, -2)
     imag = k1 - a @ (c + d).transpose(-1, -2)
     return modulus((real, imag))
-
-
-def unconjugated_modulus_scores(q: Pair, k: Pair) -> Tensor:
-    """``|q k^T|`` without conjugation: the scores of the paper's published code.
-
-    With queries ``exp(i w p)`` and keys ``exp(i w s)`` it depends on p + s, where Eq. 14 of the paper
-    (`modulus_scores`, `real_part_scores`) depends on p - s.
-    """
-    return modulus_scores(q, conjugate(k))

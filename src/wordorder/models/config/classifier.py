@@ -18,23 +18,21 @@ from wordorder.networks import (
     ComplexTextConvolution,
     ComplexTextEmbedding,
     ComplexTextRecurrent,
-    ReferenceTextNetwork,
     TextConvolution,
     TextEmbedding,
     TextNetwork,
     TextRecurrent,
     TextTransformer,
-    UnitaryTextRecurrent,
 )
 from wordorder.networks.complex_valued import (
     COMPLEX_EMBEDDINGS,
     COMPLEX_OPTIONS,
     ComplexEncoder,
     ComplexKeywords,
-    ReferenceTransformer,
 )
 from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.text.network import TextBody, check_activation
+from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer, UnitaryTextRecurrent
 
 KERNEL_SIZES = (3, 4, 5)
 """Kim's filters (2014), and the paper's."""

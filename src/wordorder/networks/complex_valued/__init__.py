@@ -15,8 +15,6 @@ from wordorder.networks.complex_valued.options import (
     ComplexOptions,
 )
 from wordorder.networks.complex_valued.recurrent import ComplexLSTM
-from wordorder.networks.complex_valued.reference_classifier import ReferenceTransformer
-from wordorder.networks.complex_valued.unitary import UnitaryRecurrent
 
 __all__ = [
     "COMPLEX_EMBEDDINGS",
@@ -36,6 +34,4 @@ __all__ = [
     "ComplexSelfAttention",
     "ModReLU",
     "PhaseDropout",
-    "ReferenceTransformer",
-    "UnitaryRecurrent",
 ]

@@ -1,4 +1,4 @@
-"""What acts on each complex number by itself: activations and dropout."""
+"""Activations and dropout of complex numbers, which act on each number by itself."""
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,12 @@ class ModReLU(ComplexLayer):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., 2C)."""
+        """Apply it to stacked numbers, (..., 2C) -> (..., 2C)."""
         return (streams(z) * modrelu_gain(split(z), self.bias, self.eps).unsqueeze(-2)).flatten(-2)
 
 
 def modrelu_gain(z: Pair, bias: Tensor, eps: float = 1e-6) -> Tensor:
-    """What modReLU multiplies z by, ``relu(|z| + bias) / (|z| + eps)``: real, of the shape of either part."""
+    """Return modReLU's real factor, ``relu(|z| + bias) / (|z| + eps)``, of the shape of either part of z."""
     size = modulus(z)
     return F.relu(size + bias) / (size + eps)
 
@@ -52,12 +52,12 @@ class PhaseDropout(ComplexLayer):
         self.probability = probability
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., 2C)."""
+        """Apply it to stacked numbers, (..., 2C) -> (..., 2C)."""
         if not self.training or self.probability == 0:
             return z
         both = streams(z)
         return (both * F.dropout(torch.ones_like(both[..., :1, :]), self.probability)).flatten(-2)
 
     def extra_repr(self) -> str:
-        """The probability, for printing."""
+        """Return the probability, for printing."""
         return f"probability={self.probability}"

@@ -38,7 +38,7 @@ class ComplexHeads(MultiHead):
     modulus: bool
 
     def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
-        """Parts of a projection, each of heads * d complex channels, (B, heads, T, 2d): one copy for all of them."""
+        """Split a projection into parts of heads * d complex channels each, (B, heads, T, 2d), by one copy."""
         parts = cast("Any", streams(x_BTC)).unflatten(-1, (-1, self.head_dim))  # (B, T, 2, all heads, d)
         heads_BATD = parts.permute(0, 3, 1, 2, 4).flatten(-2)
         return cast(tuple[Tensor, ...], heads_BATD.split([size // self.head_dim for size in splits], dim=1))
@@ -46,7 +46,7 @@ class ComplexHeads(MultiHead):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """What the heads find (B, H, T, 2d), and the log-sum-exp of the scores (B, H, T) if asked for."""
+        """Return each head's output (B, H, T, 2d), and the log-sum-exp of the scores (B, H, T) if asked for."""
         if not self.modulus:
             return super().attend(q, k, v, plan, return_lse=return_lse)
         logits_BHTS = self._modulus_logits(q, k, plan)
@@ -56,17 +56,17 @@ class ComplexHeads(MultiHead):
             return mixed_BHTD, log_sum_exp(logits_BHTS) if return_lse else None
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
-        """What the heads found as stacked channels, (B, T, 2C)."""
+        """Return the heads' outputs as stacked channels, (B, T, 2C)."""
         mixed_BTC = super()._join(mixed_BHTD)
         apart = cast("Any", mixed_BTC).unflatten(-1, (-1, 2, self.head_dim)).transpose(-3, -2)
         return cast(Tensor, apart.flatten(-3))
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """The weights that `attend` gives to values, (B, H, T, S)."""
+        """Return the weights that `attend` gives to values, (B, H, T, S)."""
         return weights(self._modulus_logits(q, k, plan)).type_as(q) if self.modulus else super()._weigh(q, k, plan)
 
     def _modulus_logits(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """``scale |q k*| + bias + content``, -inf where a key is hidden.
+        """Return ``scale |q k*| + bias + content``, -inf where a key is hidden.
 
         Raises:
             ValueError: the plan is another backend's, which may not say which keys are hidden.
@@ -144,7 +144,7 @@ class ComplexCrossAttention(ComplexHeads, CrossAttention):
 
 
 def check_scores(scores: Scores) -> Scores:
-    """The name, if it is one of the scores.
+    """Return the name if it is one of the scores.
 
     Raises:
         ValueError: it is not.

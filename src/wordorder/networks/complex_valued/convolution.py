@@ -1,7 +1,5 @@
 """Convolution over a text with complex filters."""
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,8 +11,6 @@ from wordorder.ops.complex import choose_linear_form, stack
 from wordorder.ops.execution import transformed
 from wordorder.ops.precision import working_dtype
 
-Initial = Literal["fan-in", "reference-code"]
-
 
 class ComplexConvolution(ComplexLayer):
     """Filters ``A + iB`` over k neighbouring tokens: ``(A*a - B*b) + i (A*b + B*a) + bias``, windows inside the text.
@@ -22,9 +18,8 @@ class ComplexConvolution(ComplexLayer):
     Trabelsi et al. 2018, https://arxiv.org/abs/1705.09792, Sec. 3.2; over words in Wang et al. 2020,
     https://arxiv.org/abs/1912.12333.
 
-    Initial weights: "fan-in" draws A and B from N(0, 1 / (k C)) each, so that a modulus has He's variance 2 / (k C).
-    "reference-code" draws the modulus from Rayleigh(1 / (k C)) and the phase from U(-pi, pi), the same as A and B each
-    from N(0, 1 / (k C)^2), and sets the bias to 0.1: responses are so small at first that the bias decides.
+    Initial weights: A and B from N(0, 1 / (k C)) each, so that a modulus has He's variance 2 / (k C); bias 0. The
+    reference code draws A and B from N(0, 1 / (k C)^2) and sets the bias to 0.1: the bias decides at first.
 
     Args:
         inputs: complex channels in, C.
@@ -32,13 +27,12 @@ class ComplexConvolution(ComplexLayer):
         size: tokens that a filter sees, k.
         shared: real filters, the same on both streams (B = 0).
         bias: "complex", "shared" (``(1 + i) b``, as in the reference code) or "none".
-        initial: "fan-in" or "reference-code".
 
     Shape:
         (B, T, C) pairs or (B, T, 2C) stacked -> (B, T - k + 1, F) pairs or (B, T - k + 1, 2F) stacked.
 
     Raises:
-        ValueError: a size is not positive, unknown bias or initial; in `forward`, fewer than k tokens.
+        ValueError: a size is not positive, unknown bias; in `forward`, fewer than k tokens.
     """
 
     bias_real: nn.Parameter | None
@@ -53,31 +47,27 @@ class ComplexConvolution(ComplexLayer):
         size: int,
         shared: bool = False,
         bias: ComplexBias = "complex",
-        initial: Initial = "fan-in",
     ) -> None:
         super().__init__()
         check_sizes(inputs=inputs, outputs=outputs, size=size)
-        if initial not in get_args(Initial):
-            raise ValueError(f"initial must be one of {', '.join(get_args(Initial))}, got {initial!r}")
-        self.inputs, self.outputs, self.size, self.initial = inputs, outputs, size, initial
+        self.inputs, self.outputs, self.size = inputs, outputs, size
         self.weight_real = nn.Parameter(torch.empty(outputs, inputs, size))
         self.weight_imag = None if shared else nn.Parameter(torch.empty(outputs, inputs, size))
         add_bias(self, outputs, bias)
         self.draw_parameters(0.0, None)
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
-        """As `initial` says, whatever ``std``: no norm follows that would mend another scale."""
+        """Draw by the number of inputs, whatever ``std``: no norm follows that would mend another scale."""
         del std
-        reference, fan_in = self.initial == "reference-code", self.size * self.inputs
-        each = 1 / fan_in if reference else fan_in**-0.5 * (2**0.5 if self.weight_imag is None else 1)
+        each = (self.size * self.inputs) ** -0.5 * (2**0.5 if self.weight_imag is None else 1)
         for name, parameter in self.named_parameters(recurse=False):
             if parameter.dim() < 2:
-                nn.init.constant_(parameter, 0.1 if reference else 0.0)
+                nn.init.zeros_(parameter)
             else:
                 nn.init.normal_(parameter, 0.0, each, generator=generator_for(name) if generator_for else None)
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(B, T, 2C) -> (B, T - k + 1, 2F)."""
+        """Filter a text, (B, T, 2C) -> (B, T - k + 1, 2F)."""
         if z.shape[1] < self.size:
             raise ValueError(f"a filter sees {self.size} tokens, got a text of {z.shape[1]}; pad it")
         found_B2FT = self._responses(z.transpose(1, 2))

@@ -1,4 +1,4 @@
-"""What complex layers have in common: they take a pair or the stacked tensor, and return the same kind."""
+"""The base of complex layers: they take a pair or the stacked tensor, and return the same kind."""
 
 from abc import ABC, abstractmethod
 
@@ -11,7 +11,7 @@ class ComplexLayer(nn.Module, ABC):
     """A map of complex numbers, given as ``(real, imag)`` or side by side in the last axis, ``[real | imag]``."""
 
     def forward(self, z: Pair | Tensor) -> Pair | Tensor:
-        """A pair for a pair, (..., C) each; a stacked tensor for a stacked one, (..., 2C).
+        """Map a pair to a pair, (..., C) each, or a stacked tensor to a stacked one, (..., 2C).
 
         Raises:
             ValueError: a complex tensor in their place.
@@ -23,7 +23,7 @@ class ComplexLayer(nn.Module, ABC):
 
     @abstractmethod
     def stacked(self, z: Tensor) -> Tensor:
-        """The map of a stacked tensor."""
+        """Map a stacked tensor."""
 
 
 def refuse_complex_tensors(z: Pair | Tensor) -> None:

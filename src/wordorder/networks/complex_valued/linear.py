@@ -48,7 +48,7 @@ class ComplexLinear(ComplexLayer):
         self.draw_parameters((3 * inputs) ** -0.5, None)  # the variance of torch's own Linear
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
-        """Weights whose modulus has this ``std`` (A and B have std / sqrt(2) each), so that outputs are as large as a
+        """Draw weights whose modulus has this ``std`` (A and B: std / sqrt(2) each), so that outputs are as large as a
         real layer's; biases 0.
         """
         each = std if self.weight_imag is None else std / 2**0.5
@@ -59,7 +59,7 @@ class ComplexLinear(ComplexLayer):
                 nn.init.normal_(parameter, 0.0, each, generator=generator_for(name) if generator_for else None)
 
     def forward(self, z: Pair | Tensor) -> Pair | Tensor:
-        """(..., K) -> (..., O) for pairs, (..., 2K) -> (..., 2O) for stacked tensors."""
+        """Map pairs, (..., K) -> (..., O), or stacked tensors, (..., 2K) -> (..., 2O)."""
         if isinstance(z, Tensor) or self.weight_imag is None:
             return super().forward(z)
         refuse_complex_tensors(z)
@@ -67,7 +67,7 @@ class ComplexLinear(ComplexLayer):
         return linear(z, (self.weight_real, self.weight_imag), bias_pair(self))
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(..., 2K) -> (..., 2O)."""
+        """Map a stacked tensor, (..., 2K) -> (..., 2O)."""
         self._check_channels(z, 2 * self.inputs)
         if self.weight_imag is None:
             return stacked_real_linear(z, self.weight_real, self.bias if self.bias is not None else bias_pair(self))
@@ -81,12 +81,12 @@ class ComplexLinear(ComplexLayer):
             )
 
     def extra_repr(self) -> str:
-        """Sizes, for printing."""
+        """Return the sizes, for printing."""
         return f"inputs={self.inputs}, outputs={self.outputs}, shared={self.shared}"
 
 
 def add_bias(module: nn.Module, outputs: int, kind: ComplexBias) -> None:
-    """Give a module the parameters ``bias_real`` and ``bias_imag``, or ``bias``; those that it has not are None.
+    """Give a module the parameters ``bias_real`` and ``bias_imag``, or ``bias``; the others are None.
 
     Raises:
         ValueError: unknown kind.
@@ -99,7 +99,7 @@ def add_bias(module: nn.Module, outputs: int, kind: ComplexBias) -> None:
 
 
 def bias_pair(module: nn.Module) -> Pair | None:
-    """Both parts of the bias that `add_bias` made; None where there is none."""
+    """Return both parts of the bias that `add_bias` made; None where there is none."""
     shared, real, imag = (cast("Tensor | None", getattr(module, name)) for name in ("bias", "bias_real", "bias_imag"))
     if shared is not None:
         return shared, shared

@@ -32,13 +32,13 @@ class ComplexLayerNorm(ComplexLayer):
         self.weight, self.bias = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
 
     def draw_parameters(self, std: float, generator_for: object) -> None:
-        """Weight 1, bias 0."""
+        """Set weight to 1 and bias to 0."""
         del std, generator_for
         nn.init.ones_(self.weight)
         nn.init.zeros_(self.bias)
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., 2C)."""
+        """Apply it to stacked numbers, (..., 2C) -> (..., 2C)."""
         if self.shared:
             return F.layer_norm(streams(z), (self.width,), self.weight, self.bias, self.eps).flatten(-2)
         normal = F.layer_norm(streams(z), (self.width,), eps=self.eps)
@@ -61,17 +61,17 @@ class ComplexRMSNorm(ComplexLayer):
         self.weight = nn.Parameter(torch.ones(width))
 
     def draw_parameters(self, std: float, generator_for: object) -> None:
-        """Weight 1."""
+        """Set weight to 1."""
         del std, generator_for
         nn.init.ones_(self.weight)
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., 2C)."""
+        """Apply it to stacked numbers, (..., 2C) -> (..., 2C)."""
         return F.rms_norm(z, (2 * self.width,), self.weight.repeat(2), self.eps)
 
 
 def complex_norm(kind: Norm, width: int, eps: float, *, shared: bool) -> ComplexLayer:
-    """`ComplexLayerNorm` for "layer", `ComplexRMSNorm` for "rms".
+    """Build a `ComplexLayerNorm` for "layer", a `ComplexRMSNorm` for "rms".
 
     Raises:
         ValueError: unknown kind.

@@ -30,11 +30,11 @@ COMPLEX_EMBEDDINGS = ("complex-order", "complex-vanilla")
 """Names of the catalogue that give complex vectors."""
 
 COMPLEX_OPTIONS = ("shared_weights", "scores", "bias", "shared_norms", "nonlinearity", "read_out")
-"""What `ComplexEncoder` and `ComplexDecoder` take beyond their real counterparts."""
+"""Keywords that `ComplexEncoder` and `ComplexDecoder` take beyond their real counterparts."""
 
 
 def complex_encoding_options(encoding: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Options by part, with the complex embedding told to give both parts.
+    """Return options by part, with the complex embedding told to give both parts.
 
     Raises:
         BadInput: unknown name or option, or no complex embedding among the parts, or another ``as_real``.
@@ -94,7 +94,7 @@ class ComplexFeedForward(ComplexLayer):
         self.down = ComplexLinear(inner, width, shared=shared_weights, bias=bias)
 
     def stacked(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., 2C)."""
+        """Apply it to stacked numbers, (..., 2C) -> (..., 2C)."""
         inner = self.up(z)
         if self.cut is not None:
             return self.down(self.cut(inner))
@@ -109,7 +109,7 @@ class Modulus(nn.Module):
     """``|z|`` of each channel, (..., 2C) -> (..., C); see `ops.complex.modulus`."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., C), not negative."""
+        """Return the modulus, (..., 2C) -> (..., C), not negative."""
         return modulus(split(z))
 
 
@@ -117,7 +117,7 @@ class RealPart(nn.Module):
     """The real part, (..., 2C) -> (..., C)."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """(..., 2C) -> (..., C)."""
+        """Return the real part, (..., 2C) -> (..., C)."""
         return split(z)[0]
 
 
@@ -175,19 +175,19 @@ class ComplexOptions(TransformerOptions):
 
     @property
     def backend(self) -> str | None:
-        """The modulus is in no fused kernel, so it reads the reference's plan."""
+        """Return "reference" for scores of the modulus, which no fused kernel has."""
         return "reference" if self.scores == "modulus" else None
 
     def attention(self) -> nn.Module:
-        """A `ComplexSelfAttention`."""
+        """Build a `ComplexSelfAttention`."""
         return ComplexSelfAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
     def cross_attention(self) -> nn.Module:
-        """A `ComplexCrossAttention`."""
+        """Build a `ComplexCrossAttention`."""
         return ComplexCrossAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
     def feedforward_network(self) -> nn.Module:
-        """A `ComplexFeedForward`."""
+        """Build a `ComplexFeedForward`."""
         return ComplexFeedForward(
             self.width,
             inner=self.inner,
@@ -197,15 +197,15 @@ class ComplexOptions(TransformerOptions):
         )
 
     def norm_layer(self) -> nn.Module:
-        """A `ComplexLayerNorm` or a `ComplexRMSNorm`."""
+        """Build a `ComplexLayerNorm` or a `ComplexRMSNorm`."""
         return complex_norm(self.norm, self.width, self.norm_eps, shared=self.shared_norms)
 
     def dropout_layer(self) -> nn.Module:
-        """A `PhaseDropout`."""
+        """Build a `PhaseDropout`."""
         return PhaseDropout(self.dropout)
 
     def read_out_layer(self) -> nn.Module:
-        """From (B, T, 2C) to the (B, T, C) that heads read."""
+        """Build the layer from (B, T, 2C) to the (B, T, C) that heads read."""
         if self.read_out == "linear":
             return nn.Linear(2 * self.width, self.width)
         return {"modulus": Modulus, "real-part": RealPart, "none": nn.Identity}[self.read_out]()

@@ -47,7 +47,7 @@ class ComplexLSTM(nn.Module):
         self.directions = nn.ModuleList(_Direction(inputs, hidden, shared) for _ in range(2 if bidirectional else 1))
 
     def forward(self, z: Pair | Tensor, *, key_padding_mask: Tensor | None = None) -> Pair | Tensor:
-        """States of all tokens.
+        """Return the states of all tokens.
 
         Args:
             z: the texts.
@@ -77,7 +77,7 @@ class _Direction(nn.Module):
         self.draw_parameters(0.0, None)
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
-        """Weights U(-1/sqrt(n), 1/sqrt(n)) in modulus as torch's LSTM, whatever ``std``; biases 0, the forget gate's 1.
+        """Draw weights U(-1/sqrt(n), 1/sqrt(n)) in modulus as torch's LSTM, without ``std``; biases 0, forget gate's 1.
 
         A network that forgets at first learns slowly (Jozefowicz et al. 2015).
         """
@@ -92,7 +92,7 @@ class _Direction(nn.Module):
                 self.bias[1] = 1.0
 
     def forward(self, z_BTD: Tensor) -> Tensor:
-        """(B, T, 2D) -> (B, T, 2n)."""
+        """Read texts, (B, T, 2D) -> states (B, T, 2n)."""
         if len(self.input_weight) == 1:  # both streams are texts of one real LSTM
             both = torch.cat(z_BTD.chunk(2, dim=-1))
             weights = self.input_weight.flatten(0, 2), self.hidden_weight.flatten(0, 2)
@@ -109,7 +109,7 @@ class _Direction(nn.Module):
 
 
 def _block(weight_P4HD: Tensor) -> Tensor:
-    """``[[A, -B], [B, A]]`` of each of the four gates, (4 * 2n, 2D)."""
+    """Return ``[[A, -B], [B, A]]`` of each of the four gates, (4 * 2n, 2D)."""
     a_4HD, b_4HD = weight_P4HD
     rows = torch.cat((a_4HD, -b_4HD), dim=-1), torch.cat((b_4HD, a_4HD), dim=-1)
     return torch.stack(rows, dim=1).flatten(0, 2)

@@ -24,5 +24,5 @@ class BagOfWords(TextBody):
         super().__init__(features=width)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, C) -> features (B, C)."""
+        """Take the mean of tokens, (B, T, C) -> features (B, C)."""
         return TextOutput(pool("mean", x_BTC, key_padding_mask=key_padding_mask), x_BTC)

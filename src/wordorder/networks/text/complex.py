@@ -1,4 +1,4 @@
-"""Text networks of complex numbers: what the paper of complex-order embeddings puts after them.
+"""Text networks of complex numbers, which the paper of complex-order embeddings puts after the embeddings.
 
 Vectors are stacked, ``[real | imag]`` in the last axis, from the embedding to the read-out, which makes them real.
 """
@@ -109,7 +109,7 @@ class ComplexBagOfWords(ComplexBody):
         self.dense = ComplexLinear(width, width, shared=shared_weights, bias=bias)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, 2C) -> features (B, C), or (B, 2C) without read-out."""
+        """Map vectors (B, T, 2C) to features (B, C), or (B, 2C) without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         z_BC = activate(self.activation, self.dense.stacked(pool_tokens("mean", x_BTC, valid_BT)))
         return TextOutput(zero_if_empty(self.read_out(z_BC), valid_BT), x_BTC)
@@ -155,7 +155,7 @@ class ComplexTextConvolution(ComplexBody):
         )
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, 2C), 0 where padding is, -> features (B, sizes * filters), or twice as many without read-out."""
+        """Map vectors (B, T, 2C), 0 for padding, to features (B, sizes * filters), twice as many without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         parts: tuple[list[Tensor], list[Tensor]] = ([], [])
         for bank in self.filters:

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.complex_valued import ComplexLSTM, PhaseDropout, UnitaryRecurrent
+from wordorder.networks.complex_valued import ComplexLSTM, PhaseDropout
 from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.text.complex import ComplexBody
 from wordorder.networks.text.network import TextOutput
-from wordorder.networks.text.pooling import pool_tokens, without_padding, zero_if_empty
+from wordorder.networks.text.pooling import pool_tokens, zero_if_empty
 from wordorder.networks.text.recurrent import RecurrentPooling, check_recurrent
 from wordorder.ops import valid_tokens
-from wordorder.ops.complex import split, stack
+from wordorder.ops.complex import split
 
 
 class ComplexTextRecurrent(ComplexBody):
@@ -57,7 +57,7 @@ class ComplexTextRecurrent(ComplexBody):
         self.dropout = PhaseDropout(dropout)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, 2C) -> features (B, H), (B, 2H) if bidirectional; twice as many without read-out."""
+        """Map vectors (B, T, 2C) to features (B, H), (B, 2H) if bidirectional; twice as many without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         for index, layer in enumerate(self.layers):
             x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, key_padding_mask=key_padding_mask)
@@ -71,33 +71,3 @@ class ComplexTextRecurrent(ComplexBody):
                     parts.append(pool_tokens("first", part_BTH[..., self.hidden :], valid_BT))
             z_BH = torch.cat(parts, dim=-1)
         return TextOutput(zero_if_empty(self.read_out(z_BH), valid_BT), x_BTC)
-
-
-class UnitaryTextRecurrent(ComplexBody):
-    """The recurrent classifier of the paper's code: a unitary network over real parts, and then over imaginary ones.
-
-    Wang et al. 2020's code calls it an LSTM; see `UnitaryRecurrent`. A text of n tokens is read in 2n steps::
-
-        h = R(... R(R(0, a_1), a_2) ... a_n, b_1) ... b_n),    features = [Re h ; Im h]
-
-    Args:
-        width: complex channels of the embeddings, C.
-        hidden: complex channels of the state, H; positive. The code sets it to the length of the longest text.
-        read_out: see `ComplexBody`; the code's is "none".
-
-    Raises:
-        ValueError: a size is not positive, or unknown read-out.
-    """
-
-    def __init__(self, width: int, *, hidden: int, read_out: ReadOut = "none") -> None:
-        super().__init__(hidden, read_out)
-        self.cell = UnitaryRecurrent(width, hidden)
-
-    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, 2C) -> features (B, 2H), or (B, H) with a read-out."""
-        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
-        twice = None if key_padding_mask is None else torch.cat((key_padding_mask, key_padding_mask), dim=1)
-        states = stack(self.cell(torch.cat(split(x_BTC), dim=1), key_padding_mask=twice))
-        # padding leaves the state as it is, so that the last column holds the text's last state
-        features_BF = zero_if_empty(self.read_out(states[:, -1]), valid_BT)
-        return TextOutput(features_BF, without_padding(states[:, x_BTC.shape[1] :], valid_BT))

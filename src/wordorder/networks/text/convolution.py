@@ -17,7 +17,7 @@ class FilterBank(nn.Conv1d):
     """Filters of one size, drawn at the scale that keeps the responses as large as what they read (He et al. 2015)."""
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
-        """Weights N(0, 2 / (size * C)), whatever ``std``: no norm follows that would mend another scale; biases 0."""
+        """Draw weights N(0, 2 / (size * C)), without ``std``: no norm follows that would mend the scale; biases 0."""
         del std
         fan_in = self.weight.shape[1] * self.weight.shape[2]
         generator = generator_for("weight") if generator_for else None
@@ -55,7 +55,7 @@ class TextConvolution(TextBody):
         self.filters = nn.ModuleList(FilterBank(width, filters, size) for size in kernel_sizes)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, C), 0 where padding is, -> features (B, sizes * filters)."""
+        """Map vectors (B, T, C), 0 where padding is, to features (B, sizes * filters)."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         x_BCT = x_BTC.transpose(1, 2)
         responses: list[Tensor] = []
@@ -76,7 +76,7 @@ def check_filters(filters: int, kernel_sizes: Sequence[int]) -> None:
 
 
 def windows(x_BTC: Tensor, valid_BT: Tensor | None, size: int) -> Tensor:
-    """Which columns a window of ``size`` tokens may begin at: bool (B or 1, T), at least one in every row.
+    """Return the columns at which a window of ``size`` tokens may begin: bool (B or 1, T), at least one in every row.
 
     Those windows that lie within the text, and the first one of a text that is shorter than the window.
     """
@@ -89,5 +89,5 @@ def windows(x_BTC: Tensor, valid_BT: Tensor | None, size: int) -> Tensor:
 
 
 def largest(response_BFT: Tensor, allowed_BT: Tensor) -> Tensor:
-    """The largest response of each filter over the allowed windows, (B, F)."""
+    """Return the largest response of each filter over the allowed windows, (B, F)."""
     return response_BFT.masked_fill(~allowed_BT[:, None], -torch.inf).amax(dim=2)

@@ -75,7 +75,7 @@ class TextEmbedding(nn.Module):
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> Tensor:
-        """Vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
+        """Return vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass exactly one of input_ids and inputs_embeds")
         if input_ids is not None:

@@ -1,4 +1,4 @@
-"""What every network that turns a text into features has in common."""
+"""The parts that all networks from a text to features share."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 @dataclass(frozen=True)
 class TextOutput:
-    """What a text network returns.
+    """The output of a text network.
 
     Args:
         features: one vector per text, (B, F); 0 for a text without tokens.
@@ -30,7 +30,7 @@ class TextOutput:
 
 
 class TextBody(nn.Module, ABC):
-    """Turns embeddings into one vector per text.
+    """The part of a text network that turns embeddings into one vector per text.
 
     Args:
         features: channels of that vector, F.
@@ -42,7 +42,7 @@ class TextBody(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """Embeddings (B, T, C), exactly 0 where ``key_padding_mask`` (True = padding) says so -> features (B, F)."""
+        """Map embeddings (B, T, C), exactly 0 where ``key_padding_mask`` is True, to features (B, F)."""
 
 
 class TextNetwork(nn.Module):
@@ -93,7 +93,7 @@ class TextNetwork(nn.Module):
 
 
 def check_activation(name: str) -> str:
-    """The name, if it is that of an activation that acts on each number alone.
+    """Return the name if it is that of an activation that acts on each number alone.
 
     Raises:
         ValueError: it is not; "swiglu" needs two numbers for one.
@@ -104,5 +104,5 @@ def check_activation(name: str) -> str:
 
 
 def activate(name: str, x: Tensor) -> Tensor:
-    """The activation of each number, any shape."""
+    """Apply the activation to each number, any shape."""
     return ACTIVATIONS[name](x)

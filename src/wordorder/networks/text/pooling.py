@@ -11,7 +11,7 @@ Pooling = Literal["mean", "first", "last"]
 
 
 def pool(kind: Pooling, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-    """The mean, the first or the last of a text's vectors; 0 for a text without tokens.
+    """Return the mean, the first or the last of a text's vectors; 0 for a text without tokens.
 
     The mean is taken in at least float32: a sum of many 16-bit numbers loses its last digits.
 
@@ -42,22 +42,22 @@ def pool_tokens(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor
 
 
 def first_token(valid_BT: Tensor) -> Tensor:
-    """Column of each row's first token, long (B,); 0 where there is none."""
+    """Return the column of each row's first token, long (B,); 0 where there is none."""
     return valid_BT.int().argmax(dim=1)
 
 
 def last_token(valid_BT: Tensor) -> Tensor:
-    """Column of each row's last token, long (B,); the last column where there is none."""
+    """Return the column of each row's last token, long (B,); the last column where there is none."""
     return valid_BT.shape[1] - 1 - valid_BT.flip(1).int().argmax(dim=1)
 
 
 def without_padding(x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:
-    """The vectors with padding set to exactly 0, whatever stood there (NaN included)."""
+    """Return the vectors with padding set to exactly 0, whatever stood there (NaN included)."""
     return x_BTC if valid_BT is None else x_BTC.masked_fill(~valid_BT[..., None], 0.0)
 
 
 def zero_if_empty(features_BF: Tensor, valid_BT: Tensor | None) -> Tensor:
-    """One vector per text, 0 for texts of padding alone: such a text says nothing, so only the head's bias decides."""
+    """Set the vector of texts of padding alone to 0: such a text says nothing, so only the head's bias decides."""
     return features_BF if valid_BT is None else features_BF.masked_fill(~valid_BT.any(dim=1)[:, None], 0.0)
 
 

@@ -23,7 +23,7 @@ class LSTM(nn.LSTM):
     """
 
     def draw_parameters(self, std: float, generator_for: Generators | None) -> None:
-        """Weights U(-1/sqrt(H), 1/sqrt(H)), as in torch; biases 0, that of the forget gate 1."""
+        """Draw weights U(-1/sqrt(H), 1/sqrt(H)), as in torch; biases 0, that of the forget gate 1."""
         del std
         bound = 1 / math.sqrt(self.hidden_size)
         for name, parameter in self.named_parameters(recurse=False):
@@ -76,7 +76,7 @@ class TextRecurrent(TextBody):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
-        """(B, T, C) -> features (B, H or 2 H)."""
+        """Read texts, (B, T, C) -> features (B, H or 2 H)."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         rows = Rows(x_BTC, valid_BT)
         x_BTC = rows.to_front(x_BTC)

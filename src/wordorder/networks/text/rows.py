@@ -20,20 +20,20 @@ class Rows:
         self.step_T = torch.arange(x_BTC.shape[1], device=x_BTC.device)
 
     def columns(self) -> Tensor:
-        """The caller's column of each moved column."""
+        """Return the caller's column of each moved column."""
         assert self.column_BT is not None
         return self.column_BT
 
     def to_front(self, x_BTC: Tensor) -> Tensor:
-        """Tokens first, padding after them."""
+        """Move tokens to the front, padding after them."""
         return x_BTC if self.column_BT is None else _gather(x_BTC, self.column_BT)
 
     def back(self, x_BTC: Tensor) -> Tensor:
-        """The inverse of `to_front`."""
+        """Undo `to_front`."""
         return x_BTC if self.column_BT is None else _gather(x_BTC, self.column_BT.argsort(dim=1))
 
     def reverse(self, x_BTC: Tensor) -> Tensor:
-        """Each text from its last token to its first; its own inverse."""
+        """Turn each text around, from its last token to its first; its own inverse."""
         if self.valid_BT is None:
             return x_BTC.flip(1)
         length_B1 = self.valid_BT.sum(dim=1, keepdim=True)
