@@ -5,7 +5,7 @@ from wordorder.data.examples import LabelledExamples
 from wordorder.launch import process_count
 from wordorder.training.recipe import Recipe
 
-_SMALL, _LARGE = 0.05, 5.0  # of numbers to learn
+_SMALL, _LARGE = 0.05, 5.0  # limits for mean and standard deviation of labels
 
 
 def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:

@@ -246,7 +246,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         given["gradient_accumulation_steps"] = pieces * given.get("gradient_accumulation_steps", 1)
     row_wise = given.get("optim") == ROW_WISE_ADAM
     if row_wise:
-        given["optim"] = "adamw_torch"  # whose rate, betas, eps, decay and clipping it has
+        given["optim"] = "adamw_torch"  # it has the same rate, betas, eps, decay and clipping
     reporters = tracker_names(given.pop("report_to", []))
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())

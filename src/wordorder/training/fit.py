@@ -237,7 +237,7 @@ def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, seg
         return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if isinstance(train, LabelledExamples | TranslationExamples) and lengths is not None:
-        # of all processes, so that they read together what one would
+        # the batch of all processes, so that they read together what one would
         batch = arguments.train_batch_size * arguments.world_size
         return train, LengthGroupedEpochOrder(lengths, batch_size=batch, seed=seed)
     return train, EpochOrder(len(train), seed=seed)

@@ -44,7 +44,7 @@ class Interruption:
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number)
         if is_watched_over():
-            return  # what was sent to all processes of a terminal or a job comes once more, passed on
+            return  # a signal to all processes of a terminal or a job arrives a second time, passed on
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 

@@ -58,7 +58,7 @@ def changed_options(
             complete_options(encoding, given, version=each, has_cls=has_cls, use=use, with_memory=memory)
             for each in (version, other)
         ]
-    except BadInput:  # of an encoding of the user's own that is not registered here; it had no other defaults
+    except BadInput:  # a user's own encoding that is not registered here; it had no other defaults
         return []
     return [
         f"{name}.{option} = {value!r}"

@@ -8,7 +8,7 @@ from wordorder.errors import BadInput
 from wordorder.training.saved_run import data_settings
 from wordorder.training.translate import translate
 
-_OURS = "wordorder-"  # what the model types of this package begin with, grafted ones too
+_OURS = "wordorder-"  # prefix of the model types of this package, grafted ones too
 _SHOWN = 60  # characters of a text that a message quotes
 
 

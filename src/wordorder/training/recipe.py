@@ -148,7 +148,7 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             faults.append(f"--set {override}: write section.key=value")
         else:
             faults += [f"--set {override}: {fault}" for fault in _put(raw, {dotted.strip(): parse_value(text.strip())})]
-    if faults:  # what is no override at all is said at once: checking the rest loads libraries for seconds
+    if faults:  # a malformed override is reported at once: checking the rest loads libraries for seconds
         raise BadInput(faults)
     return _check(raw, path)
 

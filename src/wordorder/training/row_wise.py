@@ -47,7 +47,7 @@ class RowWiseTrainer(ResumableTrainer):
             lr=args.learning_rate,
             betas=(args.adam_beta1, args.adam_beta2),
             eps=args.adam_epsilon,
-            fused=True,  # of the dense weights, as transformers' default has it
+            fused=True,  # for the dense weights, as in transformers' default
         )
         return self.optimizer
 

@@ -223,7 +223,7 @@ def _is_ours(folder: Path) -> bool:
     """Tell whether a run can have left a folder: empty, killed early, or with a run's files or checkpoints."""
     if not folder.exists():
         return True
-    # what a killed run leaves half-written has a hidden name; a shell or a scheduler puts its log there beforehand
+    # half-written files of a killed run have hidden names; a shell or a scheduler puts its log there beforehand
     names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
     there = {name for name in names if not name.startswith(".")} - {IDENTITY}
     if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
@@ -277,7 +277,7 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
             for table, count in zip(tables, (processes, process_count()), strict=True)
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return before  # what is wrong is said elsewhere
+        return before  # another check reports what is wrong
     if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
         return before
     if now["data"]["task"] not in ("masked-lm", "causal-lm") and then != here:

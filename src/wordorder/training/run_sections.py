@@ -87,7 +87,7 @@ def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
     names: set[str] = set()
     arms = compare.get("arms")
     if not fits(list[dict[str, Any]], arms):
-        return names  # which is said elsewhere
+        return names  # another check reports it
     for arm in cast("list[dict[str, Any]]", arms):
         for key, value in arm.items():
             section, _, name = key.partition(".")
@@ -137,7 +137,7 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
 
 
 _STAND_INS = {"source": "sotu", "task": "masked-lm"}
-_TIED_TASKS = ("masked-lm", "causal-lm", "translation")  # whose heads have an output layer of all words
+_TIED_TASKS = ("masked-lm", "causal-lm", "translation")  # their heads have an output layer over the vocabulary
 
 
 def _placed(section: str, fault: str) -> str:

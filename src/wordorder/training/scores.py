@@ -223,7 +223,7 @@ class NumberTally:
         """Return the scores that the class lists."""
         from scipy import stats
 
-        library: Any = stats  # what its functions return has no types
+        library: Any = stats  # its functions return values without types
         rows: npt.NDArray[np.float64] = torch.cat(self._rows).double().cpu().numpy()
         predicted, label = rows[:, 0], rows[:, 1]
         if not len(label):

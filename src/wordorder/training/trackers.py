@@ -69,7 +69,7 @@ def _installed() -> list[str]:
 
 
 def _integrations() -> Any:
-    with redirect_stdout(sys.stderr):  # where WANDB_MODE is offline it prints so when it is imported
+    with redirect_stdout(sys.stderr):  # with WANDB_MODE offline its import prints a line
         from transformers.integrations import integration_utils
     return integration_utils
 
