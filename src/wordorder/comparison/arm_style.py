@@ -1,11 +1,11 @@
-"""How an arm looks in every figure: its colour, dash and marker, the same in the page and in the files."""
+"""The style of an arm in every figure: its colour, dash and marker, the same in the page and in the files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
-"""The page's palette on white (page/page.css), the ninth arm has the first colour again, with another dash.
+"""The page's palette on white (page/page.css); the ninth arm has the first colour again, with another dash.
 
 Chosen by search so that any two stay apart (0.1 and more in OKLab) also for readers with protanopia or deuteranopia.
 """

@@ -1,4 +1,4 @@
-"""From a recipe with a [compare] section to one resolved recipe per arm, or to the reasons why it would be unfair."""
+"""Resolve a recipe with a [compare] section into one recipe per arm, or refuse it as unfair."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ REASONS = {
     "segments_per_step": 'compare.history = "equal" sets it',
     "eval_stride": 'compare.history = "equal" sets it',
 }
-"""Why an arm may not override these names of [training]; all others that are not free have one reason together."""
+"""Reasons why an arm may not override these names of [training]; all others that are not free share one reason."""
 
 WRITTEN = frozenset(
     {"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json", "plan.json", "timing.json"}
 )
-"""Names in the comparison's folder that no arm may have: what a comparison or a run writes into its folder."""
+"""Names that no arm may have, because a comparison or a run writes files of these names into its folder."""
 
 RATE = "training.learning_rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One column of the comparison: the shared recipe with this arm's overrides applied."""
+    """One arm of the comparison: the shared recipe with this arm's overrides applied."""
 
     name: str
     recipe: Recipe
@@ -143,7 +143,7 @@ def _data_faults(recipe: Recipe, arm: Arm) -> list[str]:
 
 
 def same_tokenizer(one: TokenizerConfig, other: TokenizerConfig) -> bool:
-    """Whether two configs give the same tokeniser: saved models may hold it in different folders."""
+    """Tell whether two configs give the same tokeniser: saved models may hold it in different folders."""
     if one == other:
         return True
     existing = one.kind == other.kind == "existing"
@@ -151,7 +151,7 @@ def same_tokenizer(one: TokenizerConfig, other: TokenizerConfig) -> bool:
 
 
 def check_seeds(recipe: Recipe, arms: Sequence[Arm]) -> None:
-    """Refuse a comparison whose arms start from saved models that are not there, or that differ in their tokenisers.
+    """Refuse a comparison whose arms start from saved models that are missing or have different tokenisers.
 
     Raises:
         BadInput: one line per arm and seed.

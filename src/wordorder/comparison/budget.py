@@ -1,4 +1,4 @@
-"""Equal budgets: every arm with the parameters, the arithmetic or the time of the baseline, or a refusal."""
+"""Equal budgets: give every arm the parameters, the arithmetic or the time of the baseline, or refuse."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ TOLERANCE = 0.01
 """Largest relative difference between two arms that still counts as equal."""
 
 UNITS = {"parameters": "parameters", "flops": "FLOP per token", "time": "seconds"}
-"""By compare.match: all parameters; forward and backward; of training steps, with evaluation and saving left out."""
+"""compare.match -> unit of the budget: all parameters; forward and backward; seconds of training steps, without
+evaluation and saving."""
 
 IN_ROW = {"parameters": "parameters", "flops": "flops_per_token"}
-"""By compare.match: the name in a row of the results of what is matched."""
+"""compare.match -> name of the matched quantity in a row of the results."""
 
 ConfigOf = Callable[["Recipe"], Any]
-"""The configuration of a recipe's model, the vocabulary known."""
+"""Function from a recipe to the configuration of its model, the vocabulary being known."""
 
 
 def fit_budget(
@@ -42,7 +43,7 @@ def fit_budget(
     config_of: ConfigOf | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[tuple[Arm, ...], dict[str, Any]]:
-    """Give every arm the budget of the baseline: widths, or numbers of steps, with which it costs as much within 1%.
+    """Give every arm the budget of the baseline within 1%, by changing its widths or its number of steps.
 
     What is counted is what will be trained: the configurations that training makes of recipe and data. An arm that sets
     a size itself keeps it, and is checked. Under compare.history = "equal" memories come first, so that what is counted
@@ -140,7 +141,7 @@ def _sizes_set(overrides: Mapping[str, Any]) -> list[str]:
 
 
 def _config_of(recipe: Recipe, compare: CompareConfig, pipeline: Pipeline) -> ConfigOf:
-    """As training makes it: the vocabulary and the classes are those of the prepared data, of the first fold."""
+    """Return the configuration function of training, with vocabulary and classes of the data of the first fold."""
     from wordorder.training.fit import make_config
 
     own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
@@ -157,7 +158,7 @@ def _count(recipe: Recipe, config_of: ConfigOf, match: str, changes: Mapping[str
 
 
 def _before(recipe: Recipe, name: str) -> int:
-    """A width of the recipe; those that are not given follow the model's."""
+    """Return a width of the recipe; one that is not given follows the model's width."""
     given, hidden = recipe.model.get(name), int(recipe.model["hidden_size"])
     return int(given) if given is not None else 4 * hidden if name == "intermediate_size" else hidden
 
@@ -186,8 +187,7 @@ def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Ma
 
 
 def check_trained(results: Mapping[str, Any]) -> None:
-    """Refuse results of runs that were not given the same: another size or number of steps than was matched, or other
-    batches.
+    """Refuse results of runs with another size, number of steps or other batches than were matched.
 
     Args:
         results: as `Record.as_results` gives them; rows and a budget that are not there are not missed.
@@ -227,8 +227,11 @@ def _budget_faults(rows: Sequence[Mapping[str, Any]], budget: Mapping[str, Any])
 
 
 def _step_faults(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where time is not what is matched, all runs of one fold have as many steps as its first one: a digest of the
-    batches says nothing of what a longer run was fed after the shorter one ended."""
+    """Return a fault for each run whose number of steps differs from that of its fold's first run.
+
+    It is not asked of arms that are matched by time. A digest of the batches says nothing of what a longer run was fed
+    after the shorter one ended.
+    """
     steps: dict[Any, int] = {}
     return [
         f"{_run(row)}: was trained for {row['steps']:,} steps, and others for {steps[row.get('fold')]:,}; its folder "
@@ -239,7 +242,7 @@ def _step_faults(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _batch_faults(rows: Sequence[Mapping[str, Any]], baseline: str | None) -> list[str]:
-    """Compare what was fed to the arms of one seed and fold with what was fed to the baseline, or the first arm."""
+    """Compare the batches of all arms of one seed and fold with those of the baseline, or of the first arm."""
     faults: list[str] = []
     for place in dict.fromkeys((row["seed"], row.get("fold")) for row in rows):
         fed = [row for row in rows if (row["seed"], row.get("fold")) == place and row.get("batches")]
@@ -260,7 +263,7 @@ def _run(row: Mapping[str, Any]) -> str:
 
 
 def _sentence(compare: CompareConfig, entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """What was matched, in one sentence, such as "Every arm has 1,181,184 parameters within 1% (...)."."""
+    """Return the matched budget in one sentence, such as "Every arm has 1,181,184 parameters within 1% (...)."."""
     if compare.match == "none":
         return ""
     target, unit = entries[compare.reference]["target"], UNITS[compare.match]

@@ -1,4 +1,4 @@
-"""Many arms at once: which pairs differ when luck has many chances, with as few seeds as an exact test allows.
+"""Test pairs of many arms by the closure principle, which needs as few seeds as an exact test allows.
 
 The closure principle (Marcus, Peritz and Gabriel 1976): whatever the truth, some arms are equal among each other, so it
 is a division of all arms into sets of equal ones. Two arms are called different where every division in which they are
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_ARMS_OF_CLOSED_TESTING = 12
-"""Up to so many arms all divisions are tested, in about a second; above it Holm's correction is used."""
+"""Maximum number of arms of which all divisions are tested, in about a second; above it Holm's correction is used."""
 _DRAWS = 19_999
 _SEED = 0
 _EPSILON = 1e-9
@@ -50,7 +50,7 @@ def share_of_level(arms: int, *, baseline: bool = False) -> float:
 def closed_p(
     p_values: Mapping[Pair, float], scores: Mapping[str, Mapping[int | str, float]], *, baseline: str | None = None
 ) -> dict[Pair, float]:
-    """Return the p-value of each pair, corrected for all of them: the largest of every division in which it is equal.
+    """Return the corrected p-value of each pair: the largest of all divisions in which the two arms are equal.
 
     Args:
         p_values: of the test of each pair of arms, in either order; all pairs, or all with the baseline.
@@ -77,7 +77,7 @@ def _set_p_values(
     arms: Sequence[str],
     baseline: int | None,
 ) -> dict[int, float]:
-    """Return the p-value of each set of two arms or more, a set being the number with its arms' bits."""
+    """Return the p-value of each set of two or more arms; a set is an integer with the bits of its arms."""
     found = {1 << arms.index(one) | 1 << arms.index(other): p for (one, other), p in p_values.items()}
     wins, present = _wins(scores)
     for size in range(3, len(arms) + 1):
@@ -123,7 +123,7 @@ def _worst_divisions(of_set: Mapping[int, float], arms: int, smallest: float) ->
 
 
 def _wins(scores: Mapping[str, Mapping[int | str, float]]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return per seed and two arms 1 where the first is ahead and 1/2 where they are equal, and who has which seed."""
+    """Return wins per seed and two arms (1 ahead, 1/2 equal, 0 behind), and which arm has which seed."""
     units = list(dict.fromkeys(unit for own in scores.values() for unit in own))
     table = np.array([[own.get(unit, np.nan) for own in scores.values()] for unit in units])
     first, second = table[:, :, None], table[:, None, :]
@@ -146,7 +146,7 @@ def _friedman_p(wins: Floats, present: npt.NDArray[np.bool_], chosen: Sequence[i
 
 @cache  # a comparison of eight arms asks for it 219 times, with six different sizes
 def _null(seeds: int, arms: int) -> Floats:
-    """Return draws of Friedman's statistic, the sum of squares of centred rank sums, of equal arms, in order."""
+    """Return sorted draws of Friedman's statistic, the sum of squares of centred rank sums, under equal arms."""
     ranks = np.broadcast_to(np.arange(arms, dtype=np.float64), (_DRAWS, seeds, arms))
     sums = np.random.default_rng(_SEED).permuted(ranks, axis=2).sum(axis=1)
     return np.sort(((sums - sums.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))

@@ -103,7 +103,7 @@ def compare(
             if plan_only:
                 return folder / PLAN
             recipe, arms = plan.within(recipe, arms)
-        else:  # what an earlier plan left out is trained now
+        else:  # parts that an earlier plan left out are trained now
             (folder / PLAN).unlink(missing_ok=True)
         record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=[])
         record.budget, record.plan = matched, plan.as_dict() if plan else None
@@ -125,7 +125,7 @@ def _asked(
 
 
 def _train_all(record: Record, *, progress: bool) -> None:
-    """Train whatever is not finished: trials of learning rates first, where there are any, then the runs that count."""
+    """Train all unfinished runs: first the trials of learning rates, if there are any, then the runs that count."""
     config, folder, arms = record.recipe.compare, record.folder, record.arms
     assert config is not None
     record.trials, planned = _asked(arms, config, folder, record.statistics)
@@ -188,7 +188,7 @@ def _headline(run: Run, record: Record) -> str:
 
 
 def _best_rates(record: Record) -> dict[str, float]:
-    """Return each arm's learning rate with the best validation score; the smaller one of equals."""
+    """Return each arm's learning rate with the best validation score; of equal ones the smaller."""
     sign = 1 if lower_is_better(record.selection) else -1
     rates: dict[str, float] = {}
     for arm in {run.arm for run in record.trials}:
@@ -201,7 +201,7 @@ def _best_rates(record: Record) -> dict[str, float]:
 
 
 def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
-    """Record the runs of arms that no rate could train as failed; one rate that diverges is an answer instead."""
+    """Record the runs of an arm as failed if no rate could train it; a single rate that diverges is no failure."""
     tried = {run.arm: record.failed.get(run.folder, "the loss is not a number") for run in record.trials}
     for run in record.runs:
         if run.arm in tried and run.arm not in rates:

@@ -1,4 +1,4 @@
-"""What quality is drawn against: the costs of an arm, each with its unit."""
+"""The costs of an arm that quality is drawn against, each with its unit."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _Entry = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One cost."""
+    """One cost of an arm, with its label and its unit."""
 
     key: str
     title: str
     """Label of an axis, with the unit."""
     short: str
-    """For the button that chooses it, and for a sentence."""
+    """Short name, for the button that chooses the cost and for a sentence."""
     value: Callable[[_Entry, _Entry], float | None]
-    """From an arm's summary and its entry in "arms" to the cost in the title's unit."""
+    """Function from an arm's summary and its entry in "arms" to the cost in the title's unit."""
     more_is_better: bool = False
 
 
@@ -74,7 +74,7 @@ COSTS = (
 
 
 def costs_known(results: Mapping[str, Any]) -> list[Cost]:
-    """Return the costs that some arm with a result has."""
+    """Return the costs that at least one arm with a result has."""
     return [cost for cost in COSTS if front_of(results, cost).on]
 
 

@@ -10,11 +10,11 @@ from wordorder.comparison.quality import quality_of
 from wordorder.comparison.statistics import mean_and_spread
 
 LARGEST = 700.0
-"""Losses above it are not drawn: exp would overflow."""
+"""Largest loss that is drawn; exp of a larger one would overflow."""
 
 
 def curve_label(results: Mapping[str, Any]) -> str:
-    """Return the name of what `learning_curves` holds: perplexity where it is the headline metric, else the loss."""
+    """Return the quantity of `learning_curves`: perplexity where it is the headline metric, else the loss."""
     if in_perplexity(results):
         return "Validation perplexity"
     return f"Validation loss ({'squared error' if results.get('task') == 'regression' else 'nats'})"
@@ -36,7 +36,7 @@ def learning_curves(results: Mapping[str, Any]) -> dict[str, list[dict[str, floa
 
 
 def target_lines(results: Mapping[str, Any]) -> list[tuple[float, str]]:
-    """Return the losses that arms raced to, as the curves show them, each with the arm whose lowest loss it is.
+    """Return the target losses of the arms, in the unit of the curves, each with the arm whose lowest loss it is.
 
     Per baseline the median over the arms: arms that share other seeds with it have slightly other targets.
     """
@@ -53,5 +53,5 @@ def curve_value(results: Mapping[str, Any], loss: float) -> float:
 
 
 def in_perplexity(results: Mapping[str, Any]) -> bool:
-    """Whether the curves show perplexity and not the loss."""
+    """Tell whether the curves show perplexity and not the loss."""
     return quality_of(results).metric == "perplexity"

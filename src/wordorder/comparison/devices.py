@@ -1,4 +1,4 @@
-"""Which devices there are to train on, and which of them each worker process sees."""
+"""Find the devices to train on, and assign them to worker processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Says which devices a process sees; torch reads it when it first looks for them."""
+"""Environment variable with the devices that a process sees; torch reads it when it first looks for them."""
 
 
 def devices_of(recipe: Recipe) -> tuple[str, ...]:
-    """Return the CUDA devices that this process sees, each as CUDA_VISIBLE_DEVICES names it; none where the recipe
-    trains on the CPU."""
+    """Return the CUDA devices of this process, as CUDA_VISIBLE_DEVICES names them; none if the recipe uses the CPU."""
     import torch
 
     if recipe.training.get("use_cpu"):
@@ -26,7 +25,7 @@ def devices_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def placements(devices: Sequence[str], *, workers: int, runs: int) -> list[dict[str, str]]:
-    """Return the environment of each worker process; an empty list where one run after the other is trained here.
+    """Return the environment of each worker process; an empty list if runs are trained one after the other here.
 
     Every CUDA device has a worker, which sees no other device; more workers than devices share them in turn, and more
     workers than runs would have nothing to do. Without CUDA devices (a CPU, or MPS, which is one device) there are as

@@ -1,4 +1,4 @@
-"""Who differs from whom, in words: read from the comparisons that a results file holds."""
+"""Put the differences between arms into words, from the comparisons in a results file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OUTCOMES = {
     "identical": "identical",
     "too few": "too few seeds for a claim",
 }
-"""Outcome of a comparison -> how a reader is told; each is a result, also the last three. See `outcome_in_words`."""
+"""Outcome of a comparison -> its words for a reader; each is a result, also the last three. See `outcome_in_words`."""
 
 
 def outcome_in_words(entry: _Entry) -> str:
-    """Return the outcome of a comparison as a reader is told: "not distinguishable", "no claim: t5 lost 1 of 8 runs".
+    """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs".
 
     Args:
         entry: the comparison.
@@ -36,7 +36,7 @@ def outcome_in_words(entry: _Entry) -> str:
 
 
 def references(results: Mapping[str, Any]) -> list[str]:
-    """Return the arms that others were compared with, the baseline first; all arms where all pairs were compared."""
+    """Return the arms that others were compared with, the baseline first; all arms if all pairs were compared."""
     entries = entries_of(results, "comparisons")
     arms = [arm["name"] for arm in results["arms"]]
     pairs = {frozenset((entry["arm"], entry["against"])) for entry in entries}
@@ -49,7 +49,7 @@ def references(results: Mapping[str, Any]) -> list[str]:
 
 
 def against(results: Mapping[str, Any], reference: str) -> dict[str, _Entry]:
-    """Return by arm, in the order of the recipe, each comparison with one arm; empty for files without any."""
+    """Return by arm, in the order of the recipe, each comparison with one arm; {} for files without comparisons."""
     entries = entries_of(results, "comparisons")
     found = {arm["name"]: between(entries, arm["name"], reference) for arm in results["arms"]}
     return {name: entry for name, entry in found.items() if entry is not None}
@@ -86,7 +86,7 @@ def in_parts(entry: _Entry, places: int = 2) -> tuple[str, str]:
 
 
 def p_in_words(entry: _Entry) -> str:
-    """Return "p = 0.03" after correction, or without where there was none; empty where no test was made."""
+    """Return the corrected p-value, or the uncorrected one if there is no other, as "p = 0.03"; "" without a test."""
     p = entry.get("p_adjusted") if entry.get("p_adjusted") is not None else entry.get("p")
     if p is None:
         return ""
@@ -94,7 +94,7 @@ def p_in_words(entry: _Entry) -> str:
 
 
 def places_of(results: Mapping[str, Any]) -> int:
-    """Return how many decimals the differences of a results file are shown with, all with as many.
+    """Return the number of decimals that all differences of a results file are shown with.
 
     As many as the first digit of half an interval needs, in the median over the comparisons; at least 2.
     """
@@ -122,7 +122,7 @@ def difference_title(results: Mapping[str, Any]) -> str:
 
 
 def meaning(results: Mapping[str, Any]) -> str:
-    """Say in sentences what the numbers are; empty where there are none. How they were tested, the verdict says."""
+    """Explain in sentences what a difference means; return "" without comparisons. The verdict explains the tests."""
     entries = entries_of(results, "comparisons")
     if not entries:
         return ""

@@ -1,4 +1,4 @@
-"""The results of an earlier comparison, as `wordorder compare --from` names them."""
+"""Read the results of an earlier comparison, as `wordorder compare --from` names them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from wordorder.errors import BadInput
 from wordorder.limits import read_json
 
 OF_ARMS = ("arms", "histories")
-"""Names of results.json's "budget" that hold something of each arm."""
+"""Names of results.json's "budget" whose tables have an entry for each arm."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """An earlier comparison, its arms renamed where that was asked for."""
+    """The results of an earlier comparison, with its arms renamed if that was asked for."""
 
     folder: Path
     results: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """What faults call it."""
+        """Name of the comparison in faults: its folder."""
         return str(self.folder)
 
 
 def is_as_written(text: str) -> bool:
-    """Whether the results that `read_source` reads are what a comparison wrote, by the digest that they hold.
+    """Tell whether the results that `read_source` reads are unchanged, by the digest that they hold.
 
     Args:
         text: see `read_source`.
@@ -45,7 +45,7 @@ def is_as_written(text: str) -> bool:
 
 
 def _place(text: str) -> tuple[Path, str]:
-    """The folder, and what the arms' names begin with."""
+    """Return the folder, and the prefix of the arms' names."""
     folder = Path(text)
     if not folder.exists() and ":" in text:
         before, _, after = text.rpartition(":")
@@ -80,7 +80,7 @@ def read_source(text: str) -> Source:
 
 
 def _lacking(results: Mapping[str, Any]) -> str:
-    """Name the first thing that every results file has, and this one has not; empty where it has all."""
+    """Return the first required part that a results file lacks; "" if it has all."""
     for name, kind in (("recipe", dict), ("data", dict), ("planned", dict), ("environment", dict), ("arms", list)):
         if not isinstance(results.get(name), kind):
             return name
@@ -94,7 +94,7 @@ def _lacking(results: Mapping[str, Any]) -> str:
 
 
 def _renamed(results: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Return results with every arm called prefix + arm."""
+    """Return the results with every arm called prefix + arm."""
     renamed = {str(arm["name"]): f"{prefix}{arm['name']}" for arm in results["arms"]}
     changed = {**results, "arms": [{**arm, "name": renamed[arm["name"]]} for arm in results["arms"]]}
     for key in ("rows", "failed", "tuning", "grid"):

@@ -1,4 +1,4 @@
-"""Tests that are exact for a handful of seeds, and how many seeds a claim needs at all.
+"""Tests that are exact for a handful of seeds, and the number of seeds that a claim needs.
 
 Under the null hypothesis that two arms are equally good, the labels of the two trainings on one seed could as well be
 exchanged, which flips the sign of their difference. The p-value is the share of the 2^n flips whose statistic is at
@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 EXACT_PAIRS = 14
-"""Up to so many pairs all sign flips are counted, 2^14; above it, and for larger groups, `RESAMPLES` random ones."""
+"""Maximum number of pairs for which all sign flips are counted, 2^14; above it, and for larger groups, `RESAMPLES`
+random ones are drawn."""
 RESAMPLES = 99_999
-"""Random flips or exchanges where there are too many to count; the p-value then errs by about 0.001 at 0.05."""
+"""Number of random flips or exchanges if there are too many to count; the p-value then errs by about 0.001 at 0.05."""
 _SEED = 0
 
 
@@ -30,7 +31,7 @@ def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
     """
     from scipy import stats
 
-    library: Any = stats  # what its functions return has no types
+    library: Any = stats  # its functions return values without types
     if len(differences) < 2:
         return 1.0
     sizes = library.rankdata([abs(value) for value in differences]) if ranks else [abs(value) for value in differences]
@@ -50,7 +51,7 @@ def unpaired_p(one: Sequence[float], other: Sequence[float], *, ranks: bool = Fa
     """
     from scipy import stats
 
-    library: Any = stats  # what its functions return has no types
+    library: Any = stats  # its functions return values without types
     if min(len(one), len(other)) < 2:
         return 1.0
     pooled = [float(value) for value in (library.rankdata([*one, *other]) if ranks else [*one, *other])]
@@ -105,7 +106,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _permutation_p(groups: tuple[Sequence[float], ...], kind: str, arrangements: int) -> float:
     from scipy import stats
 
-    library: Any = stats  # what its functions return has no types
+    library: Any = stats  # its functions return values without types
 
     def statistic(one: Any, other: Any = None, axis: int = -1) -> Any:
         return one.mean(axis=axis) - (0.0 if other is None else other.mean(axis=axis))

@@ -1,4 +1,4 @@
-"""The names of the figure files that a comparison leaves, known without drawing them."""
+"""Names of the figure files that a comparison leaves, known without drawing them."""
 
 import re
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from typing import Any
 from wordorder.comparison.newer_keys import entries_of, mapping_of
 
 FOLDER = "figures"
-"""Where they lie, beside results.json."""
+"""Folder of the figures, beside results.json."""
 
 
 def figure_files(results: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return what each figure is -> the names of its files, in the order of the report.
+    """Return the title of each figure -> the names of its files, in the order of the report.
 
     Differences need comparisons, curves need arms that were evaluated more than once, costs two arms with results,
     a map an arm that has some.
@@ -32,13 +32,13 @@ def figure_files(results: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def entry_has_costs(results: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether an arm of the summary has a result and a known cost."""
+    """Tell whether an arm of the summary has a result and a known cost."""
     arm = next((arm for arm in results["arms"] if arm["name"] == entry["arm"]), None)
     return len(entry) > 1 and arm is not None and bool(arm["parameters"])
 
 
 def plain_name(text: str) -> str:
-    """Return a text as a part of a file's name."""
+    """Return a text with the characters replaced that a file's name should not have."""
     return re.sub(r"[^A-Za-z0-9._+-]", "_", text)
 
 

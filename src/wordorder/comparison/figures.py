@@ -1,4 +1,4 @@
-"""The report's figures as files, for papers and slides."""
+"""Write the report's figures as files, for papers and slides."""
 
 from __future__ import annotations
 

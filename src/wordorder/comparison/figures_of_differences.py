@@ -1,4 +1,4 @@
-"""The forest plot: every arm's difference from the arm it is measured against, with its interval."""
+"""Draw the forest plot: every arm's difference from the baseline, with its interval."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The figure of one probe: curves over numbers, dots beside labels."""
+"""Draw the figure of one probe: curves over numbers, dots beside labels."""
 
 from __future__ import annotations
 

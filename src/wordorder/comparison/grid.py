@@ -1,4 +1,4 @@
-"""Every learning rate of a grid with every seed, and the rate whose median is best: how TUPE's paper reports GLUE.
+"""Train every learning rate of a grid with every seed, and choose the rate with the best median, as TUPE for GLUE.
 
 Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B: for each rate the median over the seeds, then the best.
 Where the rate is chosen on the split that is reported, as in the paper, the result is optimistic: it is the best of
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def grid_runs(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[Run]:
-    """Return every arm with every rate, seed and fold."""
+    """Return the runs of every arm with every rate, seed and fold."""
     return runs_of(arms, config, folder, rates=config.grid)
 
 
 def best_rates(runs: Sequence[Run], metric: str) -> dict[str, float]:
-    """Return each arm's rate: of those with the most finished seeds, the one whose validation median is best.
+    """Return each arm's rate: of those with the most finished seeds, the one with the best validation median.
 
     A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
 
@@ -47,7 +47,7 @@ def best_rates(runs: Sequence[Run], metric: str) -> dict[str, float]:
 
 
 def grid_entries(runs: Sequence[Run], metric: str, failed: Mapping[Path, str]) -> list[dict[str, Any]]:
-    """Return what results.json says of the grid: per arm and rate the validation metric of each seed and its median.
+    """Return results.json's "grid": per arm and rate the validation metric of each seed and its median.
 
     Args:
         runs: of `grid_runs`.

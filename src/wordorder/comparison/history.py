@@ -1,4 +1,4 @@
-"""Equal history: a memory counts as what it lets a model look back on, not as something that comes on top."""
+"""Equal history: count a memory as part of the text that a model looks back on, not as an addition to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
-    """Give arms with a memory shorter segments, so that memory and segment together are what other arms read at once.
+    """Give arms with a memory shorter segments, so that memory and segment together are as long as the others' segment.
 
     The question is kimiyoung/transformer-xl#95: 512 tokens at once, or 256 beside a memory of 256. With data.length H,
     an arm whose memory holds M reads segments of H - M. Everything else stays equal:
@@ -50,7 +50,7 @@ def _remembers(recipe: Recipe) -> bool:
 
 
 def _pieces(arm: Arm) -> int | str:
-    """In how many segments an arm reads what the others read at once, or why it cannot."""
+    """Return the number of segments in which an arm reads the length of the others, or the fault if it cannot."""
     length, memory = int(arm.recipe.data.length or 0), arm.recipe.model.get("memory_length")
     if memory is None:
         return 2 if length % 2 == 0 else f"data.length must be even for a memory of half of it, got {length}"
@@ -78,7 +78,7 @@ def _adapted(arm: Arm, pieces: int | str | None, most: int) -> Arm:
 
 
 def histories(arms: Sequence[Arm]) -> dict[str, dict[str, int]]:
-    """Return what each arm can look back on, in tokens: its segment, its memory, and both; {} for other tasks.
+    """Return the tokens that each arm can look back on: its segment, its memory, and both; {} for other tasks.
 
     Per layer: through L layers of a memory, information reaches L times further (Transformer-XL, Sec. 3.2).
 
@@ -98,7 +98,7 @@ def histories(arms: Sequence[Arm]) -> dict[str, dict[str, int]]:
 
 
 def history_sentence(found: dict[str, dict[str, int]], *, equal: bool) -> str:
-    """Say in one sentence how much history the arms had; "" where none of them has a memory.
+    """Return one sentence about the history that the arms had; "" if none of them has a memory.
 
     Args:
         found: from `histories`.

@@ -1,4 +1,4 @@
-"""Whether two arms are one network under two names."""
+"""Find out whether two arms are one network under two names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from wordorder.comparison.quality import METRICS
 from wordorder.comparison.statistics import Unit
 
 MEASURED = ("loss", "validation_loss", "curve", "parameters", *METRICS, *(f"validation_{name}" for name in METRICS))
-"""What two trainings of one network with one seed agree on to the last bit; time and memory they do not."""
+"""Numbers that two trainings of one network with one seed agree on to the last bit; time and memory differ."""
 
 
 def are_identical(one: Mapping[Unit, Mapping[str, Any]], other: Mapping[Unit, Mapping[str, Any]]) -> bool:
-    """Say whether two arms have the same numbers on every seed (and fold) that both were trained with.
+    """Tell whether two arms have the same numbers on every seed (and fold) that both were trained with.
 
     Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
     by chance on a small test set. Without a common seed nothing is known, and the answer is no.

@@ -1,4 +1,4 @@
-"""How large a difference between two arms is: its centre, an interval around it, and its size beside the noise.
+"""Size of the difference between two arms: its centre, an interval around it, and the effect size.
 
 The interval of a paired difference holds the values that the exact test of `exact_tests` does not reject, so that
 interval and test do not disagree. With so few pairs that no value can be rejected (five at 95%) there is no such
@@ -22,19 +22,19 @@ from wordorder.comparison.exact_tests import EXACT_PAIRS
 _SUBSETS = 19_999
 _SEED = 0
 _ROUNDING = 1e-12
-"""Of the mean: differences of scores that vary by no more agree but for the rounding of floating point."""
+"""Relative to the mean: differences of scores that vary by no more are equal but for the rounding of floating point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A difference between two arms."""
+    """The size of a difference between two arms."""
 
     difference: float
     low: float | None
-    """Ends of the interval; None where there is none at this confidence."""
+    """Lower end of the interval; None, as `high`, where there is none at this confidence."""
     high: float | None
     effect: float | None
-    """Without unit; None where it is not defined."""
+    """Effect size, without unit; None where it is not defined."""
 
 
 def paired_mean(differences: Sequence[float], confidence: float) -> Size:
@@ -70,7 +70,7 @@ def paired_median(differences: Sequence[float], confidence: float) -> Size:
     """
     from scipy import stats
 
-    library: Any = stats  # what its functions return has no types
+    library: Any = stats  # its functions return values without types
     n = len(differences)
     walsh = sorted((differences[i] + differences[j]) / 2 for i in range(n) for j in range(i, n))
     inside = _signed_rank_cut(n, (1 - confidence) / 2)
@@ -91,7 +91,7 @@ def unpaired_mean(one: Sequence[float], other: Sequence[float], confidence: floa
     """
     from scipy import stats
 
-    library: Any = stats  # what its functions return has no types
+    library: Any = stats  # its functions return values without types
     difference, degrees = fmean(one) - fmean(other), len(one) + len(other) - 2
     if min(len(one), len(other)) < 2:
         return Size(difference=difference, low=None, high=None, effect=None)
@@ -118,7 +118,7 @@ def unpaired_median(one: Sequence[float], other: Sequence[float]) -> Size:
 
 
 def subset_means(differences: Sequence[float]) -> list[float]:
-    """Return the means of the non-empty subsets in order: all 2^n - 1, or random ones above 14 differences."""
+    """Return the sorted means of the non-empty subsets: all 2^n - 1, or random ones above 14 differences."""
     n = len(differences)
     if n > EXACT_PAIRS:
         chosen = (np.random.default_rng(_SEED).random((_SUBSETS, n)) < 0.5).astype(np.float64)
@@ -132,7 +132,7 @@ def subset_means(differences: Sequence[float]) -> list[float]:
 def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[float | None, float | None]:
     from scipy import stats
 
-    library: Any = stats  # what its functions return has no types
+    library: Any = stats  # its functions return values without types
     n = len(differences)
     if n < 2:
         return None, None
@@ -148,7 +148,7 @@ def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[flo
 
 
 def _signed_rank_cut(n: int, tail: float) -> int:
-    """Return how many of the sorted averages lie outside the interval at each end, plus one; 0 where none can.
+    """Return the number of sorted averages outside the interval at each end, plus one; 0 where none can be.
 
     The k-th smallest average bounds the centre from below but with the probability of a signed-rank sum of at most
     k - 1, whose distribution is the product of (1 + x^r) / 2 over the ranks r = 1 .. n.

@@ -1,4 +1,4 @@
-"""One lap: a short training of an arm, by the code that trains it, of which only the time is kept."""
+"""Time one lap: a short training of an arm, by the code that trains it, of which only the times are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 WARM_UP = 2
-"""Steps before the clock starts: the first ones load kernels, ask for memory and make the optimiser's state."""
+"""Number of steps before the clock starts: the first ones load kernels, allocate memory and make the optimiser's
+state."""
 
 QUIET: dict[str, Any] = {"training.report_to": "none", "training.keep_steps": [], "training.logging_steps": 10**9}
 STEPS_ONLY: dict[str, Any] = {
@@ -28,35 +29,38 @@ STEPS_ONLY: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lap:
-    """What one short training took; plain numbers, because they come from another process. Seconds by the wall clock,
-    but for `clock_seconds`."""
+    """The times of one short training, in seconds by the wall clock, but for `clock_seconds`.
+
+    Plain numbers only, because they come from another process.
+    """
 
     start: float
-    """From the call to the first step: the model is built, the trainer is set up; the data is prepared before."""
+    """Seconds from the call to the first step: the model is built, the trainer is set up; the data is prepared
+    before."""
     steps: int = 0
-    """How many steps were timed."""
+    """Number of steps that were timed."""
     wall_seconds: float = 0.0
-    """Of these steps."""
+    """Seconds of these steps."""
     clock_seconds: float = 0.0
-    """Of these steps by the clock that arms are compared with, see `step_clock`."""
+    """Seconds of these steps by the clock that arms are compared with, see `step_clock`."""
     evaluation: float = 0.0
-    """An evaluation with the checkpoint that is saved beside it, and the step before it; 0 where there is none."""
+    """Seconds of an evaluation with the checkpoint that is saved beside it, and the step before it; 0 without one."""
     finish: float = 0.0
-    """From the last step to the end: its evaluation, the final scores, the saved model."""
+    """Seconds from the last step to the end: its evaluation, the final scores, the saved model."""
     total_steps: int = 0
-    """Of the training that a lap is the beginning of."""
+    """Number of steps of the whole training, of which the lap is the beginning."""
     prepare: float = 0.0
-    """Preparing the data; nearly nothing where this process has prepared it before."""
+    """Seconds to prepare the data; nearly 0 if this process has prepared it before."""
     process: int = 0
     """Number of the process."""
     age: float = 0.0
     """Seconds since the process was started, when the lap began."""
     clock: str = "wall"
-    """What `clock_seconds` are of: "process" or "wall"."""
+    """Clock of `clock_seconds`: "process" or "wall"."""
 
 
 class Enough(Exception):
-    """Ends a training of which no more is to be timed."""
+    """Raised to end a training after its last timed step."""
 
 
 def step_clock(recipe: Recipe) -> tuple[str, Callable[[], float]]:
@@ -76,7 +80,7 @@ def step_clock(recipe: Recipe) -> tuple[str, Callable[[], float]]:
 
 
 def run_lap(recipe: Recipe, prepared: Any, folder: Path, seed: int, steps: int | None) -> Lap:
-    """Begin a training and measure its steps; or train two steps, and measure what is around them.
+    """Begin a training and time its steps; or train two steps, and time the start, an evaluation and the end.
 
     Args:
         recipe: of the arm; evaluation and checkpoints are turned off while steps are timed.
@@ -135,7 +139,7 @@ def _train(recipe: Recipe, prepared: Any, folder: Path, seed: int, watch: _Watch
 
 
 def _now() -> float:
-    """The wall clock, once the device has done all that it was given."""
+    """Return the time of the wall clock, once the device has done all its work."""
     import torch
 
     if torch.accelerator.is_available():
@@ -144,7 +148,7 @@ def _now() -> float:
 
 
 class _Watch(Silent):
-    """Notes when the training starts and when each step is done.
+    """Records when the training starts and when each step is done.
 
     Args:
         clock: read beside the wall clock.

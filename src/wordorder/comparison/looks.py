@@ -1,4 +1,4 @@
-"""The looks at a comparison: with which runs, against what and at which level its differences were tested, and when.
+"""Keep the looks at a comparison: the runs, the family, the level and the date at which differences were tested.
 
 To add seeds, or to ask for another family of comparisons, after a look at the results makes false claims more frequent
 than the level says (docs/statistics.md has by how much), so every look is kept in results.json.
@@ -22,7 +22,7 @@ _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", 
 
 
 def with_look(results: Mapping[str, Any]) -> list[Look]:
-    """Return the looks of a results file with that at its present content, where that differs from the last one.
+    """Return the looks of a results file, with one at its present content if that differs from the last one.
 
     A look is ``{"date", "runs", "seeds", "baseline", "confidence", "metric", "statistic"}``: when; how many runs of
     each arm had finished, and with which seeds (``[fold, seed]`` where there are folds); the arm that all others were
@@ -55,7 +55,7 @@ def looks_of(results: Mapping[str, Any]) -> list[Look]:
 
 
 def earlier_looks(path: Path) -> list[Look]:
-    """Return the looks of a results file that is about to be written anew; none where they cannot be read.
+    """Return the looks of a results file that is about to be overwritten; none if they cannot be read.
 
     Args:
         path: of results.json.
@@ -85,7 +85,7 @@ def together(looks: Sequence[Look]) -> list[Look]:
 
 
 def looks_in_words(results: Mapping[str, Any]) -> str:
-    """Say what was looked at before the present results; empty at the first look."""
+    """Return the earlier looks at the results as a sentence; "" at the first look."""
     before = _before(results)
     if not before:
         return ""
@@ -103,7 +103,7 @@ def _before(results: Mapping[str, Any]) -> list[Look]:
 
 
 def _says_no_other(look: Look, now: Mapping[str, Any]) -> bool:
-    """Tell whether nothing that a look says differs; one of an earlier version says less."""
+    """Tell whether everything in a look agrees with the present one; a look of an earlier version holds less."""
     return all(value == now.get(name) for name, value in look.items() if name != "date")
 
 
@@ -128,7 +128,7 @@ def _in_words(look: Look) -> str:
 
 
 def _seeds_in_words(look: Look) -> str:
-    """Say with which seeds, or folds; nothing of a look that an earlier version kept."""
+    """Return the seeds, or folds, of a look in words; "" for a look of an earlier version."""
     units = [unit for own in look.get("seeds", {}).values() for unit in own]
     of_folds = any(isinstance(unit, list) for unit in units)
     numbers = sorted({unit[0] if of_folds else unit for unit in units})

@@ -1,4 +1,4 @@
-"""Earlier results in one table: refused, with what differs, where the arms were not given the same."""
+"""Merge earlier results into one table, or refuse them with what differs besides the arms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wordorder.limits import one_line, read_json
 from wordorder.training.checkpoint import run_folder_fault
 
 MACHINE = ("device", "processors", "threads")
-"""Names of an environment that decide how fast a training is, besides what else the machine does."""
+"""Names of an environment that decide the speed of a training, besides other programs on the machine."""
 
 
 def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
@@ -73,7 +73,7 @@ def merge(folders: Sequence[str], *, output_dir: Path | None = None) -> Path:
 
 @contextmanager
 def _named(folders: Sequence[str]) -> Generator[None]:
-    """Say so when something goes wrong in results that somebody changed; in those that are as written it is our fault.
+    """Raise BadInput for errors in results that somebody changed; let errors in unchanged results pass: they are bugs.
 
     Files without a digest were written by an earlier version, or by somebody else.
     """
@@ -152,7 +152,7 @@ def merged(sources: Sequence[Source], folder: Path) -> dict[str, Any]:
 
 
 def _first_of(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return all that the tables hold; of what several of them name, what the first one says."""
+    """Return the union of the tables; for a name in several of them, the value of the first."""
     found: dict[str, Any] = {}
     for table in tables:
         found = {**found, **{name: value for name, value in table.items() if name not in found}}
@@ -168,7 +168,7 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _rows(sources: Sequence[Source], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return every run once, its model named from the new folder, and notes on runs that gave two results."""
+    """Return every run once, with its model's path from the new folder, and notes on runs with two results."""
     found: dict[tuple[Any, ...], tuple[Source, dict[str, Any]]] = {}
     notes: list[str] = []
     for source in sources:
@@ -192,7 +192,7 @@ def _rows(sources: Sequence[Source], folder: Path) -> tuple[list[dict[str, Any]]
 
 
 def _by_name(arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry per arm: the one that knows its cost, where there are several."""
+    """Return one entry per arm: the one that knows its cost, if there are several."""
     found: dict[str, dict[str, Any]] = {}
     for arm in arms:
         if arm["name"] not in found or not found[arm["name"]].get("parameters"):
@@ -201,7 +201,7 @@ def _by_name(arms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _recipe(sources: Sequence[Source], names: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
-    """Return the first one's recipe with the arms and seeds of all: it trains the same.
+    """Return the first recipe with the arms and seeds of all: it trains the same runs.
 
     What another one's [model], or [training], has otherwise becomes an override of its arms.
     """
@@ -242,7 +242,7 @@ def _probes(sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
 
 
 def _origins(sources: Sequence[Source], folder: Path) -> list[dict[str, Any]]:
-    """Return where the results are from; those of an earlier merge are named one by one."""
+    """Return the origins of the results; those of an earlier merge are named one by one."""
     found: dict[str, dict[str, Any]] = {}
     for source in sources:
         earlier = source.results.get("merged_from") or [{"name": source.results["name"], "folder": "."}]
@@ -254,7 +254,7 @@ def _origins(sources: Sequence[Source], folder: Path) -> list[dict[str, Any]]:
 
 
 def _notes_on_machines(sources: Sequence[Source]) -> list[str]:
-    """Say which speeds do not compare."""
+    """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
     machines: dict[tuple[Any, ...], list[Source]] = {}
     for source in sources:
         environment = source.results["environment"]

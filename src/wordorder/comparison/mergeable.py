@@ -1,4 +1,4 @@
-"""Why earlier results cannot stand in one table: what differs between them beside the arms."""
+"""Check whether earlier results can stand in one table: find what differs between them besides the arms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TUNED_ALIKE = ("tune", "grid", "tune_seed", "match", "history", "folds")
 
 
 def differing(first: Source, other: Source) -> list[str]:
-    """Return why two comparisons cannot stand in one table, a line for each difference."""
+    """Return the reasons why two comparisons cannot stand in one table, a line for each difference."""
     one, two = first.results, other.results
     found = [
         f"{name} is {one[name]!r} in {first.name} and {two[name]!r} in {other.name}"
@@ -56,7 +56,7 @@ def _fingerprints(results: Mapping[str, Any]) -> list[Any]:
 
 
 def _shared(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all arms of all comparisons must share of a resolved recipe; the data's texts have a fingerprint."""
+    """Return the part of a resolved recipe that all arms must share; the data's texts are compared by fingerprint."""
     free = FREE_FOR_EVERY_ARM | {"seed"}
     tables = {"data": SOURCES, "tokenizer": ("path",), "training": free}
     return {
@@ -66,7 +66,7 @@ def _shared(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_encoding_faults(first: Source, other: Source) -> list[str]:
-    """One name for two files, or for one that was changed in between, would make two encodings one arm."""
+    """Refuse one name for two files, or for a file that was changed: two encodings would be one arm."""
     one, two = (source.results.get("own_encodings", {}) for source in (first, other))
     return [
         f"the encoding of your own {name!r} is {one[name]['class']} of {one[name]['file']} in {first.name}, and "
@@ -101,7 +101,7 @@ def _version(results: Mapping[str, Any]) -> str | None:
 
 
 def _budget_faults(first: Source, other: Source) -> list[str]:
-    """Where widths or steps were sized: both must have been sized after the same number."""
+    """Refuse widths or steps that were sized after different targets."""
     budgets = [_budget(source.results) for source in (first, other)]
     targets = [own["target"] for budget in budgets for own in list(_sized(budget).values())[:1]]
     if len(targets) < 2 or max(targets) <= (1 + float(budgets[0].get("tolerance", 0.01))) * min(targets):
@@ -118,12 +118,12 @@ def _budget(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sized(budget: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each arm's number and what was changed for it."""
+    """Return each arm's matched number and the changes made for it."""
     return budget.get("arms", {}) if budget.get("match", "none") != "none" else {}
 
 
 def settings(results: Mapping[str, Any], arm: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what makes an arm what it is, as tables: its model, and how its weights are updated.
+    """Return the tables that define an arm: its model, and how its weights are updated.
 
     Args:
         results: of a comparison.
@@ -143,7 +143,7 @@ def settings(results: Mapping[str, Any], arm: Mapping[str, Any]) -> dict[str, di
 
 
 def ambiguous(sources: Sequence[Source]) -> list[str]:
-    """Refuse one name for two arms."""
+    """Refuse one name for two different arms."""
     known: dict[str, tuple[Source, dict[str, dict[str, Any]]]] = {}
     faults: list[str] = []
     for source in sources:

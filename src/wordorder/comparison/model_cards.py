@@ -1,4 +1,4 @@
-"""The model cards of compared arms: each says its place among the others, with the spread, and the verdict."""
+"""Write the model cards of compared arms: the place of each among the others, with the spread, and the verdict."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ def write_arm_cards(results: Mapping[str, Any], folder: Path) -> None:
 
 
 def arm_facts(results: Mapping[str, Any], row: Mapping[str, Any], facts: CardFacts) -> CardFacts:
-    """The facts of a run with its place in the comparison, right after its scores.
+    """Return the facts of a run with its place in the comparison, right after its scores.
 
     Args:
         results: content of results.json.

@@ -1,4 +1,4 @@
-"""Keys of a results file that older ones lack: read as empty, so that older files stay readable."""
+"""Read keys that older results files lack as empty, so that older files stay readable."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: as many digits as their spread allows."""
+"""Format numbers for readers: with as many digits as their spread allows."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`--arm my.py:MyEncoding`: an encoding from the user's own file as an arm, tried out before anything is trained.
+"""`--arm my.py:MyEncoding`: make an encoding from the user's own file an arm, after trying it out before any training.
 
 The file is run because the user named it on the command line; nothing else loads code: recipes and results are data.
 """
@@ -27,16 +27,16 @@ FORM = "write --arm FILE.py:CLASS or --arm FILE.py:CLASS=name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnArm:
-    """What one --arm asks for."""
+    """The file, the class and the name of one --arm."""
 
     path: Path
     class_name: str
     name: str
-    """Of the encoding and of the arm; the class's name where none is given."""
+    """Name of the encoding and of the arm; the class's name if none is given."""
 
 
 def parse_own_arm(text: str) -> OwnArm:
-    """Take "my.py:MyEncoding=my-encoding" apart.
+    """Split "my.py:MyEncoding=my-encoding" into file, class and name.
 
     Raises:
         BadInput: it is of another form, or there is no such file.
@@ -52,7 +52,7 @@ def parse_own_arm(text: str) -> OwnArm:
 
 
 def load_own_arms(texts: Iterable[str]) -> list[str]:
-    """Run the files, try the encodings out in tiny networks, and register those that pass: before a recipe is read.
+    """Run the files, try the encodings out in tiny networks, and register those that pass, before a recipe is read.
 
     Args:
         texts: the values of --arm.
@@ -73,7 +73,7 @@ def load_own_arms(texts: Iterable[str]) -> list[str]:
             register_encoding(own.name, encoding)
         except BadInput as error:
             faults += error.faults
-        except ValueError as error:  # of register_encoding
+        except ValueError as error:  # raised by register_encoding
             faults.append(f"--arm {text}: {error}")
     if faults:
         raise BadInput(faults)
@@ -81,7 +81,7 @@ def load_own_arms(texts: Iterable[str]) -> list[str]:
 
 
 def load_class(path: Path, class_name: str) -> type[Encoding]:
-    """Run a file and take a class out of it.
+    """Run a file and return a class of it.
 
     Args:
         path: of a Python file; what stands beside it can be imported by it.
@@ -113,7 +113,7 @@ def load_class(path: Path, class_name: str) -> type[Encoding]:
 
 
 def load_again(sources: Iterable[Source]) -> None:
-    """Register in a worker process what its parent had registered.
+    """Register in a worker process the encodings that its parent registered.
 
     A file that was changed since then is left out, so that the worker says that the encoding is unknown and the run
     fails, rather than train something else under its name.
@@ -132,7 +132,7 @@ def load_again(sources: Iterable[Source]) -> None:
 
 
 def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
-    """The recipe with an arm for each --arm, unless one of its own arms has that encoding already.
+    """Return the recipe with an arm for each --arm, unless one of its own arms has that encoding already.
 
     Args:
         recipe: read after `load_own_arms`.
@@ -159,7 +159,7 @@ def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
 
 
 def own_encodings_of(recipes: Iterable[Recipe]) -> dict[str, dict[str, str]]:
-    """Class, file and sha256 of what the recipes name and the catalogue does not hold by itself, by name.
+    """Return class, file and sha256 of the encodings in the recipes that are not in the catalogue, by name.
 
     Part of what a run depends on, and of the results.
 
@@ -174,13 +174,13 @@ def own_encodings_of(recipes: Iterable[Recipe]) -> dict[str, dict[str, str]]:
 
 
 def _encoding_of(recipe: Recipe, overrides: Mapping[str, Any]) -> str:
-    """What an arm's network is told; "none" where it has no such field."""
+    """Return the encoding of an arm's network; "none" if it has no such field."""
     table = overrides.get("model", {})
     return str(overrides.get("model.encoding", table.get("encoding", recipe.model.get("encoding", "none"))))
 
 
 def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
-    """Run the common suite, and say that it passed."""
+    """Run the common suite, and return a line that says that it passed."""
     faults: list[str] = []
     passed: list[str] = []
     for use in USES:
@@ -204,7 +204,7 @@ def _place(use: str) -> str:
 
 
 def _line_of(error: Exception, path: Path) -> str:
-    """Where in the user's file an error arose."""
+    """Return the line of the user's file in which an error arose, as words; "" if it is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its message says the line
     lines: list[int] = []

@@ -1,4 +1,4 @@
-"""Which arms are worth their cost: the Pareto front of quality against one cost."""
+"""The Pareto front of quality against one cost: the arms that are worth their cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One arm: what it costs and how good it is; None where that is not known."""
+    """One arm with its cost and its quality; None for an unknown number."""
 
     name: str
     cost: float | None
@@ -17,10 +17,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """The arms that no other arm beats in both, and by whom the others are beaten."""
+    """The arms that no other arm beats in both cost and quality, and for each other arm one that beats it."""
 
     on: tuple[str, ...]
-    """In order of cost, the cheapest first; arms equal in both stand together."""
+    """Names of the arms on the front, the cheapest first; arms equal in both stand together."""
     behind: tuple[tuple[str, str], ...]
     """(arm, the best arm that is no worse in both and better in one), in the order given."""
     unknown: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The functions of lower floors that a comparison calls, in one place so that tests can put stand-ins there."""
+"""The functions of lower layers that a comparison calls, in one place so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 LARGEST_MAP = 64
-"""Positions shown of a position-correlation map; more would make a report of many megabytes that shows no more."""
+"""Maximum number of positions of a position-correlation map; more would make a report of many megabytes that shows no
+more."""
 
 _ADVICE = AdviceOnce()  # one for all trainings of a process, which would all say the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What prepared data depends on."""
+    """The key of prepared data: everything that it depends on."""
 
     data: DataConfig
     seed: int
     tokens: str
-    """What the tokeniser is. Each saved model has a copy of the same one in its own folder, so a path would not do."""
+    """Digest or settings of the tokeniser. Each saved model has a copy of the same one in its own folder, so a path
+    would not do."""
     tokenizer: TokenizerConfig = field(compare=False)
 
 
@@ -49,7 +51,7 @@ def _prepared(wanted: _Wanted) -> Any:
 
 
 def train(recipe: Recipe, folder: Path, seed: int) -> None:
-    """Train one run, going on from its newest checkpoint if there is one; its files in the folder are the result."""
+    """Train one run, resumed from its newest checkpoint if there is one; the result is its files in the folder."""
     from wordorder.training import run
 
     run(recipe, output_dir=folder, resume=True, progress=_ADVICE, prepared=prepare(recipe, seed), seed=seed)
@@ -83,7 +85,7 @@ def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
 
 
 def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
-    """Return the position-correlation maps of a trained model as nested lists (H, N, N); {} where it has none."""
+    """Return the position-correlation maps of a trained model as nested lists (H, N, N); {} if it has none."""
     import torch
 
     from wordorder.inspection import position_correlation
@@ -99,7 +101,7 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
 
 
 def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[str, Mapping[str, Any]]) -> None:
-    """Measure a trained model beyond its loss; one file per probe in the run's folder is the result.
+    """Measure a trained model with probes; the result is one file per probe in the run's folder.
 
     A probe that fails says so in its file, and neither stops the others nor loses the run.
 
@@ -115,7 +117,7 @@ def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[st
 
 
 def length_of(recipe: Recipe) -> int:
-    """Return the tokens per example."""
+    """Return the number of tokens per example."""
     assert recipe.data.length is not None  # reading a recipe fills it in
     return recipe.data.length
 
@@ -126,7 +128,7 @@ def _rounded(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What a comparison calls; each a module-level function, because worker processes import it by name."""
+    """Functions that a comparison calls; each at module level, because worker processes import it by name."""
 
     prepare: Callable[[Recipe, int], Any] = prepare
     train: Callable[[Recipe, Path, int], None] = train

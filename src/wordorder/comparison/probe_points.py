@@ -1,4 +1,4 @@
-"""What a probe found, over the seeds: points to draw and a table, from the results file alone."""
+"""The results of a probe over the seeds: points to draw and a table, from the results file alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from wordorder.comparison.statistics import mean_and_spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePanel:
-    """One panel: the points of every arm; a probe with groups has one panel for each."""
+    """One panel with the points of every arm; a probe with groups has one panel for each."""
 
     group: str
-    """Empty where the probe has no groups."""
+    """Name of the group; empty if the probe has no groups."""
     xs: tuple[Any, ...]
-    """Numbers in order, or labels in order of appearance."""
+    """Places on the x axis: numbers in order, or labels in order of appearance."""
     points: Mapping[str, Sequence[Mapping[str, Any]]]
     """Arm -> ``{"x", "mean", "std", "n"}`` in the order of xs; std is None for a single seed."""
 
@@ -52,13 +52,13 @@ def _panel(probe: Mapping[str, Any], group: str, rows: Sequence[Mapping[str, Any
 
 
 def spans_octaves(xs: Sequence[Any]) -> bool:
-    """Whether numbers are better seen on a logarithmic axis: all above zero, and the largest 4 times the smallest."""
+    """Tell whether numbers suit a logarithmic axis: all above zero, and the largest at least 4 times the smallest."""
     numbers = [x for x in xs if isinstance(x, int | float)]
     return len(numbers) > 2 and min(numbers) > 0 and max(numbers) >= 4 * min(numbers)
 
 
 def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
-    """Return per arm the texts of a panel, one for each x: mean and spread, or the mean alone below three seeds."""
+    """Return per arm the cells of a panel, one for each x: mean and spread, or the mean alone below three seeds."""
     return [
         (arm, [with_spread(next((point for point in points if point["x"] == x), None)) for x in panel.xs])
         for arm, points in panel.points.items()

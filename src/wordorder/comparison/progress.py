@@ -1,4 +1,4 @@
-"""What a person sees while a comparison works: one live display in a terminal, lines elsewhere."""
+"""Show the progress of a comparison: one live display in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wordorder.streams import printable
 
 
 class Display:
-    """Runs done of all, the runs at work with their steps, and the time left.
+    """A display of finished runs out of all, running ones with their steps, and the time left.
 
     The steps of a run are read from its curve.jsonl, so that trainings in other processes need no channel to here.
 
@@ -40,7 +40,7 @@ class Display:
         for run in list(self.left.values()):
             if run.finished():
                 del self.left[run.folder]
-        # what was done before this session says nothing about this session's speed
+        # runs done before this session say nothing about this session's speed
         self.done_before = self._done()
         live = show and self.console.is_terminal
         self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2) if live else None
@@ -57,13 +57,13 @@ class Display:
             self.live.stop()
 
     def start(self, run: Run) -> None:
-        """Say that a run is at work now."""
+        """Show that a run has started."""
         self.current[str(run.folder)] = run
         if self.live is None and self.show:
             self._line(f"[{self.total - len(self.left) + len(self.current)}/{self.total}] {run.label} ...")
 
     def finish(self, run: Run, outcome: Outcome, result: str) -> None:
-        """Say how a run ended; ``result`` is its headline number in words."""
+        """Show how a run ended; ``result`` is its headline number in words."""
         self.current.pop(str(run.folder), None)
         self.left.pop(run.folder, None)
         if not self.show:
@@ -72,7 +72,7 @@ class Display:
         self._line(f"{run.label}: {text} ({duration(outcome.seconds)}{self._time_left()})")
 
     def render(self) -> Table:
-        """Draw the display."""
+        """Return the display as a table."""
         table = Table.grid(padding=(0, 1))
         done = self._done()
         head = f"{self.total - len(self.left)} of {self.total} runs{self._time_left()}"
@@ -99,14 +99,14 @@ class Display:
 
 
 def fraction(run: Run) -> float:
-    """Return how much of a run's steps is done, 0 to 1; 0 where its number of steps is not known beforehand."""
+    """Return the share of a run's steps that is done, 0 to 1; 0 if its number of steps is not known beforehand."""
     steps = run.recipe.training.get("max_steps") or 0
     curve = run.curve() if steps > 0 else []
     return min(1.0, float(curve[-1].get("step", 0)) / steps) if curve else 0.0
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time as a person says it: ``42 s``, ``5 min``, ``2 h 10 min``."""
+    """Return a length of time in words: ``42 s``, ``5 min``, ``2 h 10 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -114,7 +114,7 @@ def duration(seconds: float) -> str:
 
 
 def print_plan(plan: Mapping[str, Any], console: Console) -> None:
-    """Print what a limit of time allows, before anything is trained.
+    """Print the plan for a limit of time, before anything is trained.
 
     Args:
         plan: results.json's "plan".
@@ -140,7 +140,7 @@ def print_plan(plan: Mapping[str, Any], console: Console) -> None:
 
 
 def print_changes(budget: Mapping[str, Any], console: Console) -> None:
-    """Print what was changed so that all arms are given the same.
+    """Print the changes that make the budgets of all arms equal.
 
     Args:
         budget: results.json's "budget"; nothing is printed where nothing was matched.

@@ -1,4 +1,4 @@
-"""Which number says how good a trained model is: the headline metric of a comparison."""
+"""The headline metric of a comparison, which measures how good a trained model is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """The headline metric of a comparison, and the split on which it is reported."""
+    """A metric of a trained model, such as the headline metric of a comparison."""
 
     metric: str
     """Key in a row of results.json."""
     name: str
-    """What a reader calls it."""
+    """Name of the metric for readers."""
     meaning: str
-    """What the number is, for captions, with `{split}` for the split's name."""
+    """Explanation of the number, for captions, with `{split}` for the split's name."""
     higher_is_better: bool = False
     digits: int = 4
-    """Significant digits shown where there is no spread that would say how many are meant."""
+    """Significant digits shown if there is no spread that decides how many are meant."""
 
 
 LANGUAGE = Quality(
@@ -96,10 +96,10 @@ OF_TASK: dict[str, Quality] = {
     "regression": METRICS["pearson"],
     "translation": METRICS["bleu"],
 }
-"""Task -> its headline metric, where the recipe names no other by `training.metric_for_best_model`."""
+"""Task -> its headline metric, if the recipe names no other by `training.metric_for_best_model`."""
 
 BESIDE: dict[str, tuple[Quality, ...]] = {"causal-lm": (BITS,), "translation": (LANGUAGE, METRICS["bleu"])}
-"""Task -> what the table shows too, where it is not the headline."""
+"""Task -> metrics that the table shows too, except the headline."""
 
 
 def beside(results: Mapping[str, Any]) -> tuple[Quality, ...]:
@@ -133,10 +133,10 @@ def split_of(results: Mapping[str, Any]) -> str:
 
 
 def is_marked_optimistic(results: Mapping[str, Any]) -> bool:
-    """Whether a number that is called a test score was also what chose the checkpoint; a validation score says it."""
+    """Tell whether a test score also chose the checkpoint; a validation score is named as one anyway."""
     return bool(results.get("optimistic")) and split_of(results) == "test"
 
 
 def lower_is_better(metric: str) -> bool:
-    """Say of any metric, the loss included, which direction is better."""
+    """Tell whether lower values of any metric, the loss included, are better."""
     return metric not in METRICS or not METRICS[metric].higher_is_better

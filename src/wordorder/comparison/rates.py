@@ -1,4 +1,4 @@
-"""The learning rates that a comparison tried, as a table: from the results file alone."""
+"""Make the table of the learning rates that a comparison tried, from the results file alone."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from wordorder.comparison.statistics import repeats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatesOfArm:
-    """One row: an arm."""
+    """The row of one arm."""
 
     arm: str
     cells: tuple[tuple[str, bool], ...]
-    """For each rate the score in words, and whether it is the rate that the arm was given."""
+    """For each rate the score in words, and whether the arm was given this rate."""
     edge: bool
-    """Whether that is the lowest or the highest rate that was tried."""
+    """True if the arm's rate is the lowest or the highest that was tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatesTried:
-    """The table."""
+    """The table of rates, one row per arm."""
 
     rates: tuple[str, ...]
     rows: tuple[RatesOfArm, ...]
     meaning: str
-    """What the numbers are, for the caption."""
+    """Explanation of the numbers, for the caption."""
 
 
 def rates_tried(results: Mapping[str, Any]) -> RatesTried | None:
-    """Return the table of a results file; None where every arm had the rate of its recipe."""
+    """Return the table of a results file; None if every arm had the rate of its recipe."""
     if results.get("grid"):
         name = quality_of(results).name
         meaning = (

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, made from the results file alone.
+"""Write the report: one HTML file that needs nothing else, made from the results file alone.
 
 The figures are drawn by our own few hundred lines of script rather than by plotly: its wheel ships the
 full bundle only (4.8 MB per report, against some 40 kB here), and its charts have no keyboard read-out.
@@ -36,11 +36,12 @@ from wordorder.training.toml_text import to_toml
 SCRIPTS = (
     "core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js", "maps.js",
 )  # fmt: skip
-"""In the order in which they run: each needs those before it."""
+"""Scripts in the order in which they run: each needs those before it."""
 
 
 WIDE = 2.2
-"""From this ratio of highest to lowest on, a scale is logarithmic: one bad arm must not press the others together."""
+"""Smallest ratio of highest to lowest at which a scale is logarithmic: one bad arm must not press the others
+together."""
 
 
 def write_report(results: Mapping[str, Any], folder: Path) -> None:
@@ -113,7 +114,7 @@ def _inert(value: object) -> object:
 
 
 def _content(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands in the page as text, also where scripts are turned off."""
+    """Return the contents of the page as text, which is shown without scripts too."""
     shown, style, judged = columns(results), arm_styles(results), verdict(results)
     intervals, log_strip = _intervals(results)
     return {
@@ -161,13 +162,13 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counter(word: str) -> Callable[[], str]:
-    """Return a function that says "Figure 1.", then "Figure 2." and so on; the data decides which figures there are."""
+    """Return a function that counts "Figure 1.", "Figure 2." and so on; the data decides which figures there are."""
     numbers = count(1)
     return lambda: f"{word} {next(numbers)}."
 
 
 def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
-    """Return, per table row, where mean and spread lie among all arms in percent, and whether logarithmically."""
+    """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
     metric, statistic = quality_of(results).metric, statistic_of(results)
     ranges = [_range(entry.get(metric), statistic) for entry, _ in lines(results)]
     ends = [end for found in ranges if found for end in found]

@@ -1,4 +1,4 @@
-"""The report's blocks of text and small tables, each from the results file and empty where it holds nothing of it."""
+"""Make the report's blocks of text and small tables from the results file; a block without data is empty."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MATCHED = {
     "flops": "FLOPs per token",
     "time": "training time",
 }
-"""compare.match -> what was held equal, for a reader."""
+"""compare.match -> words for a reader about what was held equal."""
 
 _HISTORY = (("segment", "in the segment"), ("memory", "in the memory"))
 
@@ -38,11 +38,11 @@ HISTORIES = {
     "segment": "each arm's segment has the same length, so a memory adds history",
     "equal": "segment and memory together have the same length",
 }
-"""compare.history -> what of the history was held equal, for a reader."""
+"""compare.history -> words for a reader about what of the history was held equal."""
 
 
 def blocks_of(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the blocks by the name under which the page's template knows them."""
+    """Return the blocks by their names in the page's template."""
     return {
         "differences": _differences(results),
         "steps": _steps(results),
@@ -114,7 +114,7 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _matrix(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return who differs from whom, both axes best first; None unless all pairs of three or more arms were compared."""
+    """Return a matrix of all pairs of arms, best first; None unless all pairs of three or more were compared."""
     compared = set(references(results))
     if len(compared) < 3:
         return None
@@ -145,7 +145,7 @@ def _cell_of(entry: Mapping[str, Any] | None, places: int) -> dict[str, str] | N
 
 
 def _signed(entry: Mapping[str, Any], places: int) -> str:
-    """Return the difference with its sign and interval; the outcome's words stand in a column of their own."""
+    """Return the difference with its sign and interval; the outcome's words are in their own column."""
     if entry.get("difference") is None:
         return MISSING
     number, interval = in_parts({**entry, "outcome": "", "lost": None, "p": None, "p_adjusted": None}, places)

@@ -1,4 +1,4 @@
-"""What the report's scripts draw: one small JSON beside the results themselves."""
+"""Make the data that the report's scripts draw: one small JSON beside the results themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wordorder.comparison.table import columns
 
 
 def view_of(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the scripts draw, from the content of a results file."""
+    """Return the data that the scripts draw, from the content of a results file."""
     quality, statistic, styles = quality_of(results), statistic_of(results), arm_styles(results)
     entries = {entry["arm"]: entry for entry in results["summary"]}
     return {
@@ -105,7 +105,7 @@ def _probes(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def drawn_probes(results: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """Return the probes, by name, in which some arm has a value."""
+    """Return the probes, by name, in which at least one arm has a value."""
     probes: Mapping[str, Mapping[str, Any]] = mapping_of(results, "probes")
     return [
         (name, probe) for name, probe in probes.items() if any(row.get("value") is not None for row in probe["rows"])

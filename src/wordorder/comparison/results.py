@@ -1,4 +1,4 @@
-"""The results file: every number of a comparison, and all that is needed to repeat it."""
+"""The results file: every number of a comparison, and everything that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ DIGEST = "sha256"
 """Name of the digest in results.json."""
 
 VALIDATION_ONLY = "validation-only"
-"""In the place of data.protocol where there is no test split: validation chooses the checkpoint and is the score."""
+"""Protocol where there is no test split: validation chooses the checkpoint and is the score."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """What a comparison knows so far; `as_results` turns it and the finished runs' files into the results file."""
+    """The state of a comparison; `as_results` turns it and the finished runs' files into the results file."""
 
     recipe: Recipe
     arms: Sequence[Arm]
@@ -54,18 +54,18 @@ class Record:
     grid: list[Run] = field(default_factory=list[Run])
     """All runs of a grid of learning rates; those that count are among them."""
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
-    """Reason by run folder."""
+    """Run folder -> reason of its failure."""
     costs: dict[tuple[str, int | None], Mapping[str, Any]] = field(
         default_factory=dict[tuple[str, int | None], Mapping[str, Any]]
     )
-    """By arm and fold: the words of the training texts, so the size of the vocabulary, differ between folds."""
+    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     budget: Mapping[str, Any] | None = None
-    """What the arms were given the same of, and what was changed for it; see `wordorder.comparison.budget`."""
+    """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.budget`."""
     plan: Mapping[str, Any] | None = None
-    """What was left out because of a limit of time; None where there was none."""
+    """The plan for a limit of time, with what was left out; None without a limit."""
     looks: Sequence[Mapping[str, Any]] = ()
-    """When, and with which runs, the results were looked at before; see `wordorder.comparison.looks`."""
+    """Dates and runs of the earlier looks at the results; see `wordorder.comparison.looks`."""
 
     def as_results(self) -> dict[str, Any]:
         """Return the content of results.json."""
@@ -126,7 +126,7 @@ class Record:
         return {**results, **finite(conclusions(results))}
 
     def _signature(self, finished: list[Run]) -> dict[str, str]:
-        """How bleu was computed, where it was."""
+        """Return sacrebleu's signature of bleu; {} where bleu was not computed."""
         found = [run.metrics().get("bleu_signature") for run in finished[:1]]
         return {"bleu_signature": found[0]} if found and found[0] is not None else {}
 
@@ -147,11 +147,11 @@ class Record:
 
     @property
     def protocol(self) -> str:
-        """How the scores came about: one of data.protocol, or "validation-only" where there is no test split."""
+        """The protocol of the scores: one of data.protocol, or "validation-only" where there is no test split."""
         return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
 
     def _folds(self) -> list[dict[str, Any]]:
-        """Return each fold's fingerprint and documents; what "data" says is that of the first one."""
+        """Return each fold's fingerprint and documents; "data" holds those of the first one."""
         return [
             {
                 "fold": fold,
@@ -248,7 +248,7 @@ def _fold(run: Run) -> dict[str, int]:
 
 
 def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what follows from the rows of a results file: how the arms compare, and how early they learn.
+    """Return the conclusions from the rows of a results file: how the arms compare, and how early they learn.
 
     Args:
         results: with its rows; of one comparison, or of several that were merged.
@@ -257,7 +257,7 @@ def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_results(results: Mapping[str, Any], path: Path) -> None:
-    """Write results.json with a digest of the rest; a reader meets the earlier or the new file, never a part of one.
+    """Write results.json with a digest of the rest; a reader sees the old or the new file, never a part of one.
 
     The digest tells `wordorder compare --from` whether somebody changed the file; it is no signature.
     """
@@ -265,7 +265,7 @@ def write_results(results: Mapping[str, Any], path: Path) -> None:
 
 
 def digest_of(results: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of all that a results file holds beside the digest.
+    """Return the SHA-256 of everything in a results file but the digest.
 
     Args:
         results: its content, before it is written or as it is read.

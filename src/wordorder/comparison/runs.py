@@ -1,4 +1,4 @@
-"""One training inside a comparison: where it lies, whether it is finished, and what recipe made it."""
+"""One training inside a comparison: its folder, its state, and the recipe that made it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Run:
     fold: int | None = None
     """The fold of a cross-validation that is its test part; None where the comparison names no folds."""
     probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """What is measured of the trained model besides its loss: `compare.probes`. None of a learning rate's trial."""
+    """Name -> options of the probes of the trained model, `compare.probes`; empty for a learning rate's trial."""
 
     @property
     def label(self) -> str:
-        """What a progress line calls the run."""
+        """Name of the run in a progress line."""
         fold = "" if self.fold is None else f", fold {self.fold}"
         if self.trial is not None:
             return f"{self.arm}, rate {self.trial:g}{fold}"
@@ -53,7 +53,7 @@ class Run:
         return f"{self.arm}{rate}{fold}, seed {self.seed}"
 
     def finished(self) -> bool:
-        """Whether the training is done; metrics.json is the last file that it writes."""
+        """Tell whether the training is done; metrics.json is the last file that it writes."""
         return (self.folder / METRICS).is_file()
 
     def to_probe(self) -> list[str]:
@@ -61,12 +61,12 @@ class Run:
         return [name for name, options in self.probes.items() if not is_measured(self.folder, name, options)]
 
     def at_work(self) -> str:
-        """Return what a progress line calls the run while it is worked on: with the probe that it has come to."""
+        """Return the name of the run in a progress line while it is worked on, with the probe that is next."""
         probes = self.to_probe() if self.finished() else []
         return f"{self.label}, probe {probes[0]}" if probes else self.label
 
     def metrics(self) -> dict[str, Any]:
-        """Return what the finished training measured."""
+        """Return the metrics of the finished training."""
         return read_metrics(self.folder)
 
     def curve(self) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ class Run:
         return float(value) if value is not None and math.isfinite(value) else None
 
     def scores(self) -> dict[str, Any]:
-        """Return the scores that are reported: those on the test split, or on validation where there is no test."""
+        """Return the scores that are reported: those on the test split, or on validation if there is no test."""
         metrics = self.metrics()
         return metrics.get("test") or metrics["validation"]
 
@@ -89,7 +89,7 @@ Statistics = Mapping[int | None, Mapping[str, Any]]
 
 
 def run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None = None) -> Recipe:
-    """Return an arm's recipe for one seed, which may decide the folder that it starts from, learning rate and fold."""
+    """Return an arm's recipe for one seed (which may name the folder that it starts from), one rate and one fold."""
     changes: dict[str, Any] = {"training.seed": seed}
     if rate is not None:
         changes[RATE] = rate
@@ -106,7 +106,7 @@ def runs_of(
     rates: Sequence[float | None] = (None,),
     chosen: Mapping[str, float] | None = None,
 ) -> list[Run]:
-    """Return every arm with every seed, fold and rate.
+    """Return the runs of every arm with every seed, fold and rate.
 
     Seeds outside, then folds, arms inside: a comparison that is stopped early has compared all arms on the first ones.
 
@@ -129,7 +129,7 @@ def runs_of(
 
 
 def claim(run: Run, statistics: Mapping[str, Any]) -> None:
-    """Write into the run's folder what it is made by, so that a later comparison can tell."""
+    """Write the identity of a run into its folder, so that a later comparison can check it."""
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / IDENTITY, identity(run, statistics))
 

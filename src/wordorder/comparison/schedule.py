@@ -1,4 +1,4 @@
-"""What of a comparison fits into a limit of time, and what is left out of it.
+"""Choose the part of a comparison that fits into a limit of time, and report what is left out.
 
 Never steps: they would change the answer. Whole seeds are left out first, from the end, so that all arms keep the same
 ones; where not even one seed of all arms fits, arms are, from the end, and the baseline never. Learning rates that are
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PLAN = "plan.json"
 
 MARGIN = 1.1
-"""Estimates are taken this many times: maps and figures were not measured, and no machine is the same twice."""
+"""Factor on all estimates: maps and figures were not measured, and no machine is the same twice."""
 
 ROUNDING = 1e-6
 """Seconds by which a sum of measured times may be off."""
@@ -54,7 +54,7 @@ def parse_budget(text: str) -> float:
 
 
 def spelled(seconds: float) -> str:
-    """Return a limit, at least so long, in the way that `parse_budget` reads."""
+    """Return a limit, rounded up, in the form that `parse_budget` reads."""
     seconds = ceil(seconds - ROUNDING)
     if seconds <= 90:
         return f"{seconds}s"
@@ -64,21 +64,21 @@ def spelled(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """All that a comparison would do, and how long its parts take."""
+    """All trainings that a comparison would run, and the seconds that its parts take."""
 
     seconds: Mapping[str, float]
-    """Arm's name -> of one of its trainings, from the call to the saved model; the arms in the order of the table."""
+    """Arm's name -> seconds of one of its trainings, from the call to the saved model; in the order of the table."""
     seeds: tuple[int, ...]
     runs_per_seed: int = 1
-    """Of an arm: its folds, or the rates of a grid."""
+    """Number of runs of an arm for each seed: its folds, times the rates of a grid."""
     trials: int = 0
-    """Learning rates that are tried for each arm beforehand."""
+    """Number of learning rates that are tried for each arm beforehand."""
     baseline: str = ""
     """The arm that is never left out; empty: the first."""
     workers: int = 1
-    """Trainings at the same time."""
+    """Number of trainings at the same time."""
     opening: float = 0.0
-    """Seconds until the processes that train are there."""
+    """Seconds until the processes that train have started."""
     preparation: float = 0.0
     """Seconds to prepare the data of one seed, or fold, in a process that has not done it before."""
     preparations_per_seed: int = 1
@@ -96,23 +96,23 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is trained within a limit of time."""
+    """The arms and seeds that are trained within a limit of time."""
 
     budget: float
-    """Seconds."""
+    """Limit of time, in seconds."""
     estimate: float
-    """Seconds for what is trained, those of measuring and of runs that are finished included."""
+    """Seconds for all that is trained, with those of measuring and of finished runs."""
     work: Work
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is left out."""
+        """True if nothing is left out."""
         return len(self.arms) == len(self.work.seconds) and len(self.seeds) == len(self.work.seeds)
 
     def left_out(self) -> list[str]:
-        """Return a sentence for each thing that is left out, and one that says what would train it."""
+        """Return a sentence for each part that is left out, and one with the budget that would train all."""
         if self.whole:
             return []
         work, found = self.work, list[str]()
@@ -137,7 +137,7 @@ class Plan:
         return [*found, f"All of it takes about {spelled(everything)}; the same command with that budget goes on."]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what plan.json and results.json hold."""
+        """Return the content of plan.json, which is also "plan" in results.json."""
         work = self.work
         return {
             "budget_seconds": self.budget,
@@ -159,7 +159,7 @@ class Plan:
         }
 
     def within(self, recipe: Recipe, arms: Sequence[Arm]) -> tuple[Recipe, tuple[Arm, ...]]:
-        """Return the recipe that asks for what is planned only, and its arms: it repeats the results as they are."""
+        """Return the recipe with the planned arms and seeds only, and its arms: it repeats the results as they are."""
         if self.whole:
             return recipe, tuple(arms)
         entries = [entry for entry in recipe.raw["compare"]["arms"] if entry["name"] in self.arms]
@@ -168,7 +168,7 @@ class Plan:
 
 
 def choose(work: Work, budget: float, finished: Collection[tuple[str, int]] = ()) -> Plan:
-    """Return the plan that fits.
+    """Return the largest plan that fits.
 
     Args:
         work: all that there is to do.
@@ -207,7 +207,7 @@ def choose(work: Work, budget: float, finished: Collection[tuple[str, int]] = ()
 
 
 def makespan(seconds: Sequence[float], workers: int) -> float:
-    """Return when the last of some trainings ends, if each worker that is free takes the next one."""
+    """Return the seconds until the last of some trainings ends, if each free worker takes the next one."""
     free = [0.0] * max(1, workers)
     for taken in seconds:
         heapq.heapreplace(free, free[0] + taken)
@@ -215,7 +215,7 @@ def makespan(seconds: Sequence[float], workers: int) -> float:
 
 
 def seconds_of_run(recipe: Recipe, time: StepTime) -> float:
-    """Return how long one training of an arm takes, the data being prepared."""
+    """Return the seconds of one training of an arm, without preparing the data."""
     steps = recipe.training.get("max_steps", -1)
     steps = steps if steps > 0 else time.total_steps
     evaluating = time.seconds_per_evaluation * evaluations(recipe, steps)
@@ -223,7 +223,7 @@ def seconds_of_run(recipe: Recipe, time: StepTime) -> float:
 
 
 def evaluations(recipe: Recipe, steps: int) -> int:
-    """Return how often a training of so many steps evaluates before its end."""
+    """Return the number of evaluations of a training of so many steps before its end."""
     strategy = recipe.training.get("eval_strategy", "no")
     if strategy == "epoch":
         return ceil(recipe.training.get("num_train_epochs", 1))
@@ -290,6 +290,6 @@ def _finished(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> set[t
 
 
 def listed(names: Sequence[object]) -> str:
-    """Return names as a person lists them: a, b and c."""
+    """Return names as a list in words: a, b and c."""
     words = [str(name) for name in names]
     return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)

@@ -1,4 +1,4 @@
-"""Which differences between arms are more than the luck of their seeds.
+"""Test which differences between arms are larger than their seeds explain by chance.
 
 Arms that were trained with one seed share the order of the batches, the masks and the initial weights that they have in
 common, so they are compared pair by pair. docs/statistics.md says what is tested, why, and what few seeds cannot show.
@@ -48,7 +48,7 @@ BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
 _REVERSED = {BETTER: WORSE, WORSE: BETTER}
 LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
 SEEDS_TO_RANK = 3
-"""Three arms that are ranked alike on so many seeds are called different at 5%; on two they cannot be."""
+"""Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
 
 Rows = Mapping[Unit, Mapping[str, Any]]
@@ -56,7 +56,7 @@ Rows = Mapping[Unit, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """In what a difference is measured; greater than 0 means that the arm is better."""
+    """The scale on which a difference is measured; greater than 0 means that the arm is better."""
 
     quality: Quality
     median: bool
@@ -80,27 +80,27 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """The comparisons that are made together: that any of them is false has at most the probability of the level."""
+    """The comparisons that are made together; a false claim among them has at most the probability of the level."""
 
     name: str
     pairs: list[tuple[str, str]]
-    """(arm, against)."""
+    """Pairs (arm, against)."""
     baseline: str | None
     """The arm that all others are compared with; None: all pairs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Correction:
-    """What makes of the p-values of single pairs those of a family."""
+    """The correction of the p-values of single pairs for a family."""
 
     name: str
     share: float
-    """Of the level at which one pair is tested."""
+    """Share of the level at which one pair is tested."""
     p_values: list[float]
 
 
 def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what results.json says of differences: ``{"comparisons": [...], "significance": {...}}``.
+    """Return results.json's tests of differences: ``{"comparisons": [...], "significance": {...}}``.
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
@@ -145,7 +145,7 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def waiting_runs(results: Mapping[str, Any]) -> int:
-    """Return how many runs of a comparison have still to end; 0 for merged results, which wait for none.
+    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none.
 
     Args:
         results: of a results file; of an older one the planned runs, "rows" and "failed" are counted.
@@ -158,7 +158,7 @@ def waiting_runs(results: Mapping[str, Any]) -> int:
 
 
 def lost_runs(results: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return by arm how many runs were lost, and out of how many that ended; only arms that lost any.
+    """Return by arm the number of runs that were lost, and of those that ended; only arms that lost any.
 
     A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
 
@@ -179,7 +179,7 @@ def _scale(results: Mapping[str, Any]) -> _Scale:
 
 
 def between(comparisons: Sequence[Mapping[str, Any]], arm: str, against: str) -> dict[str, Any] | None:
-    """Return the comparison of two arms seen from the first, whichever way round the file has it; None if it has none.
+    """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one.
 
     Args:
         comparisons: of `compare_arms`.
@@ -235,8 +235,10 @@ def _correction(
 
 
 def _share_too_few(found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale) -> bool:
-    """Whether all arms together share so few seeds that no ranking of them could tell anything, while pairs share more:
-    an arm that lost nearly all its seeds must not take the others' claims along."""
+    """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
+
+    An arm that lost nearly all its seeds must not take the others' claims along.
+    """
     units = [_units(rows, scale).keys() for rows in runs.values()]
     common = len(set(units[0]).intersection(*units))
     return common < min(SEEDS_TO_RANK, max(int(entry["n"]) for entry in found))
@@ -265,7 +267,7 @@ def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -
 
 
 def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
-    """Return what stands for each seed or, where there are folds, for each fold: the mean of its seeds."""
+    """Return the score of each seed or, where there are folds, of each fold: the mean of its seeds."""
     values: dict[int | str, list[float]] = {}
     for (fold, seed), row in rows.items():
         value = scale.value(row)
@@ -357,7 +359,7 @@ def _effect_name(scale: _Scale, paired: bool) -> str:
 
 
 def _without_number(results: Mapping[str, Any], runs: Mapping[str, Rows], scale: _Scale) -> str:
-    """Name the arms with trainings that no test sees: a mean over those that went well flatters them."""
+    """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
     lost = {arm: (len(rows) - len(runs.get(arm, ())), len(rows)) for arm, rows in by_run(results).items()}
     listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
     if not listed:
@@ -369,7 +371,7 @@ def _without_number(results: Mapping[str, Any], runs: Mapping[str, Rows], scale:
 
 
 def _cautions(results: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]], of: str) -> list[str]:
-    """Return what the p-values do not cover, one sentence each."""
+    """Return the limits of the p-values, one sentence each."""
     if not comparisons:
         return []
     found: list[str] = []

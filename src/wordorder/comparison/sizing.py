@@ -1,4 +1,4 @@
-"""The widths with which a network costs as much as another one, found by counting."""
+"""Find the widths with which a network costs as much as another one, by counting."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 Count = Callable[[Mapping[str, int]], float]
-"""What a network costs with these names of [model] changed; rises with each of them."""
+"""Function from changed names of [model] to the cost of the network; rises with each of them."""
 
 SIZES = frozenset(
     "hidden_size num_hidden_layers decoder_layers intermediate_size filters recurrent_size pretrained".split()
 )
-"""Names of [model] that say how large a network is. An arm that sets one of them keeps the size that it asks for."""
+"""Names of [model] that decide the size of a network. An arm that sets one of them keeps its size."""
 
 INNER = {"bag-of-words": None, "convolution": "filters", "recurrent": "recurrent_size"}
 """Architecture of a classifier -> its width between embeddings and output; that of all others is the feed-forward's."""
 
 MOST = 4
-"""A width may become so many times as large, or a part so small: beyond it would be a network of another kind."""
+"""Largest factor by which a width may grow or shrink: beyond it would be a network of another kind."""
 
 _TIDY = 8
 """Widths that are multiples of this suit the hardware; taken where one agrees well enough."""
 
 _STEPS = (1, 2, 4, 8)
-"""Multiples of the number of heads that model widths are tried in: rotations want pairs of channels in each head."""
+"""Multiples of the number of heads by which model widths are tried: rotations want pairs of channels in each head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +40,17 @@ class Sized:
     changes: Mapping[str, int]
     """Name of [model] -> value; empty where nothing had to change."""
     value: float
-    """What the network costs with them."""
+    """Cost of the network with these widths."""
 
 
 def inner_width(recipe: Recipe) -> str | None:
-    """Return the name of [model] that widens a network inside its layers only; None where there is none."""
+    """Return the name of [model] that widens a network inside its layers only; None if there is none."""
     architecture = recipe.model.get("architecture") if recipe.network == "classifier" else None
     return INNER.get(str(architecture), "intermediate_size")
 
 
 def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float) -> Sized:
-    """Find widths with which a network costs as much as it should.
+    """Find widths with which a network has the target cost.
 
     First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state),
     from a quarter to four times what it is; where that is not enough the width of the whole model, the other keeping
@@ -86,7 +86,7 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
 
 
 def _fit_inner(recipe: Recipe, count: Count, target: float, inner: str, hidden: int, tolerance: float) -> Sized:
-    """Fit the inner width at a width of the model."""
+    """Fit the inner width at a given width of the model."""
     usual = _inner_at(recipe, inner, hidden)
     outer = {} if hidden == recipe.model["hidden_size"] else {"hidden_size": hidden}
 
@@ -101,8 +101,10 @@ def _fit_inner(recipe: Recipe, count: Count, target: float, inner: str, hidden: 
 
 
 def _fit_hidden(recipe: Recipe, count: Count, target: float, inner: str | None, hidden: int, *, larger: bool) -> int:
-    """The width of the model, of those that the encoding can take, that comes nearest with the inner one in
-    proportion."""
+    """Return the model width nearest to the target cost, with the inner width in proportion.
+
+    Only widths that the encoding can take are tried.
+    """
 
     def changes(width: int) -> dict[str, int]:
         return {"hidden_size": width} | ({} if inner is None else {inner: _inner_at(recipe, inner, width)})
@@ -120,7 +122,7 @@ def _fit_hidden(recipe: Recipe, count: Count, target: float, inner: str | None, 
 
 
 def _step(count: Callable[[int], float], hidden: int, heads: int, *, larger: bool) -> int:
-    """By how many channels the model's width can change."""
+    """Return the number of channels by which the model's width can change."""
     fault = BadInput(f"model.hidden_size {hidden} cannot become smaller")
     for times in _STEPS:
         step = times * heads
@@ -137,14 +139,14 @@ def _step(count: Callable[[int], float], hidden: int, heads: int, *, larger: boo
 
 
 def _inner_at(recipe: Recipe, inner: str, hidden: int) -> int:
-    """The inner width in its proportion to the model's width."""
+    """Return the inner width in its proportion to the model's width."""
     before = int(recipe.model["hidden_size"])
     default = 4 * before if inner == "intermediate_size" else before
     return max(1, round(int(recipe.model.get(inner) or default) * hidden / before))
 
 
 def nearest(at: Callable[[int], float], low: int, high: int, target: float, *, enough: float = 0.0) -> int:
-    """The whole number at which a rising function is nearest to a target.
+    """Return the integer at which a rising function is nearest to a target.
 
     By false position, which hits at once where the function is a line, as counts nearly are, and by halves in turns
     with it, so that it ends soon where it is not.
@@ -180,7 +182,7 @@ def _off(value: float, target: float) -> float:
 
 
 def _remembered(count: Count) -> Count:
-    """The same function, counting nothing twice: building a network takes up to half a second."""
+    """Return the function with a cache: building a network takes up to half a second."""
 
     @cache
     def counted(changes: tuple[tuple[str, int], ...]) -> float:

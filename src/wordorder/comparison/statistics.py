@@ -6,7 +6,8 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 SEEDS_FOR_A_SPREAD = 3
-"""Two numbers have a standard deviation, but nobody should believe it; below three none is shown."""
+"""Smallest number of seeds for which a spread is shown: two numbers have a standard deviation, but nobody should
+believe it."""
 
 NOT_A_METRIC = frozenset({"seed", "fold", "learning_rate", "steps", "best_step"})
 
@@ -53,7 +54,7 @@ def by_run(results: Mapping[str, Any]) -> dict[str, dict[Unit, Mapping[str, Any]
 
 
 def baseline_of(results: Mapping[str, Any]) -> str | None:
-    """Return the arm that the others are measured against: the one that the file names, or its first."""
+    """Return the arm that the others are compared with: the one that the file names, or its first."""
     named = results.get("baseline")
     return str(named) if named else next((str(arm["name"]) for arm in results["arms"]), None)
 
@@ -70,13 +71,13 @@ def confidence_of(results: Mapping[str, Any]) -> float:
 
 
 def repeats(results: Mapping[str, Any]) -> tuple[str, int]:
-    """Return what the spread of a results file is over, "seed" or "fold", and how many of them are planned."""
+    """Return the unit of the spread of a results file, "seed" or "fold", and how many of them are planned."""
     folds = results["planned"].get("folds")
     return ("fold", len(folds)) if folds else ("seed", len(results["planned"]["seeds"]))
 
 
 def centre(entry: Mapping[str, Any] | None, statistic: str) -> float | None:
-    """Return what stands for an arm: the mean or the median of a summary's column; None where nothing is known."""
+    """Return the mean or the median of a summary's column, which stands for an arm; None if nothing is known."""
     return None if entry is None else entry.get(statistic)
 
 
@@ -95,7 +96,7 @@ def spread(entry: Mapping[str, Any], statistic: str) -> tuple[float, float] | No
 
 
 def statistic_of(results: Mapping[str, Any]) -> str:
-    """Return "mean" or "median": what a results file reports."""
+    """Return the statistic that a results file reports: "mean" or "median"."""
     return str(results.get("statistic", "mean"))
 
 
@@ -110,7 +111,7 @@ def _columns(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _by_fold(rows: list[Mapping[str, Any]], name: str) -> list[list[float]]:
-    """Return a column's values, those of one fold together; without folds each row stands alone."""
+    """Return a column's values, those of one fold together; without folds each row by itself."""
     found: dict[Any, list[float]] = {}
     for number, row in enumerate(rows):
         if _is_number(row.get(name)):

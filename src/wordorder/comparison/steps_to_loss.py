@@ -1,4 +1,4 @@
-"""How much earlier an arm reaches the validation loss that the baseline ends with.
+"""Measure how much earlier an arm reaches the validation loss that the baseline ends with.
 
 TUPE's paper claims its quality so: "TUPE can achieve a higher score than the baseline while using only 30% of the
 pre-training steps" (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 4.2).
@@ -21,14 +21,14 @@ MEANING = (
     "under a schedule that falls to zero most of the loss is won at the end, so an arm trained for that many steps "
     "alone would be there earlier still, and a share near 1 says little."
 )
-"""What the numbers are, for a caption."""
+"""Explanation of the numbers, for a caption."""
 
 Curve = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reached:
-    """One seed: the target, the baseline's step there, and the arm's, infinite where it never gets there."""
+    """One seed: the target, the baseline's step there, and the arm's, infinite if it never gets there."""
 
     target: float
     baseline: float
@@ -65,7 +65,7 @@ def steps_to_loss(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def first_step_at(curve: Curve, target: float) -> tuple[float, float]:
-    """Return the step at which a curve first is at most ``target``, and the distance of the points around.
+    """Return the step at which a curve first is at most ``target``, and the distance between the points around it.
 
     Between two points the loss is taken as linear. A curve that is there at its first point gives that step (it may
     have been there earlier), with the distance from step 0; one that never is gives infinity.

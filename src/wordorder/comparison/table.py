@@ -1,4 +1,4 @@
-"""The table of a comparison: for a terminal and as markdown, both from the results file alone."""
+"""Make the table of a comparison for a terminal and as markdown, both from the results file alone."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ OUTCOME = "outcome"
 """Key of the column that holds each arm's difference from the baseline."""
 
 LEFT_OUT_FIRST = ("encoding_parameters", "learning_rate", "peak_memory_bytes", "flops_per_token", "tokens_per_second")
-"""Keys of the columns that a narrow terminal does without, in this order."""
+"""Keys of the columns that a narrow terminal leaves out, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One number per arm."""
+    """One column of the table: one number per arm."""
 
     key: str
     title: str
-    """With the unit."""
+    """Title with the unit."""
     value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]
-    """From the arm's summary and its entry in "arms" to what the column is sorted by."""
+    """Function from the arm's summary and its entry in "arms" to the number that the column is sorted by."""
     text: Callable[[Mapping[str, Any], Mapping[str, Any]], str]
     descending_is_better: bool = False
 
@@ -121,12 +121,12 @@ def _total(arm: Mapping[str, Any]) -> int | None:
 
 
 def encoding_parameters(arm: Mapping[str, Any]) -> int | None:
-    """Return how many parameters an arm spends on word order; None as long as its cost is not known."""
+    """Return the number of parameters of an arm's encoding of word order; None until its cost is known."""
     return sum(arm["encoding_parameters"].values()) if arm["parameters"] else None
 
 
 def lines(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Return (summary, arm) pairs, best first, then the arms of which nothing has finished."""
+    """Return (summary, arm) pairs, best first, then the arms without a finished run."""
     arms = {arm["name"]: arm for arm in results["arms"]}
     done = [(entry, arms[entry["arm"]]) for entry in ranked(results)]
     names = {entry["arm"] for entry, _ in done}
@@ -134,7 +134,7 @@ def lines(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[s
 
 
 def caption(results: Mapping[str, Any]) -> str:
-    """Say what the numbers are: metric, split, data, steps, seeds, and what they do not show."""
+    """Return the caption of the numbers: metric, split, data, steps, seeds, and what they do not show."""
     quality, recipe, planned = quality_of(results), results["recipe"], results["planned"]
     steps = sorted({row["steps"] for row in results["rows"] if row["steps"] is not None})
     budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
@@ -189,12 +189,12 @@ def caption(results: Mapping[str, Any]) -> str:
             f"Protocol {results['protocol']}: the checkpoint that is best on the held-out texts is scored on these "
             "same texts, so the numbers are optimistic; they compare with others of this protocol only."
         )
-    parts += results.get("notes") or []  # of a merge
+    parts += results.get("notes") or []  # notes of a merge
     return " ".join(parts)
 
 
 def matched(results: Mapping[str, Any]) -> str:
-    """Say what all arms were given the same of; empty where nothing was matched."""
+    """Return a sentence on the budget that all arms share; "" if nothing was matched."""
     budget = mapping_of(results, "budget")
     return str(budget.get("sentence") or "")
 
@@ -225,7 +225,7 @@ def _start(recipe: Mapping[str, Any]) -> str:
 
 
 def place_of(entry: Mapping[str, Any]) -> str:
-    """Name the seed, and the fold where there is one, of a row or a failure: "fold 2, seed 0"."""
+    """Return the seed, and the fold if there is one, of a row or a failure: "fold 2, seed 0"."""
     fold = f"fold {entry['fold']}, " if entry.get("fold") is not None else ""
     return f"{fold}seed {entry['seed']}"
 

@@ -1,4 +1,4 @@
-"""Equal time: numbers of steps that take every arm as long as the baseline."""
+"""Equal time: find numbers of steps that take every arm as long as the baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wordorder.training import CompareConfig
 
 COUNTED = ("warmup_steps", "eval_steps", "save_steps")
-"""Names of [training] in steps, or a share of all steps where they are less than 1: then it stays as it is."""
+"""Names of [training] that count steps; values below 1 are shares of all steps and stay as they are."""
 
 
 def fit_steps(
@@ -27,7 +27,7 @@ def fit_steps(
     tolerance: float,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[tuple[Arm, ...], dict[str, dict[str, Any]]]:
-    """Give every arm as many steps as it takes in the time that the baseline needs for its own.
+    """Give every arm the number of steps that it can do in the time of the baseline's steps.
 
     Timed are training steps, as `timing.measure_steps` does it; starting, evaluating and saving are left out. The
     schedule keeps its shape: warm-up, evaluations and saves come after the same shares of the steps.
@@ -75,7 +75,7 @@ def fit_steps(
 
 
 def _step_faults(arm: Arm) -> list[str]:
-    """What of an arm is counted in steps and cannot keep its share of another number of them."""
+    """Return a fault for each option of an arm that counts steps and cannot be rescaled to another number of them."""
     training, faults = arm.recipe.training, list[str]()
     kwargs: Any = training.get("lr_scheduler_kwargs") or {}
     counted = [f"lr_scheduler_kwargs.{name}" for name in kwargs if "step" in str(name)]
@@ -89,7 +89,7 @@ def _step_faults(arm: Arm) -> list[str]:
 
 
 def _changes(training: Mapping[str, Any], steps: int, own: int) -> dict[str, Any]:
-    """The number of steps, and what is counted in steps in proportion to it."""
+    """Return the number of steps, and the options that count steps in proportion to it."""
     counted = {name: int(training[name]) for name in COUNTED if (training.get(name) or 0) >= 1}
     changes = {name: max(1, round(value * own / steps)) for name, value in counted.items()}
     saved, evaluated = counted.get("save_steps", 0), counted.get("eval_steps", 0)

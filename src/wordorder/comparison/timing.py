@@ -1,4 +1,4 @@
-"""Seconds of a step, of starting and of an evaluation of every arm: measured in turns, by the training itself.
+"""Measure seconds of a step, of starting and of an evaluation of every arm: in turns, by the training itself.
 
 Arms take turns (A B C, A B C, ...) and the median over the rounds counts, so that a machine that is slower for a while
 is so for all of them. What is timed is `wordorder.training.run`, in as many processes as train later, on the batches of
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 TIMING = "timing.json"
 ROUNDS = 3
-"""How often each arm is timed; the median of three is not moved by one that something disturbed."""
+"""Number of times that each arm is timed; the median of three is not moved by one disturbed round."""
 SECONDS_OF_STEPS = 0.5
-"""How long the steps of a round take at least, for the fastest arm: a clock has its grain, and a step its chances."""
+"""Minimum seconds of the steps of a round, for the fastest arm: short times are inexact and vary by chance."""
 FEWEST_STEPS, MOST_STEPS = 5, 50
 
 NO_EFFECT_ON_SPEED = frozenset(
@@ -47,32 +47,34 @@ NO_EFFECT_ON_SPEED = frozenset(
     "adam_beta2 adam_epsilon eval_steps eval_delay save_steps save_total_limit keep_steps load_best_model_at_end "
     "output_dir run_name project report_to logging_steps logging_strategy logging_first_step log_level".split()
 )
-"""Names of [training] that change neither how long a step takes nor how long an evaluation does."""
+"""Names of [training] that change neither the time of a step nor that of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """How long an arm takes."""
+    """The times of an arm."""
 
     seconds_per_step: float
-    """Of training, after a warm-up; by the clock that `clock` names."""
+    """Seconds of a training step, after a warm-up; by the clock that `clock` names."""
     seconds_to_start: float
-    """From the call to the first step, the data being prepared; by the wall clock, as all that waits for a disk."""
+    """Seconds from the call to the first step, without preparing the data; by the wall clock, as all that waits for a
+    disk."""
     seconds_per_evaluation: float
-    """On the validation split while it trains, with the checkpoint that is saved then; by the wall clock."""
+    """Seconds of an evaluation on the validation split during training, with the checkpoint that is saved then; by the
+    wall clock."""
     seconds_to_finish: float = 0.0
-    """After the last evaluation: the final scores, and saving the model; by the wall clock."""
+    """Seconds after the last evaluation: the final scores, and saving the model; by the wall clock."""
     wall: float = 1.0
-    """Seconds by the wall clock for a second of `seconds_per_step`, of all arms together; above 1 where other programs
-    have a share of the core."""
+    """Seconds by the wall clock for a second of `seconds_per_step`, of all arms together; above 1 if other programs use
+    the core."""
     total_steps: int = 0
-    """Steps of the training, as the trainer counted them: what num_train_epochs are."""
+    """Number of steps of the training, as the trainer counted them from num_train_epochs."""
     seconds_to_prepare: float = 0.0
-    """Preparing the data of one seed in a process that has not done it before."""
+    """Seconds to prepare the data of one seed in a process that has not done it before."""
     seconds_to_open: float = 0.0
-    """What a worker process takes once: to start, and to load what the first training needs."""
+    """Seconds that a worker process takes once: to start, and to load what the first training needs."""
     clock: str = "wall"
-    """"process", the CPU time of one thread, or "wall"; see `step_clock`."""
+    """Clock of the steps: "process", the CPU time of one thread, or "wall"; see `step_clock`."""
 
 
 def measure_steps(
@@ -83,7 +85,7 @@ def measure_steps(
     config: CompareConfig | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, StepTime]:
-    """Measure every arm, or read what was measured of it before on this machine.
+    """Measure every arm, or read its earlier measurement on this machine.
 
     Args:
         arms: resolved; whatever does not change the speed, such as the rate and the number of steps, may change later.
@@ -118,14 +120,14 @@ def measure_steps(
 
 
 def seconds_spent(folder: Path) -> float:
-    """How long measuring took, 0 where nothing was measured."""
+    """Return the seconds that measuring took, 0 if nothing was measured."""
     return float(_read(folder / TIMING).get("took_seconds", 0.0))
 
 
 def _measure(
     arms: Sequence[Arm], pipeline: Pipeline, folder: Path, config: CompareConfig | None
 ) -> dict[str, list[Lap]]:
-    """Return every arm's laps: the first one is of what is around the steps, the others are of steps."""
+    """Return every arm's laps: the first times start, evaluation and end, the others time steps."""
     for left in folder.glob(".timing-*"):  # by a comparison that was killed while it measured
         shutil.rmtree(left, ignore_errors=True)
     laps: dict[str, list[Lap]] = {arm.name: [] for arm in arms}
@@ -198,7 +200,7 @@ def _as_time(entry: Mapping[str, Any]) -> StepTime:
 
 
 def _settings(recipe: Recipe, config: CompareConfig | None) -> str:
-    """Return a digest of all that decides how long a run of an arm takes."""
+    """Return a digest of everything that decides the time of a run of an arm."""
     tables: dict[str, Any] = {name: dict(table) for name, table in recipe.to_dict().items() if name != "compare"}
     training = tables["training"]
     tables["training"] = {name: value for name, value in training.items() if name not in NO_EFFECT_ON_SPEED}
@@ -207,7 +209,7 @@ def _settings(recipe: Recipe, config: CompareConfig | None) -> str:
 
 
 def _machine(recipe: Recipe, workers: int) -> dict[str, Any]:
-    """Return what the times hold on: another one means that they are measured anew."""
+    """Return the conditions of the times: under other ones everything is measured anew."""
     import torch
 
     from wordorder.training.environment import describe_environment
@@ -221,7 +223,7 @@ def _machine(recipe: Recipe, workers: int) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return an earlier timing.json; nothing where there is none, or one that cannot be read: it is measured anew."""
+    """Return an earlier timing.json; {} if there is none or it cannot be read: everything is measured anew."""
     try:
         return read_json(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The comparison in one sentence, with what the sentence rests on."""
+"""State the result of a comparison in one sentence, with its evidence."""
 
 import math
 from collections import Counter
@@ -33,7 +33,7 @@ Entry = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Who was best, and how sure that is."""
+    """The best arm of a comparison in a sentence, with the evidence for it."""
 
     sentence: str
     evidence: str
@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measure:
-    """How arms are measured in a results file: the metric, its split, and what stands for several seeds."""
+    """The measure of arms in a results file: the metric, its split, and the statistic over seeds."""
 
     quality: Quality
     split: str
@@ -74,7 +74,7 @@ class _Measure:
         return low <= other_high and other_low <= high
 
     def gap(self, best: Entry, other: Entry) -> str:
-        """Say how far the other arm is behind in the table: a ratio for perplexities, a difference else."""
+        """Return how far the other arm is behind in the table: a ratio for perplexities, a difference else."""
         here, there = self.value(best) or 0.0, self.value(other) or 0.0
         behind = f"{other['arm']} ({self.text(other)})"
         if self.quality.metric == "perplexity" and here > 0:
@@ -82,7 +82,7 @@ class _Measure:
         return f"{abs(here - there):.3g} {'above' if self.quality.higher_is_better else 'below'} {behind}"
 
     def claim(self, other: Entry, found: Entry) -> str:
-        """Say a tested advantage: its size and interval by pairs, the corrected p-value and the number of pairs."""
+        """Return a tested advantage in words: size and interval by pairs, corrected p-value, number of pairs."""
         ratio, direction = found["scale"] == "log", "above" if self.quality.higher_is_better else "below"
 
         def show(value: float) -> str:
@@ -99,7 +99,7 @@ class _Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """The arms behind the best, by what the tests say of them; in order of rank."""
+    """The arms behind the best, grouped by the outcomes of the tests; in order of rank."""
 
     ahead_of: list[tuple[Entry, Entry]]
     """Summary and comparison of the arms over which an advantage is claimed."""
@@ -123,7 +123,7 @@ def ranked(results: Mapping[str, Any]) -> list[Entry]:
 
 
 def verdict(results: Mapping[str, Any]) -> Verdict:
-    """Return the sentence for a results file.
+    """Return the verdict for a results file.
 
     An advantage is claimed where `compare_arms` finds one; what the file holds of it is read, an older file's is
     computed.
@@ -231,7 +231,7 @@ def _no_claim(judged: _Judged, significance: Mapping[str, Any], of: str) -> str:
 
 
 def _against_the_baseline(tested: Mapping[str, Any], best: str) -> str:
-    """Say what was found where the family is not all pairs: the best arm's comparisons are then not the whole of it."""
+    """Return the outcomes against the baseline, if the family is not all pairs and the best arm is not the baseline."""
     comparisons: Sequence[Entry] = tested["comparisons"]
     baselines = {str(entry["against"]) for entry in comparisons}
     if len(comparisons) < 2 or len(baselines) > 1 or best in baselines:
@@ -246,7 +246,7 @@ def _against_the_baseline(tested: Mapping[str, Any], best: str) -> str:
 
 
 def _description(best: Entry, others: Sequence[Entry], judged: _Judged, measure: _Measure, of: str) -> str:
-    """Return the reading aid for few seeds, where nothing can be claimed."""
+    """Return a description of the ranges for few seeds, if nothing can be claimed."""
     if not judged.too_few:
         return ""
     fewest = min(int(entry[measure.quality.metric]["n"]) for entry in [best, *others])
@@ -268,7 +268,7 @@ def _p(found: Mapping[str, Any]) -> str:
 
 
 def _lost(results: Mapping[str, Any]) -> str:
-    """Return what the sentence begins with where runs failed or diverged: numbers are of the others."""
+    """Return the beginning of the sentence if runs failed or diverged: its numbers are of the others."""
     lost = [f"{arm} lost {gone} of {of}" for arm, (gone, of) in lost_runs(results).items()]
     return f"Of the runs that did not fail or diverge ({', '.join(lost)}), " if lost else ""
 

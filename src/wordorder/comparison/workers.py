@@ -1,4 +1,4 @@
-"""Trainings in this process, or several at once in worker processes that are imported once and stay.
+"""Run trainings in this process, or several at once in worker processes that are imported once and stay.
 
 Where there are CUDA devices each has a worker that sees no other one; see `placements`.
 """
@@ -36,33 +36,33 @@ from wordorder.training.interruption import SIGNALS
 from wordorder.training.run import MODEL
 
 GRACE_SECONDS = 120.0
-"""How long a worker may take to save its state after a signal."""
+"""Seconds that a worker may take to save its state after a signal."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Read by torch's libraries when they load, so it must be there before the process begins."""
+"""Environment variables that torch's libraries read when they load, so they must be set before the process begins."""
 
 KILLED = "its process was killed (by the system when memory runs out, or by hand)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a training ended. Plain values only: an exception from another process might not unpickle."""
+    """The end of a training. Plain values only: an exception from another process might not unpickle."""
 
     status: Literal["finished", "failed", "stopped"]
     reason: str = ""
     seconds: float = 0.0
     lap: Lap | None = None
-    """What was measured, where the run was only timed."""
+    """The times of a run that was only timed."""
 
 
 class Task(Protocol):
-    """What is done with each run: `execute`, or `rehearse` with its steps put in; workers import it by name."""
+    """The function to run on each run: `execute`, or `rehearse` with its steps set; workers import it by name."""
 
     def __call__(self, pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome: ...
 
 
 def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome:
-    """Train one run to its end, or from where it stopped, measure what its probes ask, and say how it ended."""
+    """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
     with _timed() as ended:
         claim(run, statistics)
         release_memory()
@@ -77,7 +77,7 @@ def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outc
 
 
 def rehearse(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any], *, steps: int | None) -> Outcome:
-    """Train one run for a few steps, remove its folder, and say how long that took.
+    """Train one run for a few steps, remove its folder, and return the time that it took.
 
     Args:
         pipeline: its `prepare`, `lap` and `probe` are called.
@@ -103,7 +103,7 @@ def rehearse(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any], *, ste
 
 @contextmanager
 def _timed() -> Generator[list[Outcome]]:
-    """Give a list that holds, afterwards, how what was done within ended: no exception leaves it."""
+    """Yield a list that holds the outcome of the block after it; no exception leaves the block."""
     start, ended = time.monotonic(), list[Outcome]()
     try:
         yield ended
@@ -118,20 +118,20 @@ def _timed() -> Generator[list[Outcome]]:
 def team_for(
     pipeline: Pipeline, statistics: Statistics, *, workers: int, runs: int, devices: Sequence[str]
 ) -> InThisProcess | InWorkers:
-    """Return what trains: this process, or workers on the devices that there are; see `placements`."""
+    """Return the trainer of the runs: this process, or workers on the given devices; see `placements`."""
     places = placements(devices, workers=workers, runs=runs)
     return InWorkers(pipeline, statistics, places=places) if places else InThisProcess(pipeline, statistics)
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system, so that a run's peak memory is its own and not that of the run before."""
+    """Return freed memory to the system, so that a run's peak memory does not include that of the run before."""
     gc.collect()
     with suppress(OSError, AttributeError):  # not glibc: the allocator keeps what it keeps
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 class InThisProcess:
-    """Train one run after the other here, with as many threads as training.threads says or torch takes."""
+    """Trains one run after the other here, with training.threads threads or torch's own number."""
 
     def __init__(self, pipeline: Pipeline, statistics: Statistics) -> None:
         self.pipeline, self.statistics = pipeline, statistics
@@ -152,11 +152,11 @@ class InThisProcess:
             yield run, outcome
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no process to end."""
 
 
 class InWorkers:
-    """Train several runs at once, each in a process of its own with one thread, or as many as training.threads says.
+    """Trains several runs at once, each in a process of its own with one thread, or with training.threads.
 
     One executor per worker rather than one for all: when the system kills a process, the run that it worked on is known
     and is the only one that is lost.
@@ -214,7 +214,7 @@ class InWorkers:
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Generator[None]:
-    """Set environment variables for the processes that are started meanwhile."""
+    """Set environment variables for the processes that are started within the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -243,7 +243,7 @@ class Worker:
             self.pid = self.pool.submit(os.getpid)  # the first task starts the process
 
     def ask_to_stop(self) -> None:
-        """Send the signal on which a training saves its state and stops."""
+        """Send the signal at which a training saves its state and stops."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -1,15 +1,15 @@
-"""Advice on labels and settings that are right, and yet not what was meant, or hard to learn from."""
+"""Advice on labels and settings that are valid but probably not intended, or hard to train with."""
 
 from wordorder.data import PreparedData
 from wordorder.data.examples import LabelledExamples
 from wordorder.launch import process_count
 from wordorder.training.recipe import Recipe
 
-_SMALL, _LARGE = 0.05, 5.0  # of numbers to learn
+_SMALL, _LARGE = 0.05, 5.0  # limits for mean and standard deviation of labels
 
 
 def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
-    """Say that the numbers to learn are far from what a new head gives, which is near 0 and moves by small steps.
+    """Return advice where labels are far from the outputs of a new head, which are near 0 and change by small steps.
 
     Args:
         recipe: of the run.
@@ -30,7 +30,7 @@ def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
 
 
 def sharding_advice(recipe: Recipe) -> str | None:
-    """Say that weights were to be shared out, and there is nobody to share them with.
+    """Return advice where `training.fsdp` asks to shard weights but the run has only one process.
 
     Args:
         recipe: of the run.
@@ -44,7 +44,7 @@ def sharding_advice(recipe: Recipe) -> str | None:
 
 
 def accumulation_advice(recipe: Recipe, examples: int) -> str | None:
-    """Say that an optimizer step is to accumulate more batches than there are, so that it has an epoch's alone.
+    """Return advice where a step accumulates more batches than an epoch has; it then accumulates those alone.
 
     Args:
         recipe: of the run.
@@ -64,7 +64,7 @@ _MANY = 20
 
 
 def numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
-    """Say that classes look like numbers that were meant to be learned as such.
+    """Return advice where the classes look like numbers that a regression should learn.
 
     Args:
         recipe: of the run.

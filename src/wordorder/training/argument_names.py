@@ -17,7 +17,7 @@ DEFAULTS: dict[str, Any] = {
     "report_to": "tensorboard",
     "log_level": "error",
 }
-"""What a recipe gets when it says nothing, where that differs from transformers.
+"""Default values of a recipe, where they differ from those of transformers.
 
 Evaluate and save ten times, keep the best and the last checkpoint and end with the best by validation loss; seed 0;
 32 examples a batch; TensorBoard logs. `per_device_eval_batch_size` follows the training batch size.
@@ -40,8 +40,8 @@ WRITTEN_OUT = (
     "bf16",
     "fp16",
 )
-"""Names that decide what is learned, whose defaults are those of transformers: a resolved recipe says them, so that it
-repeats its run with a version of transformers that has others."""
+"""Names that decide what is learned and have the defaults of transformers. A resolved recipe writes them out, so that
+it repeats its run with a version of transformers that has other defaults."""
 
 _NO_UPLOAD = "a run uploads nothing; afterwards: wordorder push MODEL_DIR REPO"
 
@@ -98,16 +98,16 @@ RENAMED = {
     "gradient_checkpointing": "activation_checkpointing",
     "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
 }
-"""Names that transformers has given others since its first version that this package takes: recipes may use both."""
+"""Names that transformers has renamed since the first version that this package supports; recipes may use both."""
 
 BEAMS = 4
-"""How many beams the search for a translation has, where nothing is said."""
+"""Number of beams of the search for a translation, where the recipe gives none."""
 
 GENERATION: dict[str, Any] = {"predict_with_generate": bool, "generation_num_beams": int, "generation_max_length": int}
 """Names of [training] that transformers' Seq2SeqTrainingArguments has, for translation; see `OWN`."""
 
 ROW_WISE_ADAM = "row_wise_adam"
-"""A value of `optim` that transformers does not have, see `wordorder.training.row_wise`."""
+"""A value of `optim` that transformers does not have; see `wordorder.training.row_wise`."""
 
 OWN: dict[str, Any] = {
     "decay_all_parameters": bool,

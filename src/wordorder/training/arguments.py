@@ -1,4 +1,4 @@
-"""The section [training]: what is wrong with it, its defaults filled in, and the TrainingArguments that it makes."""
+"""Check the section [training], fill in its defaults, and make TrainingArguments of it."""
 
 import dataclasses
 import math
@@ -69,12 +69,12 @@ def _fields() -> dict[str, Any]:
 
 
 def argument_names() -> list[str]:
-    """The names that [training] may hold, sorted."""
+    """Return the names that [training] may hold, sorted."""
     return sorted((_fields().keys() | OWN.keys()) - FIXED.keys())
 
 
 def argument_faults(table: Mapping[str, object]) -> list[str]:
-    """Every fault of the section [training].
+    """Return every fault of the section [training].
 
     Args:
         table: the section as it was read, with or without our defaults.
@@ -122,7 +122,7 @@ def _keep_faults(steps: list[int], last: object) -> list[str]:
 
 
 def _combination_faults(table: Mapping[str, Any]) -> list[str]:
-    """What only TrainingArguments can say: values that are right alone and wrong together, or on this machine."""
+    """Return the faults of values that are valid alone but not together, or not on this machine."""
     resolved = with_defaults(table)
     saves, scores = resolved["save_strategy"], resolved["eval_strategy"]
     if resolved["load_best_model_at_end"] and saves not in (scores, "best"):
@@ -153,7 +153,7 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
 
 
 def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
-    """Return what is wrong with an optimizer or a schedule, found by making each of one weight."""
+    """Return the faults of the optimizer and the schedule, found by building each for a single weight."""
     named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
     if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused", ROW_WISE_ADAM)):
         return []
@@ -193,7 +193,7 @@ def _is_multiple(save: float, score: float) -> bool:
 
 
 def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The section [training] with the defaults for what it leaves out: ours, and transformers' for `WRITTEN_OUT`.
+    """Return the section [training] with its defaults filled in: ours, and transformers' for `WRITTEN_OUT`.
 
     Args:
         table: the section as it was read.
@@ -246,7 +246,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         given["gradient_accumulation_steps"] = pieces * given.get("gradient_accumulation_steps", 1)
     row_wise = given.get("optim") == ROW_WISE_ADAM
     if row_wise:
-        given["optim"] = "adamw_torch"  # whose rate, betas, eps, decay and clipping it has
+        given["optim"] = "adamw_torch"  # it has the same rate, betas, eps, decay and clipping
     reporters = tracker_names(given.pop("report_to", []))
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
@@ -275,7 +275,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
 
 
 def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
-    """What a run in several processes needs beside the recipe's names.
+    """Return the arguments that a run in several processes needs besides the recipe's own names.
 
     Args:
         table: the section with our defaults.
@@ -305,7 +305,7 @@ def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str
 
 
 def wants_tensorboard(table: Mapping[str, Any]) -> bool:
-    """Whether `report_to` names TensorBoard.
+    """Tell whether `report_to` names TensorBoard.
 
     Args:
         table: the section with our defaults.

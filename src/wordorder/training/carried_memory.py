@@ -1,4 +1,4 @@
-"""A memory on its way from batch to batch, in training as in evaluation."""
+"""Carry a memory from batch to batch, in training and in evaluation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from wordorder.training.scores import CausalTally
 
 
 def has_memory(config: Any) -> bool:
-    """Whether a model of this configuration reads segments with a memory.
+    """Tell whether a model of this configuration reads segments with a memory.
 
     Args:
         config: of any transformers model.
@@ -34,10 +34,10 @@ class CarriedMemory:
     def __init__(self, *, carries: bool = True) -> None:
         self._carries = carries
         self.state: MemoryState | None = None
-        """The memory before the next batch; None = nothing."""
+        """The memory before the next batch; None where it is empty."""
 
     def put_in(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The batch as the model takes it: with the memory, and without memory_reset, which is done here.
+        """Return the batch as the model takes it: with the memory, and without memory_reset, which is applied here.
 
         Args:
             batch: from a loader of lanes; it is not changed.
@@ -60,7 +60,7 @@ class CarriedMemory:
         return {**inputs, "memory": self.state}
 
     def take(self, output: Any) -> None:
-        """Keep the memory that the model gave.
+        """Keep the memory that the model returned.
 
         Args:
             output: of the model.
@@ -69,11 +69,11 @@ class CarriedMemory:
             self.state = output.memory
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """The memory as tensors on the CPU; None where there is nothing."""
+        """Return the memory as tensors on the CPU; None where it is empty."""
         return None if self.state is None else self.state.to("cpu").state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor] | None, device: torch.device) -> None:
-        """Go on with a memory.
+        """Restore a memory that `state_dict` returned.
 
         Args:
             tensors: from `state_dict`.

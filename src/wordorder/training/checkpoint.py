@@ -1,4 +1,4 @@
-"""The checkpoints of a run folder: whole or absent, the newest valid one, and which are kept."""
+"""Write, find, check and remove the checkpoints of a run folder, each of which is whole or absent."""
 
 import re
 import shutil
@@ -33,12 +33,12 @@ _HINTS: dict[str, Any] = {
     "total_flos": float, "log_history": list[dict[str, Any]], "best_metric": float | None,
     "best_global_step": int | None, "best_model_checkpoint": str | None, "stateful_callbacks": dict[str, Any] | None,
 }  # fmt: skip
-"""What of transformers' TrainerState a resumed run reads, with its types."""
+"""Fields of transformers' TrainerState that a resumed run reads, with their types."""
 _NEEDED = ("global_step", "max_steps", "log_history")
 
 
 def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints of a run folder, (step, folder), oldest first; whether they are whole is not looked at.
+    """Return the checkpoints of a run folder as (step, folder), oldest first, without checking that they are whole.
 
     Args:
         run_folder: may be missing.
@@ -51,16 +51,16 @@ def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a run can be resumed from."""
+    """The checkpoint that a run can be resumed from, and the damaged ones after it."""
 
     newest: Path | None
-    """The newest checkpoint whose files are all there and unharmed; None where there is none."""
+    """The newest checkpoint whose files are all there and undamaged; None where there is none."""
     passed_over: tuple[tuple[Path, str], ...]
-    """Checkpoints after it, or all where there is none, oldest first, each with the files that are wrong and how."""
+    """Damaged checkpoints after `newest`, or all where there is no whole one, oldest first, each with its faults."""
 
 
 def find_newest(run_folder: Path) -> Found:
-    """Look for the newest whole checkpoint, and remember what is wrong with those that are not.
+    """Find the newest whole checkpoint, and collect the faults of the damaged ones after it.
 
     Args:
         run_folder: may be missing.
@@ -75,7 +75,7 @@ def find_newest(run_folder: Path) -> Found:
 
 
 def newest_valid(run_folder: Path) -> Path | None:
-    """The newest checkpoint whose files are all there and unharmed, or None; see `find_newest`.
+    """Return the newest checkpoint whose files are all there and undamaged, or None; see `find_newest`.
 
     Args:
         run_folder: may be missing.
@@ -84,7 +84,7 @@ def newest_valid(run_folder: Path) -> Path | None:
 
 
 def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
-    """Make checkpoint-<step>: filled beside its place, sealed with a manifest, renamed.
+    """Make checkpoint-<step>: fill it beside its place, seal it with a manifest, rename it.
 
     Args:
         run_folder: an existing folder.
@@ -111,7 +111,7 @@ def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) 
 
 
 def write_model(final: Path, fill: Callable[[Path], None]) -> None:
-    """Make a folder that is whole or absent: filled beside its place, flushed to the disk, renamed.
+    """Make a folder that is whole or absent: fill it beside its place, flush it to the disk, rename it.
 
     Args:
         final: where it belongs; what is there is replaced.
@@ -134,7 +134,7 @@ def write_model(final: Path, fill: Callable[[Path], None]) -> None:
 
 
 def last_good(run_folder: Path) -> str:
-    """Say which checkpoint a failed run can be resumed from.
+    """Return a sentence that names the checkpoint from which a failed run can be resumed.
 
     Args:
         run_folder: the run folder.
@@ -146,7 +146,7 @@ def last_good(run_folder: Path) -> str:
 def rotate(
     run_folder: Path, *, keep: int | None, best: Path | None, always: Collection[Path] = (), step: int | None = None
 ) -> None:
-    """Remove the oldest checkpoints; the newest and the best are always kept.
+    """Remove the oldest checkpoints; always keep the newest and the best.
 
     Args:
         run_folder: the run folder.
@@ -171,7 +171,7 @@ def rotate(
 
 
 def clean(run_folder: Path) -> None:
-    """Remove what killed runs left half-written or half-removed.
+    """Remove the half-written and half-removed files and folders of killed runs.
 
     Args:
         run_folder: an existing folder that no other run is writing to.
@@ -185,7 +185,7 @@ def clean(run_folder: Path) -> None:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """What the Trainer knew when the checkpoint was written.
+    """Read the state of the Trainer from a checkpoint.
 
     Args:
         checkpoint: a valid checkpoint.
@@ -219,7 +219,7 @@ def _faults_of(state: dict[str, Any]) -> list[str]:
 
 
 def _state_fault(checkpoint: Path) -> str | None:
-    """Return what is wrong with the Trainer's state in a checkpoint whose files are as they were written; or None."""
+    """Return the fault of the Trainer's state in a checkpoint whose files are undamaged, or None."""
     try:
         if (checkpoint / STATE).exists():
             read_state(checkpoint)
@@ -229,7 +229,7 @@ def _state_fault(checkpoint: Path) -> str | None:
 
 
 def run_folder_fault(run_folder: Path) -> str | None:
-    """Try to make the run folder and to write in it, and leave nothing behind: None, or the fault in words.
+    """Check that the run folder can be made and written to, and leave nothing behind; return the fault or None.
 
     Args:
         run_folder: may be missing, with its parents.

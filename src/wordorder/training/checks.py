@@ -1,4 +1,4 @@
-"""Checks of names, types and choices, whose faults are sentences that say what would have been right."""
+"""Check names, types and choices; each fault is a sentence that names the valid values."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ _MOST_LISTED = 40  # transformers.TrainingArguments has some eighty names
 
 
 def unknown_name(where: str, name: str, valid: Iterable[str]) -> str:
-    """Say that a name is not known, with the nearest valid one, and with all of them where they are not too many.
+    """Return the fault of an unknown name, with the nearest valid one, and with all of them if they are few.
 
     Args:
         where: the section or list in which the name was found, such as "[data]".
@@ -26,7 +26,7 @@ def unknown_name(where: str, name: str, valid: Iterable[str]) -> str:
 
 
 def unknown_choice(where: str, value: object, valid: Iterable[str]) -> str:
-    """Say that a value is not one of the valid ones, with the nearest and all of them.
+    """Return the fault of a value that is not one of the valid ones, with the nearest and all of them.
 
     Args:
         where: the dotted name whose value it is, such as "training.optim".
@@ -40,7 +40,7 @@ def unknown_choice(where: str, value: object, valid: Iterable[str]) -> str:
 
 
 def value_faults(where: str, hint: Any, value: object) -> list[str]:
-    """The faults of one value against its type hint: none, or one sentence.
+    """Check one value against its type hint; return no fault, or one sentence.
 
     Args:
         where: the dotted name whose value it is.
@@ -54,7 +54,7 @@ def value_faults(where: str, hint: Any, value: object) -> list[str]:
 
 
 def table_faults(section: str, table: Mapping[str, object], hints: Mapping[str, Any]) -> list[str]:
-    """Every fault of a table: unknown names and values of the wrong type.
+    """Return every fault of a table: unknown names and values of the wrong type.
 
     Args:
         section: the section's name, without brackets.

@@ -1,4 +1,4 @@
-"""The section [compare]: which arms, on which seeds and folds."""
+"""The section [compare]: arms, seeds, folds, and how they are compared."""
 
 import math
 import re
@@ -19,50 +19,53 @@ class ArmConfig:
     """One arm of a comparison: a name and what it changes in the recipe."""
 
     name: str
-    """Names the arm in the table and its folder: letters, digits, `.`, `_`, `+`, `-`."""
+    """Name of the arm in the table, and of its folder: letters, digits, `.`, `_`, `+`, `-`."""
     overrides: Mapping[str, Any]
     """Dotted name -> value, within [model] and [training] only, so that all arms share data and batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareConfig:
-    """The section [compare]: which arms, on which seeds and folds."""
+    """The section [compare]: arms, seeds, folds, and how they are compared."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Each arm is trained once on each seed: of the weights, the order of the batches and the training masks. Where
-    `folds` are given and seeds are not, the seed is 0 alone: the spread is then that over the folds."""
+    """Seeds that each arm is trained on, once each: they decide the weights, the order of the batches and the training
+    masks. With `folds` and no seeds, the only seed is 0: the spread is then that over the folds."""
     folds: tuple[int, ...] = ()
-    """Each arm is trained on each of these folds of `data.folds`, once with each seed; a number n says 0 to n - 1. A
-    fold decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
+    """Folds of `data.folds` that each arm is trained on, once with each seed; a number n means 0 to n - 1. A fold
+    decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
     match: str = "none"
-    """What every arm is given the same of, besides the data: "parameters", "flops" (per token, forward and backward;
-    widths are sized so that arms agree) or "time" (the steps are). "none": arms have the widths that they are given."""
+    """Budget that is equal for all arms, besides the data: "parameters", "flops" (per token, forward and backward;
+    widths are sized so that arms agree) or "time" (the number of steps is). "none": arms keep the widths that they are
+    given."""
     history: str = "segment"
-    """What arms with a memory read of running text: "segment", the same segments as arms without one, and so more
-    history; "equal": shorter segments, so that segment and memory together are as long as a segment of the others."""
+    """Segments of running text that arms with a memory read: "segment", the same segments as arms without one, and so
+    more history; "equal": shorter segments, so that segment and memory together are as long as a segment of the
+    others."""
     baseline: str = ""
-    """The arm that the others are sized after and compared with; empty: the first."""
+    """The arm that the others are sized after and compared with; empty means the first."""
     probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Name -> options of what is measured of every trained model besides its loss; see `wordorder.comparison.probes`,
-    which checks both."""
+    """Name -> options of each probe, which measures every trained model besides its loss; see
+    `wordorder.comparison.probes`, which checks both."""
     confidence: float = 0.95
-    """Of the intervals that are reported; what is called better or worse is so at the level 1 - confidence."""
+    """Confidence of the intervals that are reported; arms are called better or worse at the level 1 - confidence."""
     workers: int = 1
-    """Runs at the same time, each with one thread; 1 uses all threads for one run. training.threads says otherwise."""
+    """Number of runs at the same time, each with one thread; 1 uses all threads for one run. training.threads, if set,
+    decides the threads instead."""
     tune: tuple[float, ...] = ()
     """Learning rates tried for every arm, by validation loss, before the seeds; empty keeps the recipe's. With folds
     they are tried on the first one."""
     tune_seed: int = 0
     """Seed of the trials of `tune`."""
     grid: tuple[float, ...] = ()
-    """Learning rates that every arm is trained with on every seed; the table has the median over the seeds at the rate
+    """Learning rates that every arm is trained with on every seed. The table has the median over the seeds at the rate
     where it is best on validation, as TUPE's paper. Empty trains each arm with one rate and reports the mean."""
     arms: tuple[ArmConfig, ...] = ()
     """The arms, in the order of the table."""
 
     @property
     def reference(self) -> str:
-        """The name of the baseline arm, written out."""
+        """The name of the baseline arm, or of the first arm where `baseline` is empty."""
         return self.baseline or self.arms[0].name
 
 
@@ -86,7 +89,7 @@ _COMPARE_HINTS: dict[str, Any] = {
 
 
 def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
-    """Check [compare] and the shape of its arms; what an arm changes is checked with the recipe.
+    """Check [compare] and the shape of its arms; the overrides of an arm are checked with the recipe.
 
     Args:
         table: the section as it was read.
@@ -144,7 +147,7 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
 
 
 def _fold_faults(values: dict[str, Any]) -> list[str]:
-    """Write a number of folds out, give folds one seed where none is named, and say what is wrong with them."""
+    """Expand a number of folds, set one seed for folds without seeds, and return the faults."""
     folds = values.get("folds", ())
     if isinstance(folds, int):
         if folds < 1:

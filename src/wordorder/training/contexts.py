@@ -1,4 +1,4 @@
-"""What a causal language model knows when it predicts a token: its segment, a sliding window, or its memory."""
+"""The context in which a causal language model predicts a token: its segment, a sliding window, or its memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,24 +17,25 @@ CONTEXTS = ("segment", "sliding", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """How a text is read when a causal language model is scored; every token is predicted once in any case."""
+    """The context that a causal language model is scored with; every token is predicted once in any case."""
 
     kind: Literal["segment", "sliding", "memory"] | None = None
-    """segment: each segment by itself, so that its first token is predicted from one token. sliding: windows of a
-    segment's length that advance by `stride`, each by itself, and only what is new in it is scored. memory: segments in
-    lanes, the memory carried through. None: memory for a model that has one, else segment."""
+    """Kind of context. "segment": each segment by itself, so that its first token is predicted from one token.
+    "sliding": windows of a segment's length that advance by `stride`, each by itself; only the new tokens of each are
+    scored. "memory": segments in lanes, with the memory carried through. None: "memory" for a model that has one, else
+    "segment"."""
     stride: int | None = None
-    """For sliding: tokens by which the window advances; every token has length - stride + 1 tokens before it, at
-    length / stride times the cost. None: half of the length."""
+    """Tokens by which a sliding window advances; every token has at least length - stride + 1 tokens before it (fewer
+    at the beginning of a stream), at length / stride times the cost. None: half of the length."""
     memory_length: int | None = None
-    """For memory: slots of it, if other than in training."""
+    """Slots of the memory, for kind "memory"; None: as in training."""
     lanes: int | None = None
-    """For memory: lanes that the text is divided into, each of which begins without memory; None: data.eval_lanes."""
+    """Lanes that the text is divided into, for kind "memory"; each begins without memory. None: data.eval_lanes."""
     length: int | None = None
-    """Tokens of a segment or window, if other than in training."""
+    """Tokens of a segment or window; None: as in training."""
 
     def resolved(self, *, task: str, remembers: bool) -> "Context":
-        """The same with the kind filled in.
+        """Check the context against the model, and return it with the kind filled in.
 
         Args:
             task: of the model.
@@ -69,7 +70,7 @@ class Context:
         return replace(self, kind=kind)
 
     def in_data(self, data: "DataConfig", *, remembers: bool) -> "DataConfig":
-        """The data as this context needs them: a decoder's memory reads lanes, also where no recipe says so.
+        """Return the data settings that this context needs; a decoder with a memory always reads lanes.
 
         Args:
             data: the settings of the model's run, or defaults.
@@ -90,7 +91,7 @@ def batches_in_context(
     batch_size: int,
     start_id: int | None = None,
 ) -> Iterator[Iterator[Mapping[str, "Tensor"]]]:
-    """Batches of a text, in streams within which memory is carried on where the context is memory.
+    """Yield streams of batches of a text; memory is carried within a stream where the context is memory.
 
     Args:
         text: the text.

@@ -1,4 +1,4 @@
-"""Go on with a text, by a language model that a run saved, as readable text while it is written."""
+"""Continue a text with a language model that a run saved, as readable text while it is written."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _WINDOW = 16  # tokens that are decoded before a new one: what stands before it 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One step of writing.
+    """One step of writing a continuation.
 
     Args:
         token: what the model wrote; None = nothing more, the text is what was still to be shown.
@@ -27,7 +27,7 @@ class Written:
 
 
 class Continuation:
-    """A saved language model with its tokenizer, and how a text begins and ends for it.
+    """A saved language model with its tokenizer and its start and end tokens.
 
     Args:
         model_dir: holds a causal language model with its tokenizer.
@@ -59,7 +59,7 @@ class Continuation:
         """Tokens that end a text."""
 
     def prompt_ids(self, prompt: str) -> Any:
-        """The prompt as in training, long (1, T): what a text begins with, then its own tokens, without an end.
+        """Encode the prompt as in training, long (1, T): the start token, then its own tokens, without an end.
 
         A special token's name inside it is encoded as the characters that it is.
 
@@ -91,15 +91,15 @@ class Continuation:
         seed: int | None = None,
         stop_at_end: bool = True,
     ) -> Iterator[Written]:
-        """Write token by token; see `wordorder.models.stream_tokens` for what is drawn and at what cost.
+        """Write token by token; see `wordorder.models.stream_tokens` for sampling and cost.
 
         Args:
-            prompt: what is gone on with.
-            max_new_tokens: see there, and so the next four.
-            temperature: see there.
-            top_k: see there.
-            top_p: see there.
-            seed: see there.
+            prompt: the text to continue.
+            max_new_tokens: see `stream_tokens`, as for the next four.
+            temperature: see `stream_tokens`.
+            top_k: see `stream_tokens`.
+            top_p: see `stream_tokens`.
+            seed: see `stream_tokens`.
             stop_at_end: stop where the model ends the text; else an empty line is written, and then another text.
 
         Raises:
@@ -121,10 +121,10 @@ class Continuation:
         return _read_as_text(tokens, Readable(self.tokenizer, ids[0].tolist()), self.ends, stops=stop_at_end)
 
     def search(self, prompt: str, *, max_new_tokens: int, beams: int, stop_at_end: bool = True) -> list[Written]:
-        """The likeliest continuation that beam search finds; there is nothing to show before it is done.
+        """Return the likeliest continuation that beam search finds; nothing can be shown before the search is done.
 
         Args:
-            prompt: what is gone on with.
+            prompt: the text to continue.
             max_new_tokens: most tokens of it.
             beams: texts that are followed at the same time.
             stop_at_end: stop where the model ends the text.
@@ -159,7 +159,7 @@ class Continuation:
 def _read_as_text(
     tokens: Iterator[int], readable: "Readable", ends: Collection[int], *, stops: bool
 ) -> Iterator[Written]:
-    """Tokens with what each makes readable."""
+    """Yield each token with the text that becomes readable with it."""
     for token in tokens:
         if token not in ends:
             yield Written(token, readable.add(token))
@@ -170,7 +170,7 @@ def _read_as_text(
 
 
 class Readable:
-    """Turns tokens into text as they come, so that what was shown never has to be taken back.
+    """Turns tokens into text as they come, so that text that was shown never has to be taken back.
 
     A token by itself is no text: it may be one byte of a character, and whether a space stands before it, or an
     apostrophe is drawn to it, depends on its neighbours. So a window of tokens is decoded with and without the newest
@@ -188,7 +188,7 @@ class Readable:
         self._shown = len(self._text)
 
     def add(self, token: int) -> str:
-        """What can be read now and could not before.
+        """Add a token, and return the text that becomes readable with it.
 
         Args:
             token: the next one.
@@ -205,12 +205,12 @@ class Readable:
         return piece
 
     def rest(self) -> str:
-        """What is left to show when no more tokens come."""
+        """Return the text that is not shown yet, after the last token."""
         piece, self._shown = self._text[self._shown :], len(self._text)
         return piece
 
     def _forget(self) -> None:
-        """Let go of the oldest tokens, where what is still to be shown stays the same."""
+        """Drop the oldest tokens, if the text that is not shown yet stays the same."""
         waiting, text = self._text[self._shown :], self._decoded(self._tokens[-_WINDOW:])
         if text.endswith(waiting):
             self._tokens, self._text, self._shown = self._tokens[-_WINDOW:], text, len(text) - len(waiting)

@@ -14,7 +14,7 @@ FILE = "curve.jsonl"
 
 
 def rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The curve in what the Trainer logged: one row a step, training and validation together.
+    """Return the learning curve of a Trainer's log: one row a step, training and validation together.
 
     Args:
         log_history: the Trainer's entries, in order.
@@ -28,7 +28,7 @@ def rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What of one log entry belongs to the curve, without its step.
+    """Return the values of one log entry that belong to the curve, without its step.
 
     Loss is the mean since the entry before, in nats; grad_norm is that of the last step, before clipping.
 
@@ -41,7 +41,7 @@ def row(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rewrite(run_folder: Path, log_history: Iterable[Mapping[str, Any]]) -> None:
-    """Make the file say what a checkpoint knows, without the steps after it.
+    """Write the curve up to a checkpoint, without the steps after it.
 
     Args:
         run_folder: an existing folder.
@@ -51,7 +51,7 @@ def rewrite(run_folder: Path, log_history: Iterable[Mapping[str, Any]]) -> None:
 
 
 def append(run_folder: Path, line: Mapping[str, Any]) -> None:
-    """Add a row.
+    """Append a row to the file.
 
     Args:
         run_folder: an existing folder.
@@ -62,7 +62,7 @@ def append(run_folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def read(run_folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run folder; a last line that a crash cut short is left out.
+    """Read the rows of a run folder; a last line that a crash cut short is left out.
 
     Args:
         run_folder: a run folder.

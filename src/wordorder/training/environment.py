@@ -1,4 +1,4 @@
-"""What a run was made with, for whoever wants to repeat it."""
+"""Describe the software and hardware of a run, so that it can be repeated."""
 
 import importlib.metadata
 import os
@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate",
 
 
 def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
-    """Versions, device, threads, command line, commit and seed, as JSON can hold them.
+    """Return versions, device, threads, command line, commit and seed as values that JSON can hold.
 
     Args:
         device: where the model is trained.
@@ -56,7 +56,7 @@ def _device_name(device: torch.device) -> str:
 
 
 def package_commit() -> str | None:
-    """The git commit of the package's own checkout, with `-modified` when files were changed; None when installed."""
+    """Return the git commit of the package's own checkout, with `-modified` if files changed; None when installed."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
         return None

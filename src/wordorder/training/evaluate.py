@@ -1,4 +1,4 @@
-"""Score a saved model on any data, exactly."""
+"""Compute the exact scores of a saved model on any data."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ def evaluate_model_dir(
     context: Context | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """The exact scores of a saved model: sums over all predictions, divided once.
+    """Compute the exact scores of a saved model: sums over all predictions, divided once.
 
     Args:
         model_dir: holds the model and its tokenizer, as a run saves them.
@@ -133,7 +133,7 @@ def evaluate_model_dir(
 def _score_in_context(
     model: Any, parts: Sequence[Any], prepared: "PreparedData", context: Context, tally: "CausalTally", batch_size: int
 ) -> dict[str, Any]:
-    """Score running text, and say how it was read."""
+    """Score running text, and return the scores with the context in which it was read."""
     from wordorder.data import CollateLanes, RunningText
     from wordorder.training.carried_memory import score_running_text
 
@@ -157,7 +157,7 @@ def _score_in_context(
 
 
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
-    """Settings for a bare source: those of the model's own run, or else the defaults."""
+    """Return the settings for a source: those of the model's own run, or else the defaults."""
     from wordorder.data import DataConfig
     from wordorder.data.config import CROSS_VALIDATION
 
@@ -205,7 +205,7 @@ def _batches(
 
 
 def _with_the_models_classes(prepared: "PreparedData", ids: Mapping[str, int]) -> Callable[[list[Any]], Any]:
-    """The collator, giving the model's class ids: the data may lack a class, or order them otherwise."""
+    """Return a collator that gives the model's class ids: the data may lack a class, or have another order."""
     import torch
 
     unknown = [name for name in prepared.label_names if name not in ids]

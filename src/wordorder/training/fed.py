@@ -1,4 +1,4 @@
-"""What a trainer really fed to its model, as digests that two runs can be compared by."""
+"""Digests of the batches that a trainer fed to its model, so that two runs can be compared."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ FED = "fed_rows"
 """Key under which a batch brings its rows as bytes from the collator to the training step."""
 
 READ = ("input_ids", "labels", "shift_labels")
-"""What is digested of a batch: what the model reads, masks of masked LM included, and what it is to predict."""
+"""Tensors of a batch that are digested: the model's inputs, masks of masked LM included, and its labels."""
 
 _MARKS = 32
 
@@ -33,13 +33,13 @@ class WithRows:
         self.collate = collate
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """Return the batch, and its rows under `FED`; of examples that are a `Spare` nothing is learned, nor said."""
+        """Return the batch with its rows under `FED`; they are empty for a `Spare`, from which nothing is learned."""
         batch = self.collate(examples)
         return {**batch, FED: {READ[0]: [b""]} if isinstance(examples, Spare) else rows_of(batch)}
 
 
 def rows_of(batch: Mapping[str, Tensor]) -> Rows:
-    """Each row of a batch as bytes; where the batch has an attention mask, without what it hides.
+    """Return each row of a batch as bytes, without the tokens that the attention mask hides.
 
     Args:
         batch: on the CPU.
@@ -86,7 +86,7 @@ class FedBatches:
         self._open: dict[tuple[int, int, str], list[bytes]] = {}
 
     def take(self, step: int, rows: Rows) -> None:
-        """Take note of a micro-batch.
+        """Add a micro-batch to the digest.
 
         Args:
             step: the optimizer step that it belongs to, counted from 1.
@@ -102,7 +102,7 @@ class FedBatches:
                 self._open.setdefault((group, row, name), []).append(value)
 
     def _close(self) -> None:
-        """Chain the digest of the step that is over."""
+        """Add the digest of the finished step to the chain."""
         if not self._open or self._chain is None:
             self._open.clear()
             return
@@ -124,7 +124,7 @@ class FedBatches:
         return step % self._stride == 0 or step.bit_count() == 1
 
     def found(self) -> dict[str, str] | None:
-        """Step -> digest of all batches up to it, the last step included; None where nobody knows.
+        """Return step -> digest of all batches up to it, the last step included; None where it is unknown.
 
         JSON has strings for keys, so these are strings too.
         """
@@ -134,13 +134,13 @@ class FedBatches:
         return {str(step): mark for step, mark in sorted({**self._marks, self._step: self._chain}.items())}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint saves, between two steps."""
+        """Return the state for a checkpoint, between two steps."""
         self._close()
         marks = [[step, mark] for step, mark in self._marks.items()]
         return {"chain": self._chain, "step": self._step, "stride": self._stride, "marks": marks}
 
     def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a checkpoint.
+        """Restore the state from a checkpoint.
 
         Args:
             state: from `state`; None, of a checkpoint that has none, makes the digest unknown.
@@ -154,7 +154,7 @@ class FedBatches:
 
 
 def of_all_processes(found: Sequence[Mapping[str, str] | None]) -> dict[str, str] | None:
-    """One digest of what all processes were fed, by step; of one process, its own.
+    """Return one digest per step of the batches of all processes; of one process, its own.
 
     Args:
         found: what each process found, in order, see `FedBatches.found`.
@@ -170,7 +170,7 @@ def of_all_processes(found: Sequence[Mapping[str, str] | None]) -> dict[str, str
 
 
 def same_batches(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two runs were fed the same batches, as far as both have trained.
+    """Tell whether two runs were fed the same batches, as far as both have trained.
 
     Exact for runs of one length. Of runs of two lengths the last step that both have kept a digest of decides: at least
     half of the shorter run, and most of it where neither is twice as long as the other. What follows is not compared.

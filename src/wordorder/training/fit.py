@@ -57,7 +57,7 @@ from wordorder.training.word_vectors import start_from_word_vectors
 def train_and_test(
     recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
 ) -> RunResult:
-    """Train, test and save.
+    """Train, test and save a model.
 
     Args:
         recipe: resolved.
@@ -78,7 +78,7 @@ def train_and_test(
 
 
 def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) -> None:
-    """Remove what a run wrote before its first step, and the folders that it made for it, innermost first."""
+    """Remove the files that a run wrote before its first step, and the folders made for them, innermost first."""
     for name in {curve.FILE, DATA, RECIPE, ENVIRONMENT, PRETRAINED, LOGS} - set(there):
         if name == LOGS:
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -198,11 +198,12 @@ def _headline(recipe: Recipe) -> str:
 
 
 _HEAD_GOES_ON = ("masked-lm", "causal-lm", "translation")
-"""Tasks whose head predicts tokens, as that of the model that a run starts from does if its network is the same."""
+"""Tasks whose head predicts tokens. The head of the model that a run starts from predicts them too, if its network is
+the same."""
 
 
 def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
-    """Load the saved model's body, and say what of the model is new."""
+    """Load the body of the saved model, and return its folder and which weights are loaded, new and unused."""
     folder = Path(str(recipe.pretrained))
     found = load_body(model, folder, with_head=recipe.data.task in _HEAD_GOES_ON)
     return {
@@ -215,7 +216,7 @@ def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
 
 
 def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, segments: int) -> tuple[Any, EpochOrder]:
-    """Examples by (epoch, index), and their order.
+    """Return the training examples by (epoch, index), and their order.
 
     Lanes come as they are; examples of unequal length are grouped, so that little is padded; all others come in a plain
     random order.
@@ -236,7 +237,7 @@ def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, seg
         return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if isinstance(train, LabelledExamples | TranslationExamples) and lengths is not None:
-        # of all processes, so that they read together what one would
+        # the batch of all processes, so that they read together what one would
         batch = arguments.train_batch_size * arguments.world_size
         return train, LengthGroupedEpochOrder(lengths, batch_size=batch, seed=seed)
     return train, EpochOrder(len(train), seed=seed)
@@ -262,7 +263,7 @@ def _train(trainer: WordOrderTrainer, start: Path | None) -> None:
 def _finish(
     trainer: WordOrderTrainer, prepared: PreparedData, folder: Path, *, progress: Progress, seed: int
 ) -> RunResult:
-    """Test the model, save it, and say so last of all."""
+    """Test the model, save it, and report its scores last of all."""
     model: Any = trainer.model
     scores: dict[str, Any] = {"validation": trainer.evaluate(prepared.validation, metric_key_prefix="")}
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
@@ -305,7 +306,7 @@ def _finish(
 
 
 def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:
-    """environment.json of this start; those of the starts before it are kept within."""
+    """Write environment.json of this start; it keeps those of the starts before it."""
     path = folder / ENVIRONMENT
     environment = describe_environment(device, seed=seed)
     if resumed and path.exists():

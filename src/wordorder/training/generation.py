@@ -1,4 +1,4 @@
-"""Translations by beam search, through transformers' `generate`."""
+"""Translate by beam search, through transformers' `generate`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """How the best translation is looked for."""
+    """Settings of the search for the best translation."""
 
     num_beams: int
-    """Translations that are followed at the same time; 1 is greedy search."""
+    """Number of beams, the translations that are followed at the same time; 1 is greedy search."""
     max_length: int
-    """Most tokens of a translation, with [CLS] before it and [SEP] after it, as transformers counts."""
+    """Maximum number of tokens of a translation, with [CLS] before it and [SEP] after it, as transformers counts."""
 
 
 def check_beams(config: Any, beams: int) -> None:
-    """Refuse more beams than a model has tokens, or than fit beside each other: each is a row with keys of its own.
+    """Refuse more beams than a model has tokens, or than fit in a batch: each is a row with its own keys.
 
     Args:
         config: of the model.
@@ -53,7 +53,7 @@ class Translator:
         self.model, self.tokenizer, self.search = model, tokenizer, search
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> list[str]:
-        """Translate a batch.
+        """Translate a batch of source tokens.
 
         Args:
             input_ids: (B, N), `[CLS] source [SEP]`, padded.

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: answered at the end of a step while it trains, and at once before and after."""
+"""Handle signals that ask a run to stop: at the end of a step while it trains, and at once before and after."""
 
 import signal
 import threading
@@ -13,11 +13,12 @@ from wordorder.launch import is_watched_over
 SIGNALS: tuple[signal.Signals, ...] = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)
 )
-"""What asks a run to save and stop: Ctrl-C, a service manager's or a cluster's end, and a cluster's early warning."""
+"""Signals that ask a run to save and stop: Ctrl-C, a service manager's or a cluster's end, and a cluster's early
+warning."""
 
 
 class Interruption:
-    """Within its `with`, the first of `SIGNALS` only sets `requested`; the same one again acts as the system says.
+    """Within its `with`, the first of `SIGNALS` only sets `requested`; the same one again has its default effect.
 
     So a second Ctrl-C raises KeyboardInterrupt and a second SIGTERM ends the process, but the SIGTERM that a cluster
     sends some time after its SIGUSR1 does not break off the save that SIGUSR1 asked for. Under a launcher, and in a
@@ -43,13 +44,13 @@ class Interruption:
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number)
         if is_watched_over():
-            return  # what was sent to all processes of a terminal or a job comes once more, passed on
+            return  # a signal to all processes of a terminal or a job arrives a second time, passed on
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @contextmanager
 def stopping_at_once() -> Generator[None]:
-    """Let SIGTERM and SIGUSR1 raise `Stopped` where nothing has to be saved first: before training and after it.
+    """Let SIGTERM and SIGUSR1 raise `Stopped` before and after training, where nothing has to be saved first.
 
     An `Interruption` within takes over while it lasts. SIGINT keeps its meaning: KeyboardInterrupt.
     """
@@ -66,7 +67,7 @@ def stopping_at_once() -> Generator[None]:
 
 
 def _handle(numbers: tuple[signal.Signals, ...], handler: Any) -> dict[signal.Signals, Any]:
-    """Set a handler where one can be set, and give the earlier ones."""
+    """Set a handler for signals where one can be set, and return the earlier handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

@@ -1,4 +1,4 @@
-"""What transformers' label smoothing needs to be right for models that predict the next token.
+"""Prepare batches so that transformers' label smoothing is right for models that predict the next token.
 
 Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, Sec. 7. The Trainer takes the labels away from the model and
 compares them with its logits itself. It knows from a list of its own models which of them compare an output with the
@@ -16,7 +16,7 @@ Inputs = dict[str, Any]
 
 
 def smoothed_inputs_for(task: str, *, start: int, padding: int) -> Callable[[Inputs], Inputs] | None:
-    """How a batch must be changed before the Trainer smooths its labels; None where nothing must.
+    """Return the function that changes a batch before the Trainer smooths its labels; None where none is needed.
 
     Args:
         task: of the recipe's [data].

@@ -76,19 +76,19 @@ class WordOrderLM(_HFLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What begins a text."""
+        """Id of the token that begins a text."""
         given = self.custom_prefix_token_id
         return int(self.model.config.bos_token_id if given is None else given)
 
     @property
     def eot_token_id(self) -> int:
-        """What ends a text."""
+        """Id of the token that ends a text."""
         end = self.model.config.eos_token_id
         return self.prefix_token_id if end is None else int(end)
 
     @property
     def max_length(self) -> int:
-        """Tokens that are read at most."""
+        """Maximum number of tokens that are read; 10**9 for a model with a memory."""
         if self.remembers:
             return _ENDLESS
         return int(self._max_length or longest_text(self.model.config))
@@ -96,7 +96,7 @@ class WordOrderLM(_HFLM):
     def tok_encode(
         self, string: str, add_special_tokens: Any = None, left_truncate_len: int | None = None, **_: Any
     ) -> list[int]:
-        """Token ids of a text, without special tokens.
+        """Return the token ids of a text, without special tokens.
 
         Args:
             string: the text.
@@ -114,7 +114,7 @@ class WordOrderLM(_HFLM):
     def tok_batch_encode(
         self, strings: list[str], padding_side: str = "left", left_truncate_len: int | None = None, **_: Any
     ) -> tuple[Tensor, Tensor]:
-        """Prompts as one batch, each with what begins a text, and its mask.
+        """Return prompts as one padded batch, each with the start token, and its mask.
 
         Args:
             strings: the prompts.
@@ -136,7 +136,7 @@ class WordOrderLM(_HFLM):
             return self.model(inps, past_key_values=SegmentCache(self.model.config)).logits
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-        """The log-likelihood of each text, in nats: every token from all before it, or, without a memory, in windows.
+        """Return the log-likelihood of each text, in nats, given all tokens before; without a memory, in windows.
 
         With a memory a text of any length takes the space of one segment.
 
@@ -155,7 +155,7 @@ class WordOrderLM(_HFLM):
 
     @torch.no_grad()
     def _running_score(self, tokens: list[int]) -> float:
-        """The sum over a text's tokens, read in segments beside the carried memory."""
+        """Return the log-likelihood of a text's tokens, read in segments beside the carried memory."""
         text = torch.tensor([[self.prefix_token_id, *tokens]], device=self.device)
         total, memory = 0.0, None
         for start in range(0, text.shape[1] - 1, int(self.model.config.segment_length)):

@@ -18,7 +18,7 @@ from wordorder.training.state_files import load_state, taken_up
 from wordorder.training.trainer import WordOrderTrainer
 
 CARRIED = "carried"
-"""Files of a checkpoint that hold the memories of each process begin so."""
+"""Prefix of the files of a checkpoint that hold the memories of each process."""
 
 
 class MemoryTrainer(WordOrderTrainer):
@@ -67,7 +67,7 @@ class MemoryTrainer(WordOrderTrainer):
         self._carries = has_memory(self.model.config)
         self._memories = self._fresh()
         self._micro = 0
-        """Which micro-batch of its step comes next."""
+        """Number of the next micro-batch within its step."""
         self._restored: list[CarriedMemory] | None = None
 
     def _fresh(self) -> list[CarriedMemory]:
@@ -75,10 +75,10 @@ class MemoryTrainer(WordOrderTrainer):
         return [CarriedMemory(carries=self._carries) for _ in range(groups)]
 
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
-        """Train; see `ResumableTrainer.train`.
+        """Train the model; see `ResumableTrainer.train`.
 
         Args:
-            resume_from_checkpoint: see there.
+            resume_from_checkpoint: see `ResumableTrainer.train`.
             **arguments: passed on.
 
         Raises:
@@ -108,7 +108,7 @@ class MemoryTrainer(WordOrderTrainer):
         return memories
 
     def carried_state(self) -> Any:
-        """The memories of this process."""
+        """Return the memories of this process; None for a model without a memory."""
         return [memory.state_dict() for memory in self._memories] if self._carries else None
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ class MemoryTrainer(WordOrderTrainer):
         return super()._get_num_items_in_batch(named, device)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """One forward and backward pass with the memory of this micro-batch; see transformers.Trainer."""
+        """Run one forward and backward pass with the memory of this micro-batch; see transformers.Trainer."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._micro = (self._micro + 1) % len(self._memories)
         return loss
@@ -131,7 +131,7 @@ class MemoryTrainer(WordOrderTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The loss of a batch after its memory; see transformers.Trainer."""
+        """Compute the loss of a batch, given its memory; see transformers.Trainer."""
         memory = self._memories[self._micro]
         loss, output = super().compute_loss(
             model, memory.put_in(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
@@ -148,7 +148,7 @@ class MemoryTrainer(WordOrderTrainer):
         return tally
 
     def _streams(self, text: RunningText) -> "Iterator[DataLoader[Any]]":
-        """This process's share of a text, in batches that memory is carried through."""
+        """Yield this process's share of a text, in streams of batches that memory is carried through."""
         if not self._carries:
             yield self._batches(text.windows(self._stride))
             return
@@ -159,7 +159,7 @@ class MemoryTrainer(WordOrderTrainer):
 
 
 def rows_of_a_step(args: Any, segments: int = 1) -> int:
-    """The rows that one optimizer step reads, in all micro-batches and processes together.
+    """Return the number of rows that one optimizer step reads, in all micro-batches and processes together.
 
     Args:
         args: transformers.TrainingArguments.

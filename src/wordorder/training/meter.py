@@ -1,4 +1,4 @@
-"""What training costs while it trains: seconds, tokens and memory, with evaluation and saving left out."""
+"""Measure seconds, tokens and memory of training, with evaluation and saving left out."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ _SAMPLE_EVERY = 0.05
 
 
 class Meter:
-    """Counts only while it runs; `pause` it around everything that is not training.
+    """Measures training only while it runs; `pause` it around everything that is not training.
 
     Peak memory means: on CUDA the most that tensors took at once during training (max_memory_allocated); elsewhere the
     largest resident set of the whole process seen while training, sampled every 50 ms. The latter includes the
@@ -43,7 +43,7 @@ class Meter:
         self._crowding = Crowding() if device.type == "cpu" else None
 
     def resume(self) -> None:
-        """Start, or go on, counting."""
+        """Start or continue counting."""
         if self._since is not None:
             return
         if self._device.type == "cuda":
@@ -71,11 +71,11 @@ class Meter:
             self._crowding.pause()
 
     def advice(self) -> str | None:
-        """What `Crowding` has to say after this step, on a CPU; mostly nothing."""
+        """Return the advice of `Crowding` after this step, on a CPU; mostly None."""
         return None if self._crowding is None else self._crowding.advice()
 
     def close(self) -> None:
-        """Stop for good, and end the thread that watches memory."""
+        """Stop counting for good, and end the thread that watches memory."""
         self.pause()
         self._stop.set()
         if self._sampler is not None:
@@ -99,21 +99,21 @@ class Meter:
 
     @property
     def tokens(self) -> int:
-        """Tokens counted so far."""
+        """Number of tokens counted so far."""
         return self._tokens + (0 if self._padded is None else int(self._padded))
 
     def tokens_for_display(self) -> int:
-        """As `tokens`, but padded batches on an accelerator are left out, so that nothing waits for it."""
+        """Return `tokens` without padded batches on an accelerator, so that nothing waits for the device."""
         if self._padded is None or self._padded.device.type != "cpu":
             return self._tokens
         return self.tokens
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
+        """Return the counts that a checkpoint saves."""
         return {"seconds": self.seconds, "tokens": self.tokens, "peak_bytes": self.peak_bytes}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what the same run had counted before it was resumed.
+        """Restore the counts of the same run before it was resumed.
 
         Args:
             state: from `state`.

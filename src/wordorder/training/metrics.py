@@ -1,4 +1,4 @@
-"""Which scores each task gives, by the names that recipes and results use: those of transformers' GLUE examples."""
+"""Names of the scores of each task, as recipes and results use them: those of transformers' GLUE examples."""
 
 METRICS: dict[str, tuple[str, ...]] = {
     "masked-lm": ("loss", "accuracy"),
@@ -16,14 +16,15 @@ HEADLINE: dict[str, str] = {
     "regression": "pearson",
     "translation": "bleu",
 }
-"""Task -> what is shown beside the loss, where the recipe names no metric; accuracy where it was not measured."""
+"""Task -> the score that is shown beside the loss, where the recipe names no metric; accuracy where it was not
+measured."""
 
 NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
-"""All of them."""
+"""Names of all metrics of `METRICS`, each once."""
 
 
 def metric_fault(metric: str, task: str) -> str | None:
-    """Say why a run cannot choose its best checkpoint by a metric, or None where it can.
+    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
 
     Args:
         metric: as the recipe names it.

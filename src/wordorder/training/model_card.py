@@ -1,4 +1,4 @@
-"""The model card of a run: its scores with their splits, its recipe, and what nobody tested."""
+"""Write the model card of a run: its scores with their splits, its recipe, and what nobody tested."""
 
 import json
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def write_run_card(model_dir: Path, run_folder: Path, metrics: Mapping[str, Any]
 
 
 def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> CardFacts:
-    """What the card of a run's model says.
+    """Return the contents of the card of a run's model.
 
     Args:
         run_folder: see `write_run_card`.
@@ -65,7 +65,7 @@ def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> Car
 
 
 def without_folders(value: str) -> str:
-    """A path that names a place on one machine, as its last part; anything else as it is.
+    """Return the last part of a path that names a place on one machine; return any other text unchanged.
 
     Args:
         value: a source, a path or another text of a recipe.
@@ -98,7 +98,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """The same with every path as `without_folders` has it."""
+    """Return the value with every path shortened by `without_folders`."""
     if isinstance(value, Mapping):
         return {name: _shown(inner) for name, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The configuration of a run's model: what the recipe says, and what only the data knows."""
+"""Build the configuration of a run's model from the recipe and the prepared data."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from wordorder.training.recipe import Recipe
 
 
 def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
-    """The model's configuration: the recipe's fields, completed by what only the data knows.
+    """Build the model's configuration: the recipe's fields, completed by the vocabulary, classes and ids of the data.
 
     Args:
         recipe: from `read_recipe`.

@@ -1,4 +1,4 @@
-"""Runs that an earlier version of the package began: what they cannot be mixed with."""
+"""Check whether a run of an earlier version of the package can be resumed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from wordorder.training.recipe import Recipe
 
 
 def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
-    """Say why a run folder cannot be gone on with because options have other defaults since it was begun; or None.
+    """Return the reason why a run folder of an older version cannot be resumed (other defaults), or None.
 
     Args:
         folder: of the run; its environment.json says which version began it.
@@ -35,7 +35,7 @@ def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
 def changed_options(
     model: Mapping[str, Any], version: str | None, other: str | None, *, has_cls: bool = True
 ) -> list[str]:
-    """Return the options of the encoding that nobody gave and that mean something else in two versions.
+    """Return the options of the encoding that nobody set and whose defaults differ between two versions.
 
     Args:
         model: the section [model] of a resolved recipe.
@@ -58,7 +58,7 @@ def changed_options(
             complete_options(encoding, given, version=each, has_cls=has_cls, use=use, with_memory=memory)
             for each in (version, other)
         ]
-    except BadInput:  # of an encoding of the user's own that is not registered here; it had no other defaults
+    except BadInput:  # a user's own encoding that is not registered here; it had no other defaults
         return []
     return [
         f"{name}.{option} = {value!r}"

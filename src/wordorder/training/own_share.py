@@ -1,4 +1,4 @@
-"""What one process takes from a checkpoint, which perhaps another number of processes wrote."""
+"""Load one process's share of a checkpoint that perhaps another number of processes wrote."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from wordorder.training.state_files import load_state, restore_random_state
 
 
 def own_counts(checkpoint: Path, processes: Processes, *, rows_of_a_step: int) -> dict[str, Any]:
-    """What this process counted and averaged; of another number of processes, what can be made of it.
+    """Return the counts and averages of this process; those of another number of processes are combined.
 
     Args:
         checkpoint: a valid one of `ResumableTrainer`.
@@ -41,7 +41,7 @@ def own_counts(checkpoint: Path, processes: Processes, *, rows_of_a_step: int) -
 
 
 def load_place(examples: Any, checkpoint: Path, processes: Processes) -> None:
-    """Let training data that keeps its own place (streams do) go on from it; nothing where it keeps none.
+    """Restore the position of training data that saves its own (streams do); do nothing for other data.
 
     Args:
         examples: a data set.
@@ -64,7 +64,7 @@ def load_place(examples: Any, checkpoint: Path, processes: Processes) -> None:
 
 
 def load_random_state(checkpoint: Path, processes: Processes, *, seed: int) -> None:
-    """Set the random generators to what they were in this process; of another number of processes, anew.
+    """Restore the random generators of this process; seed them anew for another number of processes.
 
     Args:
         checkpoint: see `own_counts`.

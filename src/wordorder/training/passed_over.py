@@ -1,4 +1,4 @@
-"""What a run says about texts that it did not train on, or should not have: on the screen, and in its folder."""
+"""Report the texts that a run left out of training, or that leak between splits, on the screen and in its folder."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from wordorder.training.processes import Processes
 from wordorder.training.progress import Progress
 
 READING = "reading.json"
-"""Of a run folder: lines that could not be read, copies and leaks, with their number by file; absent where there are
-none."""
+"""File of a run folder with the lines that could not be read, copies and leaks, with their number by file; absent where
+there are none."""
 
 
 def advise_of_reading(prepared: PreparedData, progress: Progress) -> None:
-    """Say what was found while the data was prepared.
+    """Show the log of reading, after the data was prepared.
 
     Args:
         prepared: the data.
@@ -25,7 +25,7 @@ def advise_of_reading(prepared: PreparedData, progress: Progress) -> None:
 
 
 def report_reading(prepared: PreparedData, folder: Path, progress: Progress, arguments: Any) -> None:
-    """Say what was found while a text was streamed, and write down all that was found; called by all processes.
+    """Show the log of a streamed text, and write the log of all reading; called by all processes.
 
     Args:
         prepared: the data.

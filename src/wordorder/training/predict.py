@@ -8,12 +8,12 @@ from wordorder.errors import BadInput
 from wordorder.training.saved_run import data_settings
 from wordorder.training.translate import translate
 
-_OURS = "wordorder-"  # what the model types of this package begin with, grafted ones too
+_OURS = "wordorder-"  # prefix of the model types of this package, grafted ones too
 _SHOWN = 60  # characters of a text that a message quotes
 
 
 def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) -> list[list[dict[str, Any]]]:
-    """The likeliest tokens for the mask in each text.
+    """Return the likeliest tokens for the mask in each text.
 
     Args:
         model_dir: holds a masked language model with its tokenizer.
@@ -53,7 +53,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
 def classify(
     model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int | None = None
 ) -> list[list[dict[str, Any]]]:
-    """The classes of each text, or pair of texts, likeliest first.
+    """Return the classes of each text, or pair of texts, likeliest first.
 
     Args:
         model_dir: holds a sequence classifier with its tokenizer.
@@ -78,7 +78,7 @@ def classify(
 def regress(
     model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None
 ) -> list[list[dict[str, Any]]]:
-    """The number that the model gives for each text, or pair of texts, on the scale of the labels that it learned from.
+    """Return the predicted number for each text, or pair of texts, on the scale of the training labels.
 
     Args:
         model_dir: holds a model of a regression task with its tokenizer; where the recipe of its run lies beside the
@@ -103,7 +103,7 @@ def regress(
 
 
 def _cut(pipe: Any) -> dict[str, Any]:
-    """How a text that is too long is cut: at the end, of a pair the longer one first; documents are read whole."""
+    """Return the truncation of long texts: at the end, of a pair the longer one first; documents are read whole."""
     from wordorder.models import longest_text, takes_any_length
 
     if takes_any_length(pipe.model.config):
@@ -114,7 +114,7 @@ def _cut(pipe: Any) -> dict[str, Any]:
 def _inputs(
     model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any
 ) -> list[dict[str, str]]:
-    """Texts as the pipeline takes them, checked against what the model learned from, where that is known."""
+    """Return the texts as the pipeline takes them, checked against the data of the model's run if it is known."""
     settings = data_settings(model_dir)
     learned_pairs = settings.get("pair_column") is not None
     if settings and learned_pairs != (pairs is not None):
@@ -144,7 +144,7 @@ def _check_not_empty(tokenizer: Any, texts: Sequence[str]) -> None:
 def answer(
     model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int = 5
 ) -> list[list[dict[str, Any]]]:
-    """What the model was trained to say of each text, see `fill_mask`, `classify`, `regress` and `translate`.
+    """Return the model's predictions for each text; see `fill_mask`, `classify`, `regress` and `translate`.
 
     Args:
         model_dir: holds the model with its tokenizer.
@@ -174,7 +174,7 @@ def answer(
 
 
 def task_of(model_dir: str | Path) -> str:
-    """What a saved model was trained for.
+    """Return the task that a saved model was trained for.
 
     "fill-mask", "text-classification", "text-regression", "text-generation" or "translation".
 
@@ -197,7 +197,7 @@ def task_of(model_dir: str | Path) -> str:
 
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
-    """config.json of a saved model, which names its class."""
+    """Read config.json of a saved model, and check that it names a model class of this package."""
     from wordorder.models.hub.saved_folder import read_config
 
     try:
@@ -217,7 +217,7 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
 
 
 def remembers(model_dir: str | Path) -> bool:
-    """Whether a saved model has a memory of earlier segments.
+    """Tell whether a saved model has a memory of earlier segments.
 
     Args:
         model_dir: holds config.json.
@@ -229,7 +229,7 @@ def remembers(model_dir: str | Path) -> bool:
 
 
 def load_model(model_dir: str | Path, *, memory_length: int | None = None, segment_length: int | None = None) -> Any:
-    """A saved model with the head of its task, from safetensors only: nothing is unpickled.
+    """Load a saved model with the head of its task, from safetensors only: nothing is unpickled.
 
     Args:
         model_dir: holds the model.
@@ -264,7 +264,7 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
 
 
 def load_tokenizer_of(model_dir: str | Path) -> Any:
-    """The tokenizer beside a saved model.
+    """Load the tokenizer beside a saved model.
 
     Args:
         model_dir: holds the model.
@@ -296,7 +296,7 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
 
 
 def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:
-    """Refuse the texts that are longer than the model's learned table, if it has one."""
+    """Refuse texts that are longer than the model's learned position table, if it has one."""
     from wordorder.models import check_length, longest_text
 
     faults: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 from wordorder.errors import BadInput
 
 ARM, SEED = "{arm}", "{seed}"
-"""What stands in a folder's name for the arm of a comparison, and for the seed of a run."""
+"""Placeholders in a folder's name for the arm of a comparison, and for the seed of a run."""
 
 FREE = (
     "hidden_dropout_prob",
@@ -27,15 +27,16 @@ TOKENIZER = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretrained:
-    """What config.json of a saved model says, as a recipe would."""
+    """The network and the fields of [model] in config.json of a saved model."""
 
     network: str
     fields: Mapping[str, Any]
-    """Fields of [model] that it names; a default may be another one in the version that wrote it."""
+    """Fields of [model] in config.json; a missing one has the default of the version that wrote it, which may
+    differ."""
 
 
 def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> str:
-    """Put an arm and a seed into a folder's name.
+    """Put an arm and a seed into the placeholders of a folder's name.
 
     Args:
         pattern: such as runs/pretraining/{arm}/seed-{seed}/model.
@@ -111,7 +112,7 @@ def read_pretrained(folder: Path) -> Pretrained:
 
 
 def saved_version(folder: str | None) -> dict[str, str]:
-    """Return the field of a configuration that says which earlier version saved a model, or none.
+    """Return the configuration field with the earlier version that saved a model, or an empty dict.
 
     A model that starts from it means what it did: options that nobody gave have the defaults of that version.
 
@@ -136,7 +137,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list[str]:
-    """Say which fields the recipe wants otherwise than the saved model has them."""
+    """Return a fault for each field that the recipe sets to another value than the saved model has."""
     from wordorder.models import config_fields
 
     defaults = config_fields(saved.network)
@@ -153,7 +154,7 @@ def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list
 
 
 def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any], list[str]]:
-    """The section [tokenizer] for a folder: its own tokeniser, which no recipe may replace."""
+    """Return the section [tokenizer] for a folder, and its faults: no recipe may replace the folder's own tokeniser."""
     own = {"kind": "existing", "path": folder}
     if not (Path(folder) / TOKENIZER).exists():
         if table.get("kind") == "existing":
@@ -165,7 +166,7 @@ def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any]
 
 
 def tokenizer_content(path: str | None) -> str:
-    """Name what an existing tokeniser is, wherever it lies.
+    """Return the digest of an existing tokeniser, independent of its path.
 
     Args:
         path: the folder, or the tokenizer.json.
@@ -176,7 +177,7 @@ def tokenizer_content(path: str | None) -> str:
 
 
 def weights_content(folder: Path) -> str:
-    """Name the weights of a saved model: another name means that it was trained anew under its path.
+    """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path.
 
     Args:
         folder: of the model.
@@ -188,6 +189,6 @@ def weights_content(folder: Path) -> str:
 
 @cache
 def _digest(file: Path, changed: int) -> str:
-    """Hash a file; `changed`, its time, makes the cache see that it was written anew."""
+    """Hash a file; `changed`, its modification time, makes the cache notice that it was written anew."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "blake2b").hexdigest()[:32]

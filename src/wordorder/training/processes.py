@@ -1,4 +1,4 @@
-"""What the processes of one run tell each other beside gradients: on the CPU, and without pickle."""
+"""Exchange values other than gradients between the processes of one run: on the CPU, and without pickle."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ dist: Any = _distributed  # its functions have no types
 
 
 class Processes:
-    """The processes of one run. Every method is called by all of them at the same place of the program.
+    """The processes of one run. All of them must call every method at the same place of the program.
 
     What is exchanged goes over a group of its own on the CPU (gloo), so that no accelerator is waited for. Alone, a
     process asks nobody.
@@ -33,11 +33,11 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is process 0, the only one that prints and writes."""
+        """True in process 0, the only one that prints and writes."""
         return self.index == 0
 
     def greatest(self, *values: int) -> list[int]:
-        """The greatest of each number that any process gives.
+        """Return the maximum of each number over all processes.
 
         Args:
             *values: as many in every process.
@@ -45,7 +45,7 @@ class Processes:
         return self._reduced(values, "max")
 
     def total(self, *values: int) -> list[int]:
-        """The sum over all processes of each number.
+        """Return the sum of each number over all processes.
 
         Args:
             *values: as many in every process.
@@ -60,7 +60,7 @@ class Processes:
         return [int(number) for number in numbers]
 
     def everyones(self, state: Any) -> list[Any]:
-        """What each process gives, in order.
+        """Return the values of all processes, in order.
 
         Args:
             state: as `state_files.save_state` takes it; small, for every process receives all of them.
@@ -73,7 +73,7 @@ class Processes:
         return [unpack_state(_content(piece)) for piece in found]
 
     def given_to_main(self, state: Any) -> list[Any]:
-        """What each process gives, in order, for process 0; an empty list for the others.
+        """Return the values of all processes, in order, in process 0; an empty list in the others.
 
         Args:
             state: as `state_files.save_state` takes it.
@@ -86,14 +86,14 @@ class Processes:
         return [unpack_state(_content(piece)) for piece in found or ()]
 
     def _as_long_as_any(self, content: bytes) -> Tensor:
-        """Bytes behind their number, filled up to the length of those of the process that has most."""
+        """Return the bytes after their length, padded to the length of the longest in any process."""
         (longest,) = self.greatest(len(content))
         room = 8 + longest
         filled = (len(content).to_bytes(8, "little") + content).ljust(room, b"\0")
         return torch.frombuffer(bytearray(filled), dtype=torch.uint8)
 
     def raise_first(self, fault: str | None) -> None:
-        """Raise in all processes what went wrong in one, so that all end alike; nothing where nothing did.
+        """Raise the first fault of any process in all of them, so that all end alike; do nothing without a fault.
 
         Args:
             fault: what went wrong in this process; None = nothing.
@@ -113,7 +113,7 @@ def _content(received: Tensor) -> bytes:
 
 @contextmanager
 def first_process_first() -> Generator[None]:
-    """Let the first process of each machine do something before the others, which then find what it left in a cache."""
+    """Let the first process of each machine run a block before the others, which then find its results in a cache."""
     if process_count() == 1:
         yield
         return

@@ -1,4 +1,4 @@
-"""How a run shows itself on stderr: a bar on a terminal, a line now and then elsewhere, or nothing."""
+"""Show the progress of a run on stderr: a bar on a terminal, a line now and then elsewhere, or nothing."""
 
 import sys
 import time
@@ -14,35 +14,35 @@ _AVERAGED = 50  # steps: the loss of one small batch says little
 
 
 class Progress(Protocol):
-    """What training tells whoever watches."""
+    """Interface through which training reports its progress."""
 
     def start(self, step: int, total: int) -> None:
-        """Training starts, or goes on, after `step` of `total` steps."""
+        """Begin to show training, which starts or continues after `step` of `total` steps."""
         ...
 
     def update(self, step: int, loss: float, tokens: int) -> None:
-        """A step is done; loss in nats, tokens since the start of the run."""
+        """Report a finished step; loss in nats, tokens since the start of the run."""
         ...
 
     def say(self, text: str) -> None:
-        """Something worth a line happened, such as an evaluation."""
+        """Report an event that is worth a line, such as an evaluation."""
         ...
 
     def advise(self, text: str) -> None:
-        """There is something that whoever started the run could do better."""
+        """Show advice to the person who started the run."""
         ...
 
     def meanwhile(self, text: str) -> None:
-        """Something that takes long goes on between two steps; the text says how far it is, and need not stay."""
+        """Report long work between two steps; the text says how far it is, and need not stay."""
         ...
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """End the display."""
         ...
 
 
 class Silent:
-    """Shows nothing."""
+    """Progress that shows nothing."""
 
     def start(self, step: int, total: int) -> None: ...
     def update(self, step: int, loss: float, tokens: int) -> None: ...
@@ -53,7 +53,7 @@ class Silent:
 
 
 class AdviceOnce(Silent):
-    """Shows the first advice of all runs that it is given to, and nothing else; for the runs of a comparison."""
+    """Progress that shows the first advice of all runs that share it, and nothing else; for comparisons."""
 
     def __init__(self) -> None:
         self._given = False
@@ -65,7 +65,7 @@ class AdviceOnce(Silent):
 
 
 class Lines:
-    """A line every ten seconds, for logs and pipes; its loss is the mean over the last steps, at most 50.
+    """Progress as a line every ten seconds, for logs and pipes; its loss is the mean over the last steps, at most 50.
 
     Args:
         name: what the run is called.
@@ -107,7 +107,7 @@ class Lines:
 
 
 class Bar:
-    """A bar with step, loss (the mean over the last steps, at most 50), rate and time left.
+    """Progress as a bar with step, loss (the mean over the last steps, at most 50), rate and time left.
 
     Args:
         name: what the run is called.
@@ -165,14 +165,14 @@ class Bar:
 
 
 class RecentLoss:
-    """The mean loss of the last steps."""
+    """The mean loss of the last steps, at most 50."""
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_AVERAGED)
         self._step = -1
 
     def add(self, step: int, loss: float) -> bool:
-        """Take a step's loss in; False for a step that was told already, as the last one of an epoch is twice.
+        """Add the loss of a step; return False for a repeated step (the last step of an epoch is reported twice).
 
         Args:
             step: steps done.
@@ -186,7 +186,7 @@ class RecentLoss:
 
     @property
     def mean(self) -> float:
-        """The mean of what was taken in."""
+        """The mean of the losses added, of the last 50 at most."""
         return fsum(self._losses) / len(self._losses)
 
 
@@ -199,7 +199,7 @@ class Rate:
         self._first_tokens: int | None = None
 
     def start(self, step: int) -> None:
-        """Count from here.
+        """Start to count time, steps and tokens.
 
         Args:
             step: steps done before.
@@ -207,7 +207,7 @@ class Rate:
         self._since, self._first_step, self._first_tokens = time.monotonic(), step, None
 
     def text(self, step: int, tokens: int, total: int) -> str:
-        """Rate and time left, such as `12.3 steps/s  25,190 tokens/s  0:01:20 left`.
+        """Return rate and time left, such as `12.3 steps/s  25,190 tokens/s  0:01:20 left`.
 
         Args:
             step: steps done.
@@ -225,7 +225,7 @@ class Rate:
 
 
 def choose_progress(name: str, *, shown: bool) -> Progress:
-    """A bar on a terminal, lines elsewhere, nothing when not shown.
+    """Return a bar for a terminal, lines for other outputs, or silence.
 
     Args:
         name: what the run is called.

@@ -34,7 +34,7 @@ def push_model(
     message: str | None = None,
     revision: str | None = None,
 ) -> dict[str, Any]:
-    """Upload a saved model, its tokeniser and its card to a repository of the hub, which is made where it is missing.
+    """Upload a saved model, its tokeniser and its card to a repository of the hub; make the repository if needed.
 
     The token is that of ``hf auth login`` or of the variable HF_TOKEN; HF_ENDPOINT names another hub.
 
@@ -90,7 +90,7 @@ def push_model(
 
 
 def _check_weights(folder: Path) -> None:
-    """Refuse a model of this package whose weights are not all there, or not finite; what else there is goes as it is.
+    """Refuse a model of this package whose weights are incomplete or not finite; other models are not checked.
 
     Raises:
         BadInput: they are named.

@@ -1,4 +1,4 @@
-"""Keeping other libraries' chatter out of a run's output."""
+"""Keep the messages of other libraries out of a run's output."""
 
 import warnings
 from collections.abc import Generator
@@ -10,7 +10,7 @@ from wordorder.launch import process_count
 
 @contextmanager
 def quiet_libraries() -> Generator[None]:
-    """Within it transformers shows errors only and no progress bars; afterwards it is as it was."""
+    """Let transformers show errors only and no progress bars within the block, then restore its settings."""
     from transformers.utils import logging
 
     if process_count() > 1:

@@ -25,15 +25,15 @@ class Recipe:
     """A recipe that has passed every check. Make one with `read_recipe`, and its variants with `with_overrides`."""
 
     name: str
-    """The file's name without its ending; names the run folder when `training.output_dir` does not."""
+    """The file's name without its ending; the name of the run folder when `training.output_dir` is not set."""
     path: Path
     """The file that was read."""
     data: "DataConfig"
-    """Source found, length filled in from max_position_embeddings."""
+    """The section [data], with its source found and length filled in from max_position_embeddings."""
     tokenizer: "TokenizerConfig"
-    """How text becomes tokens."""
+    """The section [tokenizer]."""
     network: str
-    """encoder, and others as they arrive."""
+    """Name of the network, such as "encoder" or "decoder"."""
     model: Mapping[str, Any]
     """Fields of the network's configuration (without `network`): those of the recipe, or of the saved model that it
     starts from, and the defaults for what they leave out, see `wordorder.models.filled_fields`."""
@@ -42,7 +42,7 @@ class Recipe:
     training: Mapping[str, Any]
     """Names of transformers.TrainingArguments, with the defaults for what the recipe leaves out."""
     compare: CompareConfig | None
-    """What `compare` does with it; None when the recipe has no [compare]."""
+    """The section [compare]; None when the recipe has none."""
     raw: Mapping[str, Any]
     """The sections as they were read, overrides put in, without defaults."""
 
@@ -53,17 +53,17 @@ class Recipe:
 
     @property
     def segments_per_step(self) -> int:
-        """Segments of each lane that an optimizer step reads, one after another."""
+        """Number of segments of each lane that an optimizer step reads, one after another."""
         return int(self.training.get("segments_per_step") or 1)
 
     @property
     def segment_length(self) -> int:
-        """Tokens that the model reads at a time in training: data.length, or the part of it that a segment is."""
+        """Number of tokens that the model reads at a time in training: data.length / segments_per_step."""
         assert self.data.length is not None  # reading a recipe fills it in
         return self.data.length // self.segments_per_step
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> "Recipe":
-        """The same recipe with some values replaced, checked in the same way.
+        """Return the recipe with some values replaced, checked in the same way.
 
         Args:
             overrides: dotted name -> value; a table replaces the whole table that was there.
@@ -74,7 +74,7 @@ class Recipe:
         return self._changed(copy.deepcopy(dict(self.raw)), overrides)
 
     def for_arm(self, arm: ArmConfig) -> "Recipe":
-        """The recipe of one arm: its overrides put in, and without [compare], which is about all arms.
+        """Return the recipe of one arm: with its overrides, and without [compare], which is about all arms.
 
         Args:
             arm: one of `compare.arms`.
@@ -95,7 +95,7 @@ class Recipe:
         return _check(raw, self.path)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """All sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
+        """Return all sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
         sections: dict[str, dict[str, Any]] = {
             # The sources stay as they were written, so that a run folder can move between machines.
             "data": _plain(self.data) | {name: self.raw["data"].get(name) for name in SOURCES},
@@ -119,12 +119,12 @@ class Recipe:
         }
 
     def to_toml(self) -> str:
-        """`to_dict` as the text of a TOML file."""
+        """Return `to_dict` as the text of a TOML file."""
         return to_toml(self.to_dict())
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read and check a recipe; neither data is read nor a model built.
+    """Read and check a recipe, without reading data or building a model.
 
     A relative `data.source` that is not found from the working directory is looked up in the folder that the
     environment variable WORDORDER_DATA names. A recipe with `base = "other.toml"` is laid over that one: `read_tables`.
@@ -148,7 +148,7 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             faults.append(f"--set {override}: write section.key=value")
         else:
             faults += [f"--set {override}: {fault}" for fault in _put(raw, {dotted.strip(): parse_value(text.strip())})]
-    if faults:  # what is no override at all is said at once: checking the rest loads libraries for seconds
+    if faults:  # a malformed override is reported at once: checking the rest loads libraries for seconds
         raise BadInput(faults)
     return _check(raw, path)
 
@@ -164,7 +164,7 @@ def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """A config's fields by name, tuples as lists, as TOML has them."""
+    """Return the fields of a config by name, with tuples as lists, as TOML has them."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -190,7 +190,7 @@ def _check(raw: dict[str, Any], path: Path) -> Recipe:
 
 
 def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list[str]:
-    """What [compare] says of folds that [data] does not have."""
+    """Return the faults of [compare] about folds that [data] does not have."""
     if compare is None or not compare.folds:
         return []
     folds = data.get("folds")
@@ -202,7 +202,7 @@ def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list
 
 
 def _placed(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfig | None) -> dict[str, Any]:
-    """The sections of an arm, with its name, and the first seed where no other is set, in `model.pretrained`.
+    """Return the sections with the arm's name and the first seed, if none is set, put into `model.pretrained`.
 
     The recipe of a whole comparison stands for its first arm there.
     """

@@ -1,4 +1,4 @@
-"""The tables of a recipe's file, laid over those of the recipe that it names as its base."""
+"""Read the tables of a recipe's file, and lay them over those of its base recipe."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +11,7 @@ BASE = "base"
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """Read a recipe's sections, and lay them over those of its base where it has one.
+    """Read a recipe's sections, and lay them over those of its base if it has one.
 
     Each value that the recipe gives takes the place of the base's value of that name; a table within a section
     (encoding_options) and the list of arms are such values, taken whole. What the recipe leaves out stays as in the

@@ -32,7 +32,7 @@ _Trainer: Any = Trainer  # most of its attributes have no types
 
 
 class ResumableTrainer(_Trainer):
-    """A Trainer that saves everything and restores everything.
+    """A Trainer that saves its whole state in every checkpoint, and restores it.
 
     A checkpoint holds safetensors and JSON only: weights, optimizer, schedule, random generators, half-finished
     averages, what the meter has counted and the digest of the batches. A new best model is always saved, also between
@@ -41,7 +41,7 @@ class ResumableTrainer(_Trainer):
 
     Args:
         model: see transformers.Trainer.
-        args: see there.
+        args: see transformers.Trainer.
         meter: paused while something is saved.
         keep_steps: checkpoints of these steps are never removed.
         fed: the digest of the batches; saved and restored here.
@@ -67,27 +67,27 @@ class ResumableTrainer(_Trainer):
         self._saved_step = -1
         self._resumed: dict[str, Any] | None = None
         self._passed_over = set[Path]()
-        """Checkpoints after the one that the run went on from: damaged, and not to be counted in the place of it."""
+        """Damaged checkpoints after the one that the run was resumed from; they are not counted in its place."""
 
     def settle(self) -> None:
-        """Do what must be done before the state is worth saving; nothing here."""
+        """Finish pending work before the state is saved; does nothing here."""
 
     def rows_of_a_step(self) -> int:
-        """Examples that an optimizer step reads, in all processes together."""
+        """Return the number of examples that an optimizer step reads, in all processes together."""
         args = self.args
         return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
 
     def carried_state(self) -> Any:
-        """What this process carries from batch to batch, as `save_state` takes it; None, and no file, here."""
+        """Return the state that this process carries from batch to batch, for `save_state`; None, and no file, here."""
         return None
 
     def data_state(self) -> Any:
-        """Where the training data of this process is to go on, if it says so itself (streams do); None, and no file."""
+        """Return the training data's position in this process, if it keeps one (streams do); else None, and no file."""
         state = getattr(self.train_dataset, "state_dict", None)
         return None if state is None else state()
 
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
-        """Train; see transformers.Trainer.train.
+        """Train the model; see transformers.Trainer.train.
 
         Args:
             resume_from_checkpoint: the newest whole checkpoint of the run folder, or None.
@@ -107,7 +107,7 @@ class ResumableTrainer(_Trainer):
             self._meter.close()
 
     def _take_up(self, checkpoint: Path) -> dict[str, Any]:
-        """Go on counting and reading where this process was, and return what it had counted and averaged."""
+        """Restore counts and data position of this process, and return the saved counts and averages."""
         with taken_up(checkpoint, "training"):
             saved = own_counts(checkpoint, self._processes, rows_of_a_step=self.rows_of_a_step())
             self._meter.load_state(saved["meter"])
@@ -126,7 +126,7 @@ class ResumableTrainer(_Trainer):
         return super()._run_epoch(*args, **kwargs)
 
     def restore_finished(self, checkpoint: Path) -> None:
-        """Take up a run whose last step is done, without training: the best weights, or the last, and the clock.
+        """Restore a run whose last step is done, without training: the best weights, or the last, and the clock.
 
         Args:
             checkpoint: that of the last step.
@@ -148,7 +148,7 @@ class ResumableTrainer(_Trainer):
 
     @property
     def kept_step(self) -> int:
-        """The step whose weights the model has after training: the best one, or the last."""
+        """The step of the weights that the model has after training: the best one, or the last."""
         best = self.state.best_global_step if self.args.load_best_model_at_end else None
         return best or self.state.global_step
 
@@ -158,14 +158,14 @@ class ResumableTrainer(_Trainer):
         return of_all_processes(self._processes.everyones(self._fed.found()))
 
     def counted(self) -> dict[str, float]:
-        """What all processes counted together: seconds, tokens, and the peak_bytes of the one that had most."""
+        """Return the counts of all processes together: seconds, tokens, and the largest peak_bytes."""
         own = self._meter.state()
         (tokens,) = self._processes.total(int(own["tokens"]))
         (peak,) = self._processes.greatest(int(own["peak_bytes"]))
         return {"seconds": own["seconds"], "tokens": tokens, "peak_bytes": peak}
 
     def gathered_weights(self) -> dict[str, Tensor] | None:
-        """The whole weights for process 0 where they are shared out, and None elsewhere; called by all processes."""
+        """Return the whole weights in process 0 if the model is sharded, else None; called by all processes."""
         return whole_weights(self.model, keep=self._processes.is_main) if is_sharded(self.model) else None
 
     def save_for_use(self, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
@@ -245,7 +245,7 @@ class ResumableTrainer(_Trainer):
             raise RunFailed(f"an older checkpoint could not be removed: {error}; {last_good(self._folder)}") from error
 
     def _state_of_process(self) -> dict[str, Any]:
-        """What of this process is not that of every other."""
+        """Return the part of the state that differs between processes."""
         return {
             "random": random_state(),
             "carried": self.carried_state(),
@@ -279,7 +279,7 @@ class ResumableTrainer(_Trainer):
         self.state.save_to_json(str(folder / STATE))
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """Weights and tokenizer as `from_pretrained` reads them, and the arguments as JSON instead of a pickle."""
+        """Save weights and tokenizer as `from_pretrained` reads them, and the arguments as JSON instead of a pickle."""
         folder = Path(output_dir or self._folder)
         self.save_for_use(folder, state_dict)
         self._save_arguments(folder)

@@ -21,7 +21,7 @@ class RowWiseTrainer(ResumableTrainer):
 
     Args:
         model: see transformers.Trainer; with ``row_wise`` its embeddings are changed, see `use_sparse_gradients`.
-        args: see there; rate, betas, eps, weight decay and clipping are those of AdamW.
+        args: see transformers.Trainer; rate, betas, eps, weight decay and clipping are those of AdamW.
         row_wise: False leaves everything to transformers.
         **arguments: passed on.
     """
@@ -32,7 +32,7 @@ class RowWiseTrainer(ResumableTrainer):
         self._tables = use_sparse_gradients(model) if row_wise else {}
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """The optimiser; see transformers.Trainer."""
+        """Build the optimiser; see transformers.Trainer."""
         made: Any = self.optimizer
         if made is not None or not self._row_wise:
             return super().create_optimizer(model)
@@ -47,7 +47,7 @@ class RowWiseTrainer(ResumableTrainer):
             lr=args.learning_rate,
             betas=(args.adam_beta1, args.adam_beta2),
             eps=args.adam_epsilon,
-            fused=True,  # of the dense weights, as transformers' default has it
+            fused=True,  # for the dense weights, as in transformers' default
         )
         return self.optimizer
 
@@ -64,7 +64,7 @@ class RowWiseTrainer(ResumableTrainer):
 
 
 def with_dense_gradients(model: nn.Module) -> list[Tensor]:
-    """What torch may clip in the place of a model's parameters: each has a dense ``.grad``.
+    """Return tensors with a dense ``.grad`` that torch can clip in the place of a model's parameters.
 
     The norm of a sparse gradient is that of its rows once those that belong to one token are summed. Such a parameter
     is stood in for by these rows, whose memory is the gradient's own.
@@ -86,7 +86,7 @@ def with_dense_gradients(model: nn.Module) -> list[Tensor]:
 
 
 def announce(model: nn.Module, weight_decay: float, progress: Progress) -> None:
-    """Say which tables are updated by row, or that none is and why.
+    """Report which tables are updated by row, or why none is.
 
     Args:
         model: before or after `use_sparse_gradients`.

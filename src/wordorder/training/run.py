@@ -1,4 +1,4 @@
-"""One run: prepare the data, build the model, train it, test it, and leave a folder that says how."""
+"""Run a recipe: prepare the data, build the model, train it, test it, and leave a folder that documents the run."""
 
 import sys
 import tomllib
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
 PRETRAINED = "pretrained.json"
-"""Where the weights came from, and which are new; only in a run that started from a saved model."""
+"""File with the origin of the weights, and which are new; only in a run that started from a saved model."""
 DATA = "data.json"
-"""The statistics of the prepared data; its fingerprint tells a resumed run that the data is still the same."""
+"""File with the statistics of the prepared data; a resumed run compares its fingerprint."""
 IDENTITY = "arm.json"
-"""Written by a comparison into a run's folder before its training starts: what the folder was made by."""
+"""File that a comparison writes into a run's folder before training: everything that the run's numbers depend on."""
 _LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a finished run found, and where it is."""
+    """The scores of a finished run, and the place of its model."""
 
     metrics: dict[str, Any]
-    """`validation` and, where there is one, `test`: the task's scores, see `TokenTally`, `ClassTally`, `NumberTally`.
+    """Scores of the task on `validation` and, where there is one, `test`: see `TokenTally`, `ClassTally`,
+    `NumberTally`.
 
     Beside them: optimistic (whether the part that chose the checkpoint is also the one that is reported),
     train_seconds, tokens (padding left out), tokens_per_second, peak_memory_bytes (see `Meter`), parameters, steps,
@@ -48,7 +49,7 @@ class RunResult:
     translation bleu_signature (sacrebleu's) and generation (num_beams, max_length).
     """
     model_dir: Path
-    """Holds the model and the tokenizer, for `from_pretrained` and `pipeline`."""
+    """Folder of the model and the tokenizer, for `from_pretrained` and `pipeline`."""
     curve: list[dict[str, Any]]
     """Rows of step with loss, learning_rate, grad_norm, train_seconds, tokens; validation_loss ... where evaluated."""
 
@@ -129,7 +130,7 @@ def _run(
 
 
 def _start(folder: Path, progress: "bool | Progress") -> Path | None:
-    """The checkpoint to go on from; process 0 looks, and says so to the others and to the user."""
+    """Return the checkpoint to resume from; process 0 finds it, and tells the others and the user."""
     newest: str | None = None
     if is_main():
         found = find_newest(folder)
@@ -143,7 +144,7 @@ def _start(folder: Path, progress: "bool | Progress") -> Path | None:
 
 
 def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool = False) -> None:
-    """One line before there is a bar; what is unusual is said, as a warning, to those who asked for silence too."""
+    """Show one line before there is a bar; an unusual one is a warning for those who asked for silence."""
     if not is_main():
         return
     if progress is True:
@@ -155,14 +156,14 @@ def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool 
 
 
 def _where_it_starts(folder: Path, found: Found) -> str:
-    """What a resumed run goes on from, and what it passes over and why."""
+    """Say which checkpoint a resumed run continues from, and which ones it passes over and why."""
     newest = found.newest
     here = f"starts anew: {folder} holds no whole checkpoint" if newest is None else f"goes on from {newest}"
     return "; ".join([here, *(f"{path.name} is passed over: {fault}" for path, fault in found.passed_over)])
 
 
 def read_result(folder: Path) -> RunResult:
-    """The result of a finished run.
+    """Read the result of a finished run.
 
     Args:
         folder: a run folder that holds metrics.json.
@@ -174,7 +175,7 @@ def read_result(folder: Path) -> RunResult:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read what a finished run measured.
+    """Read the metrics of a finished run.
 
     Args:
         folder: a run folder that holds metrics.json.
@@ -222,7 +223,7 @@ def _is_ours(folder: Path) -> bool:
     """Tell whether a run can have left a folder: empty, killed early, or with a run's files or checkpoints."""
     if not folder.exists():
         return True
-    # what a killed run leaves half-written has a hidden name; a shell or a scheduler puts its log there beforehand
+    # half-written files of a killed run have hidden names; a shell or a scheduler puts its log there beforehand
     names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
     there = {name for name in names if not name.startswith(".")} - {IDENTITY}
     if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
@@ -261,7 +262,7 @@ def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 
 def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The former recipe with the batch of this one, if another number of processes makes a step of as many rows of it.
+    """Return the old recipe with the new batch size, if another number of processes reads as many rows a step.
 
     Then the run reads the same examples in the same steps: two processes with batches of 8 go on as one with 16, or as
     one with 8 that accumulates twice as often; where batches hold examples of about one length, as one with 16 only.
@@ -276,7 +277,7 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
             for table, count in zip(tables, (processes, process_count()), strict=True)
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return before  # what is wrong is said elsewhere
+        return before  # another check reports what is wrong
     if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
         return before
     if now["data"]["task"] not in ("masked-lm", "causal-lm") and then != here:
@@ -285,7 +286,7 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
 
 
 def _check_data(prepared: "PreparedData", folder: Path) -> None:
-    """Refuse to go on with other data under the same name: the recipe alone does not show it."""
+    """Refuse to resume with other data under the same name: the recipe alone does not show it."""
     path = folder / DATA
     if not path.exists() or not checkpoints(folder):
         return
@@ -301,7 +302,7 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
 
 
 def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
-    """Refuse a metric that only the data shows to be none."""
+    """Refuse a metric that the data does not allow: f1 for other than two classes."""
     classes = len(prepared.label_names)
     if recipe.training.get("metric_for_best_model") == "f1" and classes != 2:
         raise BadInput(
@@ -311,7 +312,7 @@ def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two resolved recipes in a way that changes results.
+    """Return the differences between two resolved recipes that change results.
 
     Args:
         before: the recipe of a run folder.
@@ -336,7 +337,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _filled_model(table: Mapping[str, Any]) -> dict[str, Any]:
-    """[model] of a resolved recipe with its defaults; as it is where it names a network that is not known now."""
+    """Return [model] of a resolved recipe with its defaults, or unchanged if its network is not known now."""
     from wordorder.models import NETWORK_TASKS, filled_fields
 
     if table.get("network") not in NETWORK_TASKS:

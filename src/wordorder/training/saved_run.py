@@ -1,4 +1,4 @@
-"""What a saved model's run says about its data and its translations: the recipe.toml beside the model's folder."""
+"""Read the settings of a saved model's run from the recipe.toml beside the model's folder."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -10,7 +10,7 @@ from wordorder.training.arguments import BEAMS
 
 
 def data_settings(model_dir: str | Path) -> dict[str, Any]:
-    """The values of [data] that the model was trained with; none where no recipe lies beside its folder.
+    """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder.
 
     Args:
         model_dir: model/ or checkpoint-N/ of a run.
@@ -37,7 +37,7 @@ def data_settings(model_dir: str | Path) -> dict[str, Any]:
 
 
 def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
-    """How the model's run looked for translations: beams, and most tokens of one where its recipe says so.
+    """Return the beams of the run's search, and the maximum length of a translation or None.
 
     Args:
         model_dir: see `data_settings`.

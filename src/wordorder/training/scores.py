@@ -14,14 +14,14 @@ IGNORED = -100
 
 
 class Tally(Protocol):
-    """What the predictions of a data set add up to, from which the scores follow exactly, whatever the batches."""
+    """Sums over the predictions of a data set, from which the scores follow exactly, whatever the batches."""
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Count one batch."""
         ...
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """Put the counts of all processes together.
+        """Combine the counts of all processes.
 
         Args:
             add_over_processes: gives the sum of a tensor over all processes.
@@ -30,12 +30,12 @@ class Tally(Protocol):
         ...
 
     def scores(self) -> dict[str, float]:
-        """The scores; see the class."""
+        """Return the scores that the class lists."""
         ...
 
 
 class TokenTally:
-    """Of predicted tokens: loss in nats for each, accuracy from 0 to 1, perplexity, and their number, tokens.
+    """Tally of predicted tokens: loss in nats per token, accuracy from 0 to 1, perplexity, and their number, tokens.
 
     Args:
         device: where the sums are kept; nothing waits for the device before `scores`.
@@ -69,11 +69,11 @@ class TokenTally:
         self._count += labels.numel()
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """See `Tally`."""
+        """Combine the counts of all processes; see `Tally`."""
         self._loss, self._correct, self._count = map(add_over_processes, (self._loss, self._correct, self._count))
 
     def scores(self) -> dict[str, float]:
-        """See the class."""
+        """Return the scores that the class lists."""
         loss, accuracy, count = self._means()
         # exp overflows above 709 nats, and JSON has no infinity.
         return {"loss": loss, "accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "tokens": count}
@@ -86,7 +86,7 @@ class TokenTally:
 
 
 class CausalTally(TokenTally):
-    """Of running text: as `TokenTally`, and bits_per_character and word_perplexity, which do not depend on the tokens.
+    """A `TokenTally` of running text, with bits_per_character and word_perplexity, which no tokeniser changes.
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
     of the sum in nats divided by its words by white space. Both need every token of the text to be predicted once, as
@@ -123,7 +123,7 @@ class CausalTally(TokenTally):
         super().add(logits, labels)
 
     def scores(self) -> dict[str, float]:
-        """See the class."""
+        """Return the scores that the class lists."""
         nats = float(self._loss) if int(self._count) else math.nan
         return {
             **super().scores(),
@@ -133,7 +133,7 @@ class CausalTally(TokenTally):
 
 
 class ClassTally(TokenTally):
-    """Of classified texts: loss in nats, accuracy, macro_f1, matthews_correlation, f1 (of the second of two classes).
+    """Tally of classified texts: loss in nats, accuracy, macro_f1, matthews_correlation, f1 (second of two classes).
 
     F1 and Matthews' correlation are scikit-learn's. Classes that occur neither among the labels nor among the
     predictions are left out of macro-F1. Where all labels or all predictions are the same class, Matthews' correlation
@@ -155,13 +155,13 @@ class ClassTally(TokenTally):
         self._rows.append(torch.stack((labels, logits.argmax(dim=-1)), dim=1).float())
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """See `Tally`."""
+        """Combine the counts of all processes; see `Tally`."""
         super().reduce(add_over_processes, join)
         rows = join(torch.cat(self._rows))
         self._rows = [rows[~rows[:, 0].isnan()]]  # the others are padding
 
     def scores(self) -> dict[str, float]:
-        """See the class."""
+        """Return the scores that the class lists."""
         from sklearn import metrics
 
         library: Any = metrics  # it has no types
@@ -183,7 +183,7 @@ class ClassTally(TokenTally):
 def _matthews_correlation(
     label: npt.NDArray[np.int64], prediction: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
 ) -> float:
-    """Scikit-learn's, from the counts of the classes alone; scikit-learn makes the table of all pairs of them."""
+    """Compute scikit-learn's value from the counts of the classes alone, without its table of all pairs of them."""
     labelled, predicted = np.bincount(label, times), np.bincount(prediction, times)
     both = min(len(labelled), len(predicted))
     correct, total = float(times[label == prediction].sum()), float(times.sum())
@@ -193,7 +193,7 @@ def _matthews_correlation(
 
 
 class NumberTally:
-    """Of predicted numbers: loss (mean squared error), pearson and spearmanr (-1 to 1), and their number, examples.
+    """Tally of predicted numbers: loss (mean squared error), pearson and spearmanr (-1 to 1), examples (their number).
 
     The correlations are scipy's. Where all labels or all predictions are the same number they are undefined, and 0 is
     given: a model that learned nothing must not become the best one.
@@ -215,15 +215,15 @@ class NumberTally:
         self._rows.append(torch.stack((logits.reshape(-1).float(), labels.reshape(-1).float()), dim=1))
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """See `Tally`."""
+        """Combine the predictions of all processes; see `Tally`."""
         rows = join(torch.cat(self._rows))
         self._rows = [rows[~rows[:, 1].isnan()]]  # a label is never NaN, so that row is padding
 
     def scores(self) -> dict[str, float]:
-        """See the class."""
+        """Return the scores that the class lists."""
         from scipy import stats
 
-        library: Any = stats  # what its functions return has no types
+        library: Any = stats  # its functions return values without types
         rows: npt.NDArray[np.float64] = torch.cat(self._rows).double().cpu().numpy()
         predicted, label = rows[:, 0], rows[:, 1]
         if not len(label):
@@ -238,7 +238,7 @@ class NumberTally:
 
 
 def tally_for(task: str, device: torch.device, *, classes: int | None = None, examples: Sequence[Any] = ()) -> Tally:
-    """An empty tally.
+    """Return an empty tally for a task.
 
     Args:
         task: one of `wordorder.training.metrics.METRICS`.

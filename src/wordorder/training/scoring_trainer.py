@@ -54,7 +54,7 @@ class ScoringTrainer(RowWiseTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Exact scores: sums over all predictions, divided once.
+        """Compute exact scores: sums over all predictions, divided once.
 
         Args:
             eval_dataset: examples by index; None for the validation set.
@@ -87,7 +87,7 @@ class ScoringTrainer(RowWiseTrainer):
         return metrics
 
     def _tally(self, model: Any, dataset: Any) -> Tally:
-        """Count this process's share of a data set; the model is in evaluation mode."""
+        """Count the predictions for this process's share of a data set; the model is in evaluation mode."""
         tally = self._make_tally(self.args.device, dataset)
         batches = self._batches(dataset)
         with self._in_step(model, len(batches), dataset):
@@ -95,7 +95,7 @@ class ScoringTrainer(RowWiseTrainer):
 
     @contextmanager
     def _in_step(self, model: Any, batches: int, examples: Any) -> Generator[None]:
-        """Where weights are shared out, run the model as often as the process that has most batches; else nothing."""
+        """Run a sharded model as often as the process that has most batches; do nothing for other models."""
         if not is_sharded(self.model):
             yield
             return
@@ -105,7 +105,7 @@ class ScoringTrainer(RowWiseTrainer):
         ask_for_nothing(model, most - batches, {"input_ids": ids})
 
     def in_short(self, scores: Mapping[str, float]) -> str:
-        """The scores that are worth a line: the loss and the headline.
+        """Return the loss and the headline score as one line.
 
         Args:
             scores: of one split.
@@ -114,7 +114,7 @@ class ScoringTrainer(RowWiseTrainer):
         return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", headline)))
 
     def _join(self, rows: Tensor) -> Tensor:
-        """The rows of all processes; where a process has fewer than another, rows of NaN fill up."""
+        """Return the rows of all processes, padded with rows of NaN where a process has fewer."""
         padded = self.accelerator.pad_across_processes(rows, dim=0, pad_index=cast(int, math.nan))
         return cast(Tensor, self.accelerator.gather(padded))
 

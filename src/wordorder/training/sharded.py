@@ -1,4 +1,4 @@
-"""Models whose parameters are shared out over processes (FSDP2): whole tensors out of them, and into them.
+"""Gather and scatter whole tensors of models whose parameters are sharded over processes (FSDP2).
 
 Checkpoints are those of one process, whatever wrote them: tensors are gathered before they are written, and each
 process takes its part of what is read.
@@ -15,7 +15,7 @@ from wordorder.training.state_files import check_alike
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether parameters of a model are shared out over processes.
+    """Tell whether parameters of a model are sharded over processes.
 
     Args:
         model: any module.
@@ -24,7 +24,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def gathered(state: Any, *, keep: bool) -> Any:
-    """A state with whole tensors on the CPU in the place of shared ones; called by all processes together.
+    """Return a state with whole tensors on the CPU in the place of sharded ones; called by all processes together.
 
     Args:
         state: dicts, lists and tuples of tensors and anything else, the same in all processes.
@@ -42,7 +42,7 @@ def gathered(state: Any, *, keep: bool) -> Any:
 
 
 def whole_weights(model: Any, *, keep: bool) -> dict[str, Tensor] | None:
-    """All weights of a sharded model, each once, named as `save_pretrained` names them; called by all processes.
+    """Return all weights of a sharded model, each once, as `save_pretrained` names them; called by all processes.
 
     Args:
         model: a transformers model.
@@ -55,7 +55,7 @@ def whole_weights(model: Any, *, keep: bool) -> dict[str, Tensor] | None:
 
 
 def shared_out(tensor: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a whole tensor, where its place is a shared one; nothing is sent.
+    """Return this process's shard of a whole tensor, if its place is a sharded one; no data is sent.
 
     Args:
         tensor: whole, the same in all processes.
@@ -69,7 +69,7 @@ def shared_out(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def optimizer_state_for(optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole optimizer state as an optimizer of sharded parameters loads it: its averages are shared out as they are.
+    """Convert a whole optimizer state for an optimizer of sharded parameters: its averages are sharded alike.
 
     Args:
         optimizer: whose `load_state_dict` is to take it.
@@ -87,7 +87,7 @@ def optimizer_state_for(optimizer: Any, state: Mapping[str, Any]) -> dict[str, A
 
 
 def check_optimizer_state(optimizer: Any, saved: Any) -> None:
-    """Refuse the state of another optimizer, which `load_state_dict` would take and the first step would not.
+    """Refuse the state of another optimizer: `load_state_dict` would accept it and the first step would fail.
 
     Args:
         optimizer: whose `load_state_dict` is to take it.
@@ -111,7 +111,7 @@ def check_optimizer_state(optimizer: Any, saved: Any) -> None:
 
 
 _AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
-"""What optimizers of torch keep of a parameter in the parameter's own shape."""
+"""Tensors of optimizer state of torch that have the shape of their parameter."""
 
 
 def ask_for_nothing(model: Any, times: int, batch: Mapping[str, Tensor]) -> None:

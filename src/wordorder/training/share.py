@@ -1,4 +1,4 @@
-"""What one of several processes reads of each training batch: together they read what one process would."""
+"""The share of one process in each training batch: together all processes read what one process would."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -12,7 +12,7 @@ from wordorder.data.masking import IGNORED
 
 
 class Spare(list[Any]):
-    """Examples that another process learns from: a process that has none of a batch reads one without its labels."""
+    """Examples that another process learns from: a process without examples in a batch reads one without its labels."""
 
 
 class ShareOfBatches(Sampler[list[Any]]):
@@ -75,7 +75,7 @@ class WithSpares(Dataset[Any]):
 
 
 def _without(name: str, value: Any) -> Any:
-    """A label that the loss leaves out; a number to be predicted stays, its loss is weighed with 0."""
+    """Replace a label by the one that the loss ignores; a number stays, and its loss is weighted with 0."""
     if not name.endswith("labels"):
         return value
     tensor = torch.as_tensor(value)
@@ -91,7 +91,7 @@ def training_loader(
     batch_size: int,
     device: torch.device,
 ) -> Any:
-    """accelerate's loader of one process's share of the training examples.
+    """Build accelerate's loader of one process's share of the training examples.
 
     Args:
         examples: by key.

@@ -1,4 +1,4 @@
-"""Finding the files, folders or globs that [data] names."""
+"""Find the files, folders or globs that [data] names."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ SOURCES = ("source", "validation_source", "test_source", *TARGETS)
 
 
 def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
-    """Find a relative source from the working directory, or in the folder that WORDORDER_DATA names.
+    """Find a relative source in the working directory, or in the folder that WORDORDER_DATA names.
 
     Args:
         source: a path or glob; what is built in or of the Hub is left alone.

@@ -1,4 +1,4 @@
-"""Nested states (of optimizers, schedulers, generators) as JSON with their tensors in a safetensors file: no pickle."""
+"""Save nested states (of optimizers, schedulers, generators) as JSON, with tensors in a safetensors file: no pickle."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def save_state(folder: Path, name: str, state: Any) -> None:
 
 
 def load_state(folder: Path, name: str) -> Any:
-    """Read what `save_state` wrote; tensors are on the CPU.
+    """Read a state that `save_state` wrote; tensors are on the CPU.
 
     Args:
         folder: the folder that was given to `save_state`.
@@ -59,7 +59,7 @@ def load_state(folder: Path, name: str) -> Any:
 
 @contextmanager
 def taken_up(folder: Path, name: str) -> Generator[None]:
-    """Name the file of a state that can be read, but is not one that this run can go on from.
+    """Raise RunFailed with the name of the file if restoring a readable state fails within the block.
 
     Args:
         folder: the folder that was given to `save_state`.
@@ -101,7 +101,7 @@ def check_alike(saved: Any, own: Any) -> None:
 
 
 def pack_state(state: Any) -> bytes:
-    """A state as bytes, for another process; see `save_state`.
+    """Return a state as bytes, for another process; see `save_state`.
 
     Args:
         state: as `save_state` takes it.
@@ -112,7 +112,7 @@ def pack_state(state: Any) -> bytes:
 
 
 def unpack_state(content: bytes) -> Any:
-    """The state in bytes from `pack_state`.
+    """Return the state that `pack_state` turned into bytes.
 
     Args:
         content: all of them.
@@ -157,7 +157,7 @@ def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of every random generator that training draws from: python, numpy, torch, and each CUDA device."""
+    """Return the state of every random generator of training: python, numpy, torch, and each CUDA device."""
     name, keys, position, has_gauss, gauss = cast(tuple[Any, ...], np.random.get_state())
     return {
         "python": random.getstate(),
@@ -168,7 +168,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Set every random generator to what `random_state` gave.
+    """Set every random generator to the state that `random_state` returned.
 
     Args:
         state: from `random_state`; the states of CUDA devices that this machine lacks are left out.

@@ -1,4 +1,4 @@
-"""TensorBoard logs in <run folder>/logs."""
+"""Write TensorBoard logs into <run folder>/logs."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 
 class TensorBoardLogs(TrainerCallback):
-    """Writes train/..., validation/... against the step.
+    """Callback that writes train/..., validation/... against the step.
 
     Not transformers' own callback: that one takes its folder from an environment variable.
 
@@ -22,7 +22,7 @@ class TensorBoardLogs(TrainerCallback):
         self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)  # pyright: ignore[reportUnknownVariableType]
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write what the Trainer logs."""
+        """Write the values that the Trainer logs."""
         for name, value in kwargs.get("logs", {}).items():
             if isinstance(value, int | float) and name != "epoch":
                 group, _, rest = name.partition("_")
@@ -30,5 +30,5 @@ class TensorBoardLogs(TrainerCallback):
                 self._writer.add_scalar(tag, value, state.global_step)
 
     def close(self) -> None:
-        """Flush and end the file."""
+        """Flush and close the file."""
         self._writer.close()

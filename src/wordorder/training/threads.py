@@ -1,4 +1,4 @@
-"""How many CPU threads a run computes with, and advice where they wait for processors that others use."""
+"""Set the number of CPU threads of a run, and detect threads that wait for processors that others use."""
 
 import time
 from collections.abc import Generator
@@ -12,7 +12,7 @@ _CROWDED = 0.75
 
 @contextmanager
 def cpu_threads(count: int | None) -> Generator[None]:
-    """Let torch compute with this many CPU threads meanwhile.
+    """Let torch compute with this many CPU threads within the block.
 
     Args:
         count: at least 1; None leaves torch's own number, which is that of the cores or OMP_NUM_THREADS.
@@ -29,7 +29,7 @@ def cpu_threads(count: int | None) -> Generator[None]:
 
 
 class Crowding:
-    """Notices that the threads of a training share their processors with others.
+    """Detects that the threads of a training share their processors with other programs.
 
     The threads of one operation wait for its slowest; where another process holds a core, every operation waits for the
     system to give that core back, and two threads can be forty times slower than one. What shows it is the thread that
@@ -43,7 +43,7 @@ class Crowding:
         self._warm = self._said = False
 
     def resume(self) -> None:
-        """Count, in the thread that trains."""
+        """Start or continue counting, in the thread that trains."""
         if not self._said and self._since is None:
             self._since = time.perf_counter(), time.thread_time()
 
@@ -56,7 +56,7 @@ class Crowding:
             self._since = None
 
     def advice(self) -> str | None:
-        """What to do, once, after the first seconds of training; called after every step."""
+        """Return advice once, after the first seconds of training, else None; called after every step."""
         if self._said or self._since is None:
             return None
         self.pause()

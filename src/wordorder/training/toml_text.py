@@ -1,4 +1,4 @@
-"""Reading overrides written as TOML, and writing a recipe back as TOML."""
+"""Read overrides written as TOML, and write a recipe back as TOML."""
 
 import json
 import re

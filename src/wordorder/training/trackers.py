@@ -1,4 +1,4 @@
-"""Experiment trackers that a recipe names in `training.report_to`: whether they are there, and where they write."""
+"""Check the experiment trackers that `training.report_to` names, and set the folders that they write into."""
 
 # transformers' integrations are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -25,14 +25,14 @@ PLACES: dict[str, dict[str, str]] = {
     },
     "trackio": {"TRACKIO_DIR": "trackio"},
 }
-"""Tracker -> the variables that say where it writes -> the place below <run folder>/logs. Without them wandb writes
+"""Tracker -> the environment variables with its folders -> the place below <run folder>/logs. Without them wandb writes
 into the working directory and the home, trackio into the home."""
 
 _DISTRIBUTIONS = {"azure_ml": "azureml-mlflow", "comet_ml": "comet-ml", "flyte": "flytekit"}
 
 
 def tracker_names(report_to: Any) -> list[str]:
-    """The trackers that a value of report_to names, each once; "all" is every one that is installed.
+    """Return the trackers that a value of report_to names, each once; "all" means every one that is installed.
 
     Args:
         report_to: a name, a list of names, or None.
@@ -44,7 +44,7 @@ def tracker_names(report_to: Any) -> list[str]:
 
 
 def tracker_faults(report_to: Any) -> list[str]:
-    """One line for each tracker that is not known or not installed.
+    """Return one line for each tracker that is not known or not installed.
 
     Args:
         report_to: see `tracker_names`.
@@ -69,14 +69,14 @@ def _installed() -> list[str]:
 
 
 def _integrations() -> Any:
-    with redirect_stdout(sys.stderr):  # where WANDB_MODE is offline it prints so when it is imported
+    with redirect_stdout(sys.stderr):  # with WANDB_MODE offline its import prints a line
         from transformers.integrations import integration_utils
     return integration_utils
 
 
 @contextmanager
 def trackers_in(logs: Path, report_to: Any) -> Generator[None]:
-    """Within it wandb and trackio write into a run's folder, and what trackers print goes to stderr.
+    """Let wandb and trackio write into a run's folder within the block, and redirect stdout to stderr.
 
     A place that the user has chosen by the tracker's own variable stays. A wandb run that was begun within is ended,
     or the next run of the process would go on with it; one that the caller began goes on. trackio reads its place once
@@ -109,5 +109,5 @@ def trackers_in(logs: Path, report_to: Any) -> Generator[None]:
 
 
 def _wandb_run() -> Any:
-    """The wandb run that this process has open."""
+    """Return the wandb run that this process has open."""
     return getattr(sys.modules.get("wandb"), "run", None)

@@ -104,9 +104,9 @@ class WordOrderTrainer(ScoringTrainer):
             self.model_accepts_loss_kwargs = False
         self._mean_of_batch = not self.model_accepts_loss_kwargs
         self._rows = 0
-        """Examples of the batch that is being read, those of a `Spare` left out."""
+        """Number of examples of the current batch, without those of a `Spare`."""
         self._failure: str | None = None
-        """What went wrong in this process and is still to be told to the others."""
+        """Fault of this process that the other processes do not know yet."""
         self._smoothed_inputs = smoothed_inputs
         self._sampler, self._decay_all = sampler, decay_all
         self._interruption = interruption
@@ -130,7 +130,7 @@ class WordOrderTrainer(ScoringTrainer):
         return super()._run_epoch(*args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
-        """The training batches of this process; see transformers.Trainer."""
+        """Return the training batches of this process; see transformers.Trainer."""
         if self._processes.count == 1:
             return super().get_train_dataloader()
         return training_loader(
@@ -146,13 +146,13 @@ class WordOrderTrainer(ScoringTrainer):
         return self._sampler
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
-        """Names of the parameters that weight decay acts on; see transformers.Trainer."""
+        """Return the names of the parameters that weight decay acts on; see transformers.Trainer."""
         if self._decay_all:
             return [name for name, _ in model.named_parameters()]
         return super().get_decay_parameter_names(model)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """One forward and backward pass; see transformers.Trainer."""
+        """Run one forward and backward pass; see transformers.Trainer."""
         # before anything changes the batch: here it is what the model is given
         rows = inputs.pop(FED)
         self._fed.take(self.state.global_step + 1, rows)
@@ -163,7 +163,7 @@ class WordOrderTrainer(ScoringTrainer):
         return loss
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The loss of a batch, smoothed where the arguments say so; see transformers.Trainer."""
+        """Compute the loss of a batch, smoothed where the arguments say so; see transformers.Trainer."""
         if self.label_smoother is not None and self._smoothed_inputs is not None:
             inputs = self._smoothed_inputs(inputs)
         found = super().compute_loss(model, inputs, *args, **kwargs)
@@ -193,7 +193,7 @@ class WordOrderTrainer(ScoringTrainer):
         self._pending = (copy, step, arrived)
 
     def settle(self) -> None:
-        """Look at the loss that is still on its way, before anything relies on it."""
+        """Check the loss that is still on its way from the device, before anything relies on it."""
         if self._pending is not None:
             copy, step, arrived = self._pending
             self._pending = None
@@ -209,7 +209,7 @@ class WordOrderTrainer(ScoringTrainer):
         self._micro_losses.append(loss)
 
     def _agree(self) -> signal.Signals | None:
-        """The signal to stop for, if any process received one; called by all processes together.
+        """Return the signal to stop for, if any process received one; called by all processes together.
 
         Raises:
             RunFailed: something went wrong in one of them.
@@ -223,7 +223,7 @@ class WordOrderTrainer(ScoringTrainer):
         return signal.Signals(number) if number else None
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Nothing: transformers' estimate walks over all parameters at every step; `wordorder cost` counts exactly."""
+        """Return 0: transformers' estimate walks over all parameters at every step; `wordorder cost` counts exactly."""
         return 0
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
@@ -266,7 +266,7 @@ class WordOrderTrainer(ScoringTrainer):
         self._meter.resume()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log with the seconds and tokens of training so far; see transformers.Trainer.log."""
+        """Log values with the seconds and tokens of training so far; see transformers.Trainer.log."""
         if "loss" in logs:
             (tokens,) = self._processes.total(self._meter.tokens)
             logs |= {"train_seconds": round(self._meter.seconds, 3), "tokens": tokens}
@@ -275,7 +275,7 @@ class WordOrderTrainer(ScoringTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Exact scores of a model whose losses were finite so far; see `ScoringTrainer.evaluate`."""
+        """Compute exact scores after checking that all losses so far are finite; see `ScoringTrainer.evaluate`."""
         self.settle()
         if self._processes.count > 1:
             self._agree()

@@ -19,7 +19,7 @@ def translate(
     max_length: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
-    """The translation of each text, by beam search.
+    """Translate each text by beam search.
 
     Args:
         model_dir: holds a translation model with its tokenizer.
@@ -72,7 +72,7 @@ def translate(
 
 
 def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> list[list[int]]:
-    """`[CLS] text [SEP]` for each text, exactly as training had it.
+    """Encode each text as `[CLS] text [SEP]`, exactly as in training.
 
     A special token's name inside a text is encoded as the characters that it is.
 
@@ -99,7 +99,7 @@ def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> l
 
 
 def _check_lengths(config: Any, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
-    """Refuse the texts that are longer than the model's learned table, if it has one."""
+    """Refuse texts that are longer than the model's learned position table, if it has one."""
     from wordorder.models import check_length
 
     faults: list[str] = []

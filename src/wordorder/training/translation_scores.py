@@ -1,4 +1,4 @@
-"""Scores of a translation model: of the tokens it predicts, and of whole translations against those of people."""
+"""Scores of a translation model: of its predicted tokens, and of whole translations against human references."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,13 +13,13 @@ _ORDERS = 4  # n-grams of up to this many words, as BLEU is commonly computed
 
 
 class TranslationTally(TokenTally):
-    """Of translations: loss in nats per target token (the final [SEP] is one), accuracy, perplexity, tokens; and bleu.
+    """Tally of translations: loss in nats per target token (also the final [SEP]), accuracy, perplexity, tokens; bleu.
 
     Loss, accuracy and perplexity are those of the human translation's tokens, each predicted from those before it,
     without label smoothing. bleu, from 0 to 100, and exact_match are there once translations were counted, with their
     number, sentences. exact_match, from 0 to 1, is the share of the translations that are their reference character by
     character, white space aside: the measure where one answer alone is right, as of SCAN's commands.
-    It is sacrebleu's: corpus BLEU of text as it is read (detokenised, with its capitals) against one reference. Its
+    bleu is sacrebleu's: corpus BLEU of text as it is read (detokenised, with its capitals) against one reference. Its
     counts of n-grams are added up, so batches and processes do not change it.
 
     Papineni et al. 2002, https://aclanthology.org/P02-1040; Post 2018, https://aclanthology.org/W18-6319.
@@ -35,7 +35,7 @@ class TranslationTally(TokenTally):
         self._counts = torch.zeros(2 * _ORDERS + 4, dtype=torch.int64, device=device)
 
     def add_translations(self, translations: Sequence[str], references: Sequence[str]) -> None:
-        """Count translations.
+        """Count the translations of a batch against their references.
 
         Args:
             translations: the model's.
@@ -50,12 +50,12 @@ class TranslationTally(TokenTally):
         self._counts += torch.tensor([*found.counts, *found.totals, *sizes], device=self._counts.device)
 
     def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """See `Tally`."""
+        """Combine the counts of all processes; see `Tally`."""
         super().reduce(add_over_processes, join)
         self._counts = add_over_processes(self._counts)
 
     def scores(self) -> dict[str, float]:
-        """See the class."""
+        """Return the scores that the class lists."""
         scores = super().scores()
         counts = [int(count) for count in self._counts]
         right, all_, sizes = counts[:_ORDERS], counts[_ORDERS:-4], counts[-4:]
@@ -70,7 +70,7 @@ class TranslationTally(TokenTally):
 
 
 def bleu_signature() -> str:
-    """How bleu is computed, in sacrebleu's short form: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...``.
+    """Return sacrebleu's signature: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...``.
 
     Raises:
         MissingExtra: sacrebleu is not installed.

@@ -1,4 +1,4 @@
-"""The Trainer for translation: beside the losses it scores the translations that the model writes."""
+"""The Trainer for translation: besides the losses it scores the translations that the model writes."""
 
 # transformers.Trainer is untyped for the most part, and so is whatever super() gives of it.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -12,7 +12,7 @@ from wordorder.training.translation_scores import TranslationTally, bleu_signatu
 
 
 class TranslationTrainer(WordOrderTrainer):
-    """A `WordOrderTrainer` whose evaluations may also translate and give BLEU.
+    """A `WordOrderTrainer` whose evaluations may also translate and compute BLEU.
 
     Args:
         *args: see `WordOrderTrainer`.

@@ -1,4 +1,4 @@
-"""Weights from the safetensors files that `save_pretrained` wrote: all of a model, or the body of a pre-trained one."""
+"""Load weights from the safetensors files of `save_pretrained`: all of a model, or the body of a pre-trained one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from wordorder.training.sharded import shared_out
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of a model to start from, see `wordorder.models.hub.saved_folder.weight_files`.
+    """Return the weight files of a model to start from; see `wordorder.models.hub.saved_folder.weight_files`.
 
     Args:
         folder: where `save_pretrained` wrote.
@@ -33,7 +33,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_weights(model: Any, folder: Path) -> None:
-    """Put all weights of a folder into a model of the same configuration.
+    """Load all weights of a folder into a model of the same configuration.
 
     Args:
         model: a transformers model; of one that is shared out over processes each takes its part.
@@ -57,7 +57,7 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 def check_finite(weights: Mapping[str, Tensor], run_folder: Path, *, step: int) -> None:
-    """Refuse weights that are no numbers: a finite loss can make them, and they must not replace a good checkpoint.
+    """Refuse weights that are not finite: a finite loss can make them, and they must not replace a good checkpoint.
 
     Args:
         weights: by name.
@@ -74,7 +74,7 @@ def check_finite(weights: Mapping[str, Tensor], run_folder: Path, *, step: int) 
 
 
 def check_body(config: Any, folder: Path) -> None:
-    """Refuse a folder whose weights are fewer than its model has, before room is made for the model.
+    """Refuse a folder with fewer weights than its configuration needs, before memory is allocated for the model.
 
     Args:
         config: of the model that is to start from the folder, whose sizes are the folder's.
@@ -93,17 +93,17 @@ def check_body(config: Any, folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What came from a pre-trained folder, by the names of weights."""
+    """Names of the weights that came from a pre-trained folder, and of those that did not."""
 
     loaded: tuple[str, ...]
     new: tuple[str, ...]
     """Weights of the model that keep the values drawn from the seed: the head of a new task."""
     unused: tuple[str, ...]
-    """Weights of the folder that the model has no place for: the head of the former task."""
+    """Weights of the folder that the model has no parameter for: the head of the former task."""
 
 
 def load_body(model: Any, folder: Path, *, with_head: bool) -> Loaded:
-    """Put the body of a pre-trained model into a model with another head.
+    """Load the body of a pre-trained model into a model with another head.
 
     Args:
         model: a transformers model, whose weights are drawn already.

@@ -1,4 +1,4 @@
-"""`model.word_vectors`: training that starts its embeddings from vectors that were trained elsewhere."""
+"""Start training from word vectors that were trained elsewhere (`model.word_vectors`)."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from wordorder.errors import BadInput
 
 
 def start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
-    """Put the vectors of the file that the configuration names into the embeddings.
+    """Load the word vectors of the file that the configuration names into the embeddings.
 
     Args:
         model: its weights are drawn already.

@@ -1,1 +1,1 @@
-"""Probes: what is measured of every trained model of a comparison besides its loss, one file per probe."""
+"""Probes: measurements of every trained model of a comparison besides its loss, one file per probe."""

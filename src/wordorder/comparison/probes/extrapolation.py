@@ -1,4 +1,4 @@
-"""Length extrapolation: the loss on texts that are read longer pieces at a time than in training.
+"""Length extrapolation: the loss on texts that are read in longer pieces than in training.
 
 Press, Smith and Lewis 2022, "Train Short, Test Long" (ALiBi), https://arxiv.org/abs/2108.12409, Sec. 2 and 4:
 perplexity of one text at inference lengths from the training length up, in windows that do not overlap.
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 ALL, BEYOND = "all tokens", "tokens beyond the training length"
 FEWEST_TEXTS = 30
-"""Fewer texts than these would say nothing about an accuracy."""
+"""Minimum number of texts for an accuracy: fewer would say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """How well a model reads pieces of text that are longer than those that it was trained on.
+    """A probe of how well a model reads pieces of text that are longer than those that it was trained on.
 
     Raises:
         ValueError: an option is out of range.
@@ -60,7 +60,8 @@ class Extrapolation:
     """Tokens of running text that are read at each length, the same ones each time; at least one piece of the greatest
     length."""
     texts: int = 400
-    """For classification, the most texts that are read; those longer than data.length, spread evenly over the split."""
+    """For classification, the maximum number of texts that are read: those longer than data.length, spread evenly over
+    the split."""
 
     def __post_init__(self) -> None:
         if not self.factors or min(self.factors) < 2 or len(set(self.factors)) < len(self.factors):
@@ -70,13 +71,13 @@ class Extrapolation:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """See `Probe`."""
+        """Return the faults of the options; see `Probe`."""
         if recipe.data.pair_column:
             return ["pairs of texts have no one length; leave the probe out"]
         return []
 
     def axes(self, task: str) -> Axes:
-        """See `Probe`."""
+        """Return the axes of the numbers; see `Probe`."""
         labelled = task == "classification"
         what = "accuracy of texts read up to this length" if labelled else "perplexity of the same text"
         return Axes(
@@ -90,12 +91,12 @@ class Extrapolation:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """See `Probe`."""
+        """Measure one model; see `Probe`."""
         return _MEASURES[trained.recipe.data.task](self, trained)
 
 
 def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Return the factors, in order, that the model's position table allows, and what is to be said of the others."""
+    """Return the factors, in order, that the model's position table allows, and notes on the others."""
     assert trained.recipe.data.length is not None  # reading a recipe fills it in
     found: list[int] = []
     for factor in sorted(factors):
@@ -108,7 +109,7 @@ def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list
 
 
 def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
-    """Say how far a model was measured and why no further; raise what is otherwise where it was not measured at all."""
+    """Return a note on how far a model was measured and why no further; raise CannotProbe if it was not measured."""
     reason, _, _ = error.faults[0].partition(";")  # the remedy is for a recipe, not for this model
     if not found:
         raise CannotProbe(f"{otherwise}: {reason}") from None
@@ -116,7 +117,7 @@ def _up_to(found: Sequence[int], error: BadInput, otherwise: str) -> list[str]:
 
 
 def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], list[str]]:
-    """Return the factors that the text allows, and what is to be said of the others."""
+    """Return the factors that the text allows, and notes on the others."""
     factors = [factor for factor in sorted(options.factors) if factor * unit <= there]
     notes: list[str] = []
     if len(factors) < len(options.factors):
@@ -130,7 +131,7 @@ def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], l
 
 
 def _masked(options: Extrapolation, trained: Trained) -> Measured:
-    """The same tokens are masked, and by the same tokens replaced, whatever the length."""
+    """Measure a masked language model; the masked tokens and their replacements are the same at every length."""
     readable, notes = _readable(trained, options.factors)
     text, unit = text_of(trained), new_tokens(trained)
     factors, left_out = _usable(options, unit, len(text))
@@ -184,7 +185,7 @@ def _perplexity(x: int, group: str, losses: Sequence[Losses]) -> Row:
 
 
 def _with_memory(options: Extrapolation, trained: Trained) -> Measured:
-    """Segments stay as long as in training, and the memory grows: segment and memory together are what is multiplied.
+    """Measure a model with a memory: segments stay as in training, and segment and memory together are multiplied.
 
     That is how Transformer-XL is evaluated with a longer memory than it was trained with.
     """
@@ -222,7 +223,7 @@ def _read_on(trained: Trained, model: Any, whole: list[Ids], segment: int) -> li
 
 
 def _classified(options: Extrapolation, trained: Trained) -> Measured:
-    """Texts that are longer than in training, each read up to a length; the same texts at every length."""
+    """Measure a classifier on texts longer than in training, each read up to a length; always the same texts."""
     length, unit = int(trained.recipe.data.length or 0), new_tokens(trained)
     documents = trained.prepared.reported
     examples = trained.prepared.test if trained.prepared.test is not None else trained.prepared.validation

@@ -1,4 +1,5 @@
-"""The file of a measured probe, `<run folder>/probes/<name>.json`, and what results.json makes of those of all runs."""
+"""Write the file of a measured probe, `<run folder>/probes/<name>.json`, and collect those of all runs for
+results.json."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 FOLDER = "probes"
 
 AXES = ("title", "x", "x_kind", "value", "higher_is_better", "log", "meaning")
-"""What a probe's file says of its numbers, see `wordorder.comparison.probes.probe.Axes`."""
+"""Names of the axes in a probe's file, see `wordorder.comparison.probes.probe.Axes`."""
 
 KILLED = "its process ended before it was measured (killed when memory ran out, or by hand)"
 
 
 def path_of(run_folder: Path, name: str) -> Path:
-    """Return where a probe's file lies, or will lie."""
+    """Return the path of a probe's file, which may not exist yet."""
     return run_folder / FOLDER / f"{name}.json"
 
 
@@ -41,7 +42,7 @@ def write_probe(run_folder: Path, name: str, content: Mapping[str, Any]) -> None
 
 
 def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
-    """Return what a probe's file says; None where there is none that can be read."""
+    """Return the content of a probe's file; None if there is none that can be read."""
     try:
         content: object = read_json(path_of(run_folder, name))
     except (OSError, ValueError):
@@ -50,7 +51,7 @@ def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
-    """Whether a probe need not be run again: its file is there, made with the same options, and tells of no failure.
+    """Tell whether a probe is measured: its file exists, was made with the same options, and records no failure.
 
     Args:
         run_folder: of the training.
@@ -63,7 +64,7 @@ def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
 
 
 def collect(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
-    """Return results.json's "probes": of each probe its axes, the rows of all runs, and why others have none.
+    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
 
     Args:
         runs: the finished ones that count; what of theirs is not measured yet is left out.

@@ -1,4 +1,4 @@
-"""Run the probes of one trained model, one after the other; what is measured already is not measured again."""
+"""Run the probes of one trained model, one after the other; probes that are measured already are skipped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def measure_probes(
     *,
     prepare: Callable[[], PreparedData],
 ) -> None:
-    """Measure a trained model with every probe whose file is not there yet.
+    """Measure a trained model with every probe that has no valid file yet.
 
     Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
 
@@ -65,7 +65,7 @@ def measure_probes(
                 write_probe(run_folder, name, {**head, **_failure(error)})
             return
         for name, probe in probes.items():
-            # what is left of a process that the system kills meanwhile
+            # this file stays if the system kills the process meanwhile
             write_probe(run_folder, name, {**heads[name], "rows": [], "skipped": KILLED, "failed": True})
             write_probe(run_folder, name, finite({**heads[name], **_measured(probe, trained)}))
 

@@ -1,4 +1,4 @@
-"""Minimal pairs: does a language model give the grammatical sentence of a pair the higher probability?
+"""Minimal pairs: test whether a language model gives the grammatical sentence of a pair the higher probability.
 
 Warstadt et al. 2020, "BLiMP", https://arxiv.org/abs/1912.00582. For masked language models the pseudo-log-likelihood:
 Salazar et al. 2020, "Masked Language Model Scoring", https://arxiv.org/abs/1910.14659.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _DRAW = 0xB1139  # keeps these draws apart from others
 ALL = "all pairs"
 TIE = 1e-4
-"""Nats; sentences that are no further apart are equally probable, which counts as half right: a model without word
-order gives two orders of the same words the same probability, but for the rounding of float32."""
+"""Largest difference in nats at which two sentences count as equally probable, which is half right: a model without
+word order gives two orders of the same words the same probability, but for the rounding of float32."""
 _ENDINGS = (".jsonl", ".jsonl.gz")
 
 
@@ -45,7 +45,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimalPairs:
-    """The share of pairs of sentences of which the model finds the good one more probable.
+    """A probe of the share of sentence pairs in which the model finds the good sentence more probable.
 
     Raises:
         ValueError: an option is out of range.
@@ -54,20 +54,20 @@ class MinimalPairs:
     tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm")
 
     source: str
-    """A .jsonl or .jsonl.gz file of pairs; found as data.source is, below WORDORDER_DATA too."""
+    """Path of a .jsonl or .jsonl.gz file of pairs; found as data.source is, below WORDORDER_DATA too."""
     pairs_per_paradigm: int = 50
-    """Pairs that are drawn of each paradigm, in a way that depends on `seed` alone; BLiMP has 67 of 1,000 pairs each. A
-    masked language model reads a sentence once for each of its tokens, so it costs that much more."""
+    """Number of pairs drawn of each paradigm, in a way that depends on `seed` alone; BLiMP has 67 of 1,000 pairs each.
+    A masked language model reads a sentence once for each of its tokens, so it costs that much more."""
     good: str = "sentence_good"
-    """Column of the sentence that ought to be the more probable."""
+    """Column of the sentence that should be the more probable."""
     bad: str = "sentence_bad"
-    """Column of the other one."""
+    """Column of the sentence that should be the less probable."""
     phenomenon: str = "linguistics_term"
-    """Column by whose values accuracy is given."""
+    """Column by whose values accuracy is grouped."""
     paradigm: str = "UID"
-    """Column by whose values pairs are drawn; where there is no such column, pairs are drawn by phenomenon."""
+    """Column by whose values pairs are drawn; if there is no such column, pairs are drawn by phenomenon."""
     seed: int = 0
-    """Of the draw."""
+    """Seed of the draw."""
 
     def __post_init__(self) -> None:
         if self.pairs_per_paradigm < 1:
@@ -76,7 +76,7 @@ class MinimalPairs:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """See `Probe`; reads the file."""
+        """Return the faults of the options, after reading the file; see `Probe`."""
         try:
             self.pairs()
         except BadInput as error:
@@ -84,7 +84,7 @@ class MinimalPairs:
         return []
 
     def axes(self, task: str) -> Axes:
-        """See `Probe`."""
+        """Return the axes of the numbers; see `Probe`."""
         return Axes(
             title="Minimal pairs",
             x="phenomenon",
@@ -132,7 +132,7 @@ class MinimalPairs:
         return [pairs[number] for number in sorted(order[: self.pairs_per_paradigm].tolist())]
 
     def measure(self, trained: Trained) -> Measured:
-        """See `Probe`."""
+        """Measure one model; see `Probe`."""
         pairs = self.pairs()
         texts = [text for pair in pairs for text in (pair.good, pair.bad)]
         ids_of_texts = source_ids(trained.prepared.tokenizer, texts)
@@ -165,13 +165,13 @@ def _rows(right: np.ndarray[tuple[int, ...], np.dtype[np.float64]], phenomena: S
 
 
 def _log_probability(trained: Trained, sentences: Sequence[Ids]) -> list[float]:
-    """Sum of the log-probabilities of a sentence's tokens, from what a text begins with in training; in nats."""
+    """Return the sum of the log-probabilities of each sentence's tokens after the start token, in nats."""
     windows = [causal_windows(trained, ids, max(1, len(ids)))[0] for ids in sentences]
     return [-float(losses.sum()) for losses in token_losses(trained, windows)]
 
 
 def _pseudo_log_likelihood(trained: Trained, sentences: Sequence[Ids]) -> list[float]:
-    """Sum over a sentence's tokens of the log-probability of each where it alone is masked; in nats."""
+    """Return for each sentence the sum of its tokens' log-probabilities, each with it alone masked, in nats."""
     mask = trained.prepared.tokenizer.mask_token_id
     assert isinstance(mask, int)  # `load_tokenizer` refuses a tokeniser without
     windows: list[Window] = []

@@ -1,4 +1,4 @@
-"""The tables `[compare.probes.NAME]`, checked before anything is trained."""
+"""Check the tables `[compare.probes.NAME]` before anything is trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_probes(recipe: Recipe) -> None:
-    """Refuse probes and options that there are not, values that are out of range, and probes of other tasks.
+    """Refuse unknown probes and options, values that are out of range, and probes of other tasks.
 
     Args:
         recipe: of a comparison.

@@ -1,4 +1,4 @@
-"""What of absolute and relative position can be read out of the hidden states, linearly, layer by layer.
+"""Probe the hidden states, layer by layer, for absolute and relative position, with a linear regression.
 
 After Wang and Chen 2020, "What Do Position Embeddings Learn?", https://arxiv.org/abs/2010.04903 (linear regression of
 the position); Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ABSOLUTE, DISTANCE = "absolute position", "signed distance of two tokens"
 _PAIR, _SIGNED = 0x9A12, 0x51D6  # keep these draws apart from each other and from others
 _PENALTIES = tuple(10.0**power for power in range(-2, 5))
-"""Of ridge regression, chosen by cross-validation within the training half."""
+"""Penalties of ridge regression, chosen by cross-validation within the training half."""
 _FEWEST_WINDOWS = 8
 
 States = npt.NDArray[np.float64]
@@ -31,7 +31,7 @@ States = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionProbe:
-    """How much of the variance of positions, and of distances, a linear function of the hidden states explains.
+    """A probe of the variance of positions and distances that a linear function of the hidden states explains.
 
     Raises:
         ValueError: an option is out of range.
@@ -40,8 +40,8 @@ class PositionProbe:
     tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
 
     tokens: int = 4096
-    """Tokens of running text whose states are read, in windows of data.length; half of the windows fit the regression,
-    the other half score it."""
+    """Number of tokens of running text whose states are read, in windows of data.length; half of the windows fit the
+    regression, the other half score it."""
     reach: int = 8
     """The greatest distance, in tokens, of the pairs of tokens whose signed distance is predicted."""
 
@@ -51,11 +51,11 @@ class PositionProbe:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """See `Probe`."""
+        """Return the faults of the options: none; see `Probe`."""
         return []
 
     def axes(self, task: str) -> Axes:
-        """See `Probe`."""
+        """Return the axes of the numbers; see `Probe`."""
         return Axes(
             title="Positions in the hidden states",
             x="layer (0 = the embeddings)",
@@ -68,7 +68,7 @@ class PositionProbe:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """See `Probe`."""
+        """Measure one model; see `Probe`."""
         text, unit = text_of(trained), new_tokens(trained)
         if len(text) < _FEWEST_WINDOWS * unit:
             raise CannotProbe(
@@ -117,7 +117,7 @@ def _position_r2(fit_WTC: States, held_out_WTC: States) -> float:
 
 
 def _distance_r2(fit_WTC: States, held_out_WTC: States, reach: int) -> float:
-    """Of each token and one that is drawn from its neighbours: their states beside each other, and j - i."""
+    """Return R² of predicting j - i from the states of token i and a random neighbour j, side by side."""
 
     def rows(states_WTC: States, half: int) -> tuple[States, States]:
         windows, tokens, channels = states_WTC.shape

@@ -1,4 +1,4 @@
-"""What a probe is: options, the tasks that it is for, and a measurement of one trained model."""
+"""The interface of a probe: options, the tasks that it is for, and a measurement of one trained model."""
 
 from __future__ import annotations
 
@@ -13,63 +13,68 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 Row = dict[str, Any]
-"""x, value, and maybe group: a row without a group is of the whole, one with a group of a part of it. Further names are
-kept as they are."""
+"""One row of numbers: x, value, and maybe group. A row without a group is of the whole, one with a group of a part of
+it. Further names are kept as they are."""
 
 
 class CannotProbe(Exception):
-    """A model, or the data, does not allow a probe; the message says why, as results.json lists it under "skipped"."""
+    """Raised if a model or the data does not allow a probe.
+
+    The message is the reason, which results.json lists under "skipped".
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """How the numbers of a probe are to be read and drawn."""
+    """The meaning of a probe's numbers, and how they are drawn."""
 
     title: str
     x: str
-    """Of the horizontal axis."""
+    """Label of the horizontal axis."""
     x_kind: str
-    """"number", or "label" where what stands on the axis are words, in the order of the rows."""
+    """Kind of x: "number", or "label" for words on the axis, in the order of the rows."""
     value: str
-    """Of the vertical axis, with its unit."""
+    """Label of the vertical axis, with its unit."""
     higher_is_better: bool | None
-    """None where neither is."""
+    """True or False; None if neither direction is better."""
     log: bool
-    """Whether the vertical axis is best drawn with a logarithmic scale."""
+    """True if the vertical axis is best drawn with a logarithmic scale."""
     meaning: str
-    """One sentence."""
+    """Explanation of the numbers, one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """One trained model with all that a probe may need."""
+    """One trained model with everything that a probe may need."""
 
     recipe: Recipe
     model_dir: Path
     model: Any
-    """In evaluation mode, on the device."""
+    """The model in evaluation mode, on the device."""
     prepared: PreparedData
     device: torch.device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a probe found."""
+    """The measurements of a probe."""
 
     rows: list[Row]
     notes: list[str] = field(default_factory=list[str])
-    """What was left out and why, one sentence each; the same for all arms."""
+    """Notes on what was left out and why, one sentence each; the same for all arms."""
 
 
 class Probe(Protocol):
-    """A frozen dataclass whose fields are the options of `[compare.probes.NAME]`; it raises BadInput where they are out
-    of range."""
+    """A frozen dataclass whose fields are the options of `[compare.probes.NAME]`.
+
+    It raises ValueError if an option is out of range, which a comparison reports as BadInput.
+    """
 
     tasks: ClassVar[tuple[str, ...]]
-    """Tasks whose models it can measure."""
+    """Tasks whose models the probe can measure."""
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """Say what is wrong with the options for a comparison, before anything is trained; nothing where all is well.
+        """Return the faults of the options for a comparison, before anything is trained; [] if there are none.
 
         Args:
             recipe: of the comparison.
@@ -77,7 +82,7 @@ class Probe(Protocol):
         ...
 
     def axes(self, task: str) -> Axes:
-        """Return how the numbers are to be read.
+        """Return the axes of the numbers: their labels and their meaning.
 
         Args:
             task: of the recipe.

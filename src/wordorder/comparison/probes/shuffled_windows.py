@@ -1,4 +1,4 @@
-"""Sensitivity to word order: what is lost when the words of a text are shuffled within windows.
+"""Sensitivity to word order: the loss from shuffling the words of a text within windows.
 
 After Sinha et al. 2021, "Masked Language Modeling and the Distributional Hypothesis: Order Word Matters Pre-training
 for Little", https://arxiv.org/abs/2104.06644, who shuffle training texts; here the model was trained on texts as they
@@ -37,7 +37,7 @@ WHOLE = "whole text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffledWindows:
-    """How much worse a model does on texts whose words are shuffled within windows than on the texts as they are.
+    """A probe of how much worse a model does on texts whose words are shuffled within windows.
 
     Raises:
         ValueError: an option is out of range.
@@ -46,11 +46,11 @@ class ShuffledWindows:
     tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
 
     windows: tuple[int, ...] = (2, 4, 8, 16)
-    """Words of a window; the whole text is always shuffled too."""
+    """Numbers of words of a window; the whole text is always shuffled too."""
     tokens: int = 16384
-    """Tokens of text that are read for each window, the same ones each time, spread evenly over the split."""
+    """Number of tokens of text that are read for each window, the same ones each time, spread evenly over the split."""
     seed: int = 0
-    """Of the shuffling."""
+    """Seed of the shuffling."""
 
     def __post_init__(self) -> None:
         if not self.windows or min(self.windows) < 2 or len(set(self.windows)) < len(self.windows):
@@ -61,11 +61,11 @@ class ShuffledWindows:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """See `Probe`."""
+        """Return the faults of the options: none; see `Probe`."""
         return []
 
     def axes(self, task: str) -> Axes:
-        """See `Probe`."""
+        """Return the axes of the numbers; see `Probe`."""
         labelled = task == "classification"
         return Axes(
             title="Sensitivity to word order",
@@ -78,12 +78,12 @@ class ShuffledWindows:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """See `Probe`."""
+        """Measure one model; see `Probe`."""
         return _MEASURES[trained.recipe.data.task](self, trained)
 
 
 Order = Callable[[int, Ids], Ids]
-"""From a text's number and tokens to the places that its tokens are taken from."""
+"""Function from a text's number and tokens to the places that its tokens are taken from."""
 
 
 def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
@@ -98,7 +98,7 @@ def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
 def _language(
     options: ShuffledWindows, trained: Trained, texts: list[Window], make: Callable[[Ids, Ids], Window]
 ) -> Measured:
-    """The same words are predicted before and after shuffling; only their order, and so what is around them, differs.
+    """Measure a language model: it predicts the same words before and after shuffling, with another order around them.
 
     Args:
         options: the probe.
@@ -159,7 +159,7 @@ def _accuracy(trained: Trained, texts: list[Ids], labels: list[int]) -> float:
 
 
 def _spread(there: int, size: int, tokens: int) -> list[int]:
-    """Return numbers of examples, evenly spread, that make up about so many tokens, at least one."""
+    """Return evenly spread numbers of examples that hold about so many tokens, at least one."""
     count = min(there, max(1, tokens // max(1, size)))
     return (np.arange(count) * there // count).tolist()
 

@@ -1,4 +1,4 @@
-"""Reading the reported split's texts in other windows than those of training, and the loss of each token in them."""
+"""Read the reported split's texts in other windows than those of training, and compute the loss of each token."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from wordorder.data.masking import IGNORED
 Ids = npt.NDArray[np.int64]
 Losses = npt.NDArray[np.float64]
 Window = tuple[Ids, Ids]
-"""What the model reads (T,), and what it is to predict at each place (T,), -100 for nothing."""
+"""Input of the model (T,), and the label of each place (T,), -100 where nothing is predicted."""
 
 TOKENS_PER_BATCH = 4096
 LOGITS_PER_BATCH = 2**25
-"""Numbers; 128 MiB in float32."""
+"""Maximum number of logits of a batch; 128 MiB in float32."""
 
 
 def text_of(trained: Trained) -> Ids:
@@ -34,7 +34,7 @@ def text_of(trained: Trained) -> Ids:
 
 
 def new_tokens(trained: Trained) -> int:
-    """Return how many tokens of running text a window of data.length holds, beside those that training puts around."""
+    """Return the number of text tokens in a window of data.length, without the special tokens of training."""
     length, task = trained.recipe.data.length, trained.recipe.data.task
     assert length is not None  # reading a recipe fills it in
     if task == "causal-lm":
@@ -43,7 +43,7 @@ def new_tokens(trained: Trained) -> int:
 
 
 def blocks(text: Ids, size: int, tokens: int) -> list[Ids]:
-    """Return pieces of a running text, spread evenly over it: as many as make up about `tokens` tokens, at least one.
+    """Return pieces of a running text, evenly spread: as many as hold about `tokens` tokens, at least one.
 
     Args:
         text: at least `size` tokens.
@@ -78,7 +78,7 @@ def causal_windows(trained: Trained, block: Ids, length: int) -> list[Window]:
 
 
 def masked_block(trained: Trained, block: Ids, unit: int, number: int) -> Window:
-    """Mask a piece of text as training does, by pieces of a window of training; the windows are cut afterwards.
+    """Mask a piece of text as training does, in pieces of a training window; the windows are cut afterwards.
 
     Args:
         trained: gives the masking.

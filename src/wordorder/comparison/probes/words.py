@@ -1,4 +1,4 @@
-"""Where words begin among tokens, and the order of the tokens when words are shuffled within windows."""
+"""Find the beginnings of words among tokens, and shuffle words within windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHUFFLE = 0x5AFE  # keeps these draws apart from others
 
 
 def word_starts(tokenizer: PreTrainedTokenizerFast) -> Flags:
-    """Return True for each id of the vocabulary that begins a word where it stands, shape (vocabulary,).
+    """Return True for each id of the vocabulary that begins a word, shape (vocabulary,).
 
     A piece that goes on with a word (##ing) does not; of tokens that hold their white space (bytes, characters, pieces
     of them) one that begins with it does, so that white space belongs to the word after it.
@@ -54,7 +54,7 @@ def fixed_tokens(tokenizer: PreTrainedTokenizerFast) -> Flags:
 
 
 def shuffled_order(ids: Ids, starts: Flags, fixed: Flags, *, window: int | None, seed: int, index: int) -> Ids:
-    """Return which token comes to stand at each place, (T,), when words are shuffled within windows.
+    """Return the token that comes to each place, (T,), when words are shuffled within windows.
 
     A word's tokens stay together and in order. Windows are counted from the beginning of the text and anew after each
     token that keeps its place. Which order comes about depends on the seed, the index and the text alone.
@@ -75,7 +75,7 @@ def shuffled_order(ids: Ids, starts: Flags, fixed: Flags, *, window: int | None,
     word_T = np.cumsum(begins_T) - 1
     first_W = np.flatnonzero(begins_T)
     run_W = np.cumsum(fixed_T | after_fixed_T)[first_W]
-    number_W = np.arange(len(first_W)) - np.searchsorted(run_W, run_W)  # of the word in its run
+    number_W = np.arange(len(first_W)) - np.searchsorted(run_W, run_W)  # number of the word in its run
     window_W = number_W * 0 if window is None else number_W // window
     chance_W = counter_hash(seed, _SHUFFLE, index, np.arange(len(first_W)))
     order_W = np.lexsort((chance_W, window_W, run_W))
