@@ -37,7 +37,7 @@ from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.text.network import TextBody, check_activation
 
 KERNEL_SIZES = (3, 4, 5)
-"""Kim's filters (2014), and the paper's."""
+"""Kernel sizes of Kim's filters (2014), and of the paper's."""
 
 
 @strict
