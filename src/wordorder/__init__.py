@@ -53,7 +53,7 @@ EXPORTS: dict[str, str] = {
     # Once its folder is loaded, `wordorder.attention` is that folder; it is callable and calls the function in it.
     "attention": "wordorder.attention",
 }
-"""The public name -> the module that defines it."""
+"""The module that defines each public name."""
 
 FOLDERS: tuple[str, ...] = (
     "checkpoints", "comparison", "data", "encodings", "errors", "inspection", "memory", "models", "networks", "ops",

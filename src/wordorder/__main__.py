@@ -1,4 +1,4 @@
-"""`python -m wordorder` is the command `wordorder`."""
+"""Run the command `wordorder` as `python -m wordorder`."""
 
 from wordorder.cli.main import main
 

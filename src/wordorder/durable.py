@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed.
+"""Write files so that they are whole or not there: under a temporary name, flushed to the disk, then renamed.
 
 What a killed process leaves behind has a name that begins with a dot, see `leftovers` and `restore_replaced`.
 """
@@ -25,7 +25,7 @@ _LEFTOVER = re.compile(r"\.deleting-.+|\.probe-\d+|\..+\.(?:json|jsonl|toml|md|h
 
 
 def check_writable(folder: Path) -> str | None:
-    """Try to make a folder and to write in it, and leave nothing behind: None, or why not, in the system's words.
+    """Return why a folder cannot be made or written to, in the system's words; None where it can; leave nothing behind.
 
     Args:
         folder: may be missing, with its parents.
@@ -55,7 +55,7 @@ def check_writable(folder: Path) -> str | None:
 
 
 def of_the_system(error: Exception) -> bool:
-    """Whether an error is the system's, such as a full disk: an OSError, or what a library in Rust makes of one.
+    """Return whether an error is the system's, such as a full disk: an OSError, or what a library in Rust makes of one.
 
     safetensors raises its own SafetensorError and tokenizers a bare Exception; both quote "(os error 28)".
 
@@ -66,7 +66,7 @@ def of_the_system(error: Exception) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents so that a power cut does not take them away from under what is flushed in them.
+    """Make a folder and its parents so that a power cut takes away neither them nor what is flushed in them.
 
     Args:
         folder: may be there already.
@@ -185,7 +185,7 @@ def seal(folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder holds exactly what its manifest says.
+    """Return whether a folder holds exactly what its manifest says.
 
     Args:
         folder: a folder that `seal` may have finished.
@@ -194,7 +194,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def damage(folder: Path) -> str | None:
-    """What in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
+    """Return what in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
 
     Sizes are looked at before contents are read, so that a folder that was cut short is found out without reading it.
 
@@ -277,7 +277,7 @@ def replace_folder(new: Path, final: Path) -> None:
 
 
 def restore_replaced(folder: Path) -> None:
-    """End what a crash in `replace_folder` left open: the old folder gets its name back unless the new one has it.
+    """Finish or undo a `replace_folder` that crashed: the old folder gets its name back unless the new one has it.
 
     Args:
         folder: in which folders are replaced; may be missing.
@@ -311,7 +311,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What killed processes left in a folder: half-written files and half-removed folders, under their hidden names.
+    """Return what killed processes left in a folder: half-written files and half-removed folders, under hidden names.
 
     Args:
         folder: an existing folder that no other process is writing to.

@@ -24,7 +24,7 @@ class BadInput(WordOrderError, ValueError):
 
 
 class UnfairComparison(BadInput):
-    """Arms of a comparison were not, or cannot be, given the same of what the recipe asks for. Exit code 2.
+    """Arms of a comparison were not, or cannot be, made equal in what the recipe asks for. Exit code 2.
 
     Args:
         faults: as in `BadInput`.
@@ -32,7 +32,7 @@ class UnfairComparison(BadInput):
 
 
 class RunFailed(WordOrderError, RuntimeError):
-    """A run broke while it worked (NaN loss, full disk); what was saved before is intact. Exit code 1."""
+    """A run failed while it was running (NaN loss, full disk); what was saved before is intact. Exit code 1."""
 
 
 class Stopped(WordOrderError):
@@ -52,7 +52,7 @@ class MissingExtra(WordOrderError, ImportError):
 
 
 def install_command(extra: str) -> str:
-    """What installs an extra of wordorder from where wordorder itself was installed: a folder, a repository, an index.
+    """Return the command that installs an extra from where wordorder itself came: a folder, a repository, an index.
 
     Args:
         extra: such as "train".
@@ -74,7 +74,7 @@ def install_command(extra: str) -> str:
 
 
 def _installed_from() -> str:
-    """The address that pip installed from, where it was not an index.
+    """Return the address that pip installed from; empty where it was an index.
 
     PyPA, "Recording the Direct URL Origin", https://packaging.python.org/en/latest/specifications/direct-url/
     """

@@ -1,4 +1,4 @@
-"""Values that people write, checked against the type hints of what is to receive them."""
+"""Check values that people write against the type hints of the options and fields that receive them."""
 
 import enum
 import types
@@ -27,7 +27,7 @@ def describe(hint: Any) -> str:
 
 
 def fits(hint: Any, value: object) -> bool:
-    """Whether a value read from TOML is of the hinted type; an integer counts as a number, never as true or false."""
+    """Return whether a value read from TOML is of the hinted type; an integer counts as a number, never as a bool."""
     if hint is Any:
         return True
     origin, arguments = get_origin(hint), get_args(hint)
@@ -50,7 +50,7 @@ def fits(hint: Any, value: object) -> bool:
 
 
 def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Mapping[str, Any]) -> list[str]:
-    """One line per option that its owner does not have, or that is of the wrong type.
+    """Return one line per option that its owner does not have, or that is of the wrong type.
 
     Args:
         table: name of the table of options.
@@ -68,7 +68,7 @@ def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Ma
 
 
 def choices(hint: Any) -> tuple[str, ...]:
-    """The strings that an enumeration or a Literal within a type hint allows; empty when any string will do."""
+    """Return the strings that an enumeration or a Literal within a type hint allows; empty when any string will do."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return tuple(str(member.value) for member in hint)
     if get_origin(hint) is Literal:

@@ -1,4 +1,4 @@
-"""The processes that a launcher such as torchrun started together: how many they are, and which of them speaks.
+"""Query the processes that a launcher such as torchrun started together: their number, and which of them reports.
 
 No torch is imported here: the command line asks before it has any.
 """
@@ -14,30 +14,30 @@ _PATIENCE = timedelta(seconds=5)
 
 
 def process_count() -> int:
-    """How many processes work on this run together; 1 where no launcher started this one."""
+    """Return the number of processes that work on this run together; 1 where no launcher started this one."""
     return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else 1
 
 
 def process_index() -> int:
-    """Which of them this one is, from 0."""
+    """Return the index of this process among them, from 0."""
     return int(os.environ["RANK"]) if process_count() > 1 else 0
 
 
 def is_main() -> bool:
-    """Whether this is process 0, the only one that prints and writes."""
+    """Return whether this is process 0, the only one that prints and writes."""
     return process_index() == 0
 
 
 def is_watched_over() -> bool:
-    """Whether another process passes its signals on to this one, and kills it if it is too slow to stop.
+    """Return whether another process passes its signals on to this one, and kills it if it is too slow to stop.
 
-    So do launchers, also over a single process, and a comparison over its workers.
+    Launchers do so, even over a single process, and so does a comparison over its workers.
     """
     return "RANK" in os.environ or parent_process() is not None
 
 
 def first_to_fail(code: int) -> tuple[bool, int]:
-    """Whether this process is to say why it ends, and the exit code to end with.
+    """Return whether this process is to say why it ends, and the exit code to end with.
 
     What goes wrong in one process breaks the connections of all others, whose complaints would hide it: the first to
     come here speaks, and all end with its code. Before the processes know each other (a recipe that cannot be read),
@@ -62,7 +62,7 @@ def first_to_fail(code: int) -> tuple[bool, int]:
 
 
 def _shared_store() -> Any:
-    """What all processes of the run can write a word to; None before they have met."""
+    """Return the store that all processes of the run share; None before they have met."""
     library: Any = sys.modules.get("torch.distributed")
     if library is None or not library.is_available() or not library.is_initialized():
         return None

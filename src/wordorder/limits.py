@@ -1,4 +1,4 @@
-"""What a file may ask for before it is believed: JSON, TOML, names of files and safetensors headers, within limits.
+"""Read files that may be a stranger's, within limits: JSON, TOML, names of files and safetensors headers.
 
 A model folder, a checkpoint or a recipe may be a stranger's. Its bytes are read here first: so many of them and no
 more, nested so deep and no deeper, from a plain file. What is wrong with them is a `ValueError` of one line, whatever
@@ -18,31 +18,31 @@ from pathlib import Path
 from typing import Any, cast
 
 MOST_JSON = 256 * 2**20
-"""Bytes of a JSON file. The largest that this package reads are tokenisers and results: some tens of megabytes."""
+"""Most bytes of a JSON file. The largest that this package reads are tokenisers and results: some tens of megabytes."""
 MOST_TOML = 2**20
-"""Bytes of a TOML text. The longest recipe of this repository has 6 kB."""
+"""Most bytes of a TOML text. The longest recipe of this repository has 6 kB."""
 MOST_DEEP = 100
-"""Lists and tables within one another. What this package writes is nested about ten deep."""
+"""Most lists and tables within one another. What this package writes is nested about ten deep."""
 MOST_PARTS = 16
-"""Parts of a dotted TOML key or of a table's name: the parser's memory grows with their square."""
+"""Most parts of a dotted TOML key or of a table's name: the parser's memory grows with their square."""
 MOST_WORDS = 64 * 2**20
-"""Bytes of a list of words; Transformer-XL's 793,471 words of the One Billion Word corpus have 8 MB."""
+"""Most bytes of a list of words; Transformer-XL's 793,471 words of the One Billion Word corpus have 8 MB."""
 MOST_UNPACKED, OFTEN_UNPACKED, TIMES_UNPACKED = 4 * 2**30, 2**28, 100
 """Bytes that a packed file may unpack to: the first number at most, and beyond the second no more than so many times
 its own size. Texts shrink to a third or a tenth, repeated ones to a fiftieth; gzip can pack a thousand zeros into a
 byte."""
 MOST_FOLDERS = 100_000
-"""Folders that a glob goes through."""
+"""Most folders that a glob goes through."""
 MOST_COUNT, MOST_SEED = 2**31 - 1, 2**32 - 1
-"""Steps, epochs, examples and the like; and seeds, of which NumPy takes no larger one."""
+"""Most steps, epochs, examples and the like; and the largest seed, as NumPy takes no larger one."""
 MOST_THREADS, MOST_WORKERS = 1024, 256
-"""Threads of a process, and processes side by side: the largest machines have some hundreds of cores."""
+"""Most threads of a process, and processes side by side: the largest machines have some hundreds of cores."""
 MOST_ARMS, MOST_FOLDS, MOST_RUNS = 500, 10_000, 100_000
-"""Of a comparison: its arms, its folds, and the trainings of all arms, folds, seeds and rates."""
+"""Most arms of a comparison, folds, and trainings of all arms, folds, seeds and rates."""
 MOST_CLASSES, MOST_BEAMS, MOST_TOKENS = 1_000_000, 1024, 2**24
-"""Classes, for each of which transformers makes a name; beams of a search; and tokens of a vocabulary."""
+"""Most classes, for each of which transformers makes a name; beams of a search; and tokens of a vocabulary."""
 MOST_HEADER = 16 * 2**20
-"""Bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
+"""Most bytes of a safetensors header, which has about 100 for each tensor; the format itself allows 100 MB."""
 
 # A string without an end reaches to where the parser gives up, so that none is looked for twice.
 _STRING_OR_COMMENT = re.compile(
@@ -62,7 +62,7 @@ ITEM_BITS = {
 
 
 def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
-    """The content of a plain file.
+    """Return the content of a plain file.
 
     Args:
         path: the file; a pipe or a device would never end.
@@ -139,7 +139,7 @@ def _matches(pattern: str, left: Iterator[int]) -> Iterator[str]:
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """The value of a JSON file.
+    """Read a JSON file and return its value.
 
     Args:
         path: the file.
@@ -153,7 +153,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """The value of a JSON text.
+    """Parse a JSON text and return its value.
 
     Args:
         content: all of it; bytes are UTF-8.
@@ -171,7 +171,7 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
+    """Read a TOML file and return its tables.
 
     Args:
         path: the file.
@@ -184,7 +184,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text.
+    """Parse a TOML text and return its tables.
 
     Args:
         text: all of it.
@@ -205,7 +205,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_depth(value: object, most: int = MOST_DEEP) -> None:
-    """Refuse what nests so deep that walking through it would end in a RecursionError somewhere else.
+    """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else.
 
     Args:
         value: lists and dicts, as parsers make them.
@@ -229,7 +229,7 @@ def _held(value: object) -> Iterable[object]:
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether a name that a file gives means a file beside it, and nothing elsewhere.
+    """Return whether a name that a file gives means a file beside it, and nothing elsewhere.
 
     No separator of any system, no drive, not the folder itself or the one above it, no control character.
 
@@ -243,7 +243,7 @@ def is_plain_name(name: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredShape:
-    """What a safetensors header says of a tensor.
+    """The type and shape of a tensor, as a safetensors header gives them.
 
     Args:
         kind: the format's name of its type, such as "F32".
@@ -255,12 +255,12 @@ class StoredShape:
 
     @property
     def count(self) -> int:
-        """How many numbers it has."""
+        """Number of entries of the tensor."""
         return math.prod(self.shape)
 
 
 def safetensors_header(path: Path) -> dict[str, StoredShape]:
-    """The tensors of a safetensors file by name, read from its header alone; every claim is held against the file.
+    """Read the tensors of a safetensors file by name from its header alone; hold every claim against the file.
 
     https://github.com/huggingface/safetensors#format: 8 bytes, the header's length; JSON {name: {dtype, shape,
     data_offsets: [begin, end]}}; the numbers.
@@ -319,7 +319,7 @@ def _are_sizes(value: object) -> bool:
 
 
 def one_line(error: object, most: int = 300) -> str:
-    """The message of an error on one line, short, without control characters.
+    """Return the message of an error on one line, short, without control characters.
 
     Args:
         error: an exception, or its message.

@@ -1,6 +1,6 @@
-"""Standard input, output and error of the command line, as a shell, a pipe or a full disk may leave them.
+"""Make standard input, output and error safe to use, however a shell, a pipe or a full disk left them.
 
-Nobody's reading stderr must not stop a training, and a terminal without UTF-8 must not either.
+A stderr that nobody reads must not stop a training, and a terminal without UTF-8 must not either.
 """
 
 import codecs
@@ -81,7 +81,7 @@ def lines_of_stdin() -> Iterator[str]:
 
 
 class _Output(io.FileIO):
-    """Write the bytes of stdout or stderr.
+    """A raw file that writes the bytes of stdout or stderr.
 
     Args:
         number: the file descriptor, which is not closed with this.

@@ -14,7 +14,7 @@ from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, plan_atte
 
 
 class _CallableModule(ModuleType):
-    """Importing this folder puts the module at ``wordorder.attention``; calling it must still work."""
+    """A module that can be called like its function `attention`: importing this folder puts the module at that name."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return attention(*args, **kwargs)

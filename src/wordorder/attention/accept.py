@@ -1,4 +1,4 @@
-"""Turn what a caller may hand to `attention` into a prepared order and a typed mask, or say what to write instead."""
+"""Turn the arguments of `attention` into a prepared order and a typed mask, or raise an error with the remedy."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def as_order(given: Any, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
 
 
 def _check_alone(encoding: Composition) -> None:
-    """Refuse encodings of which attention is only a part."""
+    """Refuse encodings that act outside attention, or that may differ by layer."""
     if isinstance(encoding, Hybrid):
         raise BadInput(
             f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"

@@ -53,7 +53,7 @@ def attention(
     backend: str | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """``softmax(scale * q.k + bias + content) v`` over the visible keys.
+    """Compute ``softmax(scale * q.k + bias + content) v`` over the visible keys.
 
     Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Eq. 1, with the terms that an encoding adds. Scores and
     softmax are in at least float32. A query that sees no key has output 0, log-sum-exp -inf, and sends no gradient.
@@ -142,7 +142,7 @@ def attend(
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-    """The weights that `attention` gives to values, (B, H, T, S) in the dtype of q; for looking at, and slow."""
+    """Return the weights that `attention` gives to values, (B, H, T, S) in the dtype of q; slow, for inspection."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     shift, content = _content(q, k, plan)
     turned = plan.order.rotate_queries(q if shift is None else q + shift), plan.order.rotate_keys(k)
@@ -151,7 +151,7 @@ def attention_weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
 
 
 def _content(q: Tensor, k: Tensor, plan: Plan) -> tuple[Tensor | None, Bias | None]:
-    """What the terms by content add to the queries, and to the scores; from queries and keys before any rotation.
+    """Return the shift of the queries and the bias that content terms give, from queries and keys before any rotation.
 
     A vector of a distance that met a rotated query would depend on the query's place, not on the distance alone.
     """

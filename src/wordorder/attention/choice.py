@@ -1,4 +1,4 @@
-"""Which backend computes a call: a pure function of shapes, dtypes and device, never of a tensor's contents."""
+"""Choose the backend of a call: a pure function of shapes, dtypes and device, never of a tensor's contents."""
 
 import os
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ VARIABLE = "WORDORDER_BACKEND"
 """The environment variable that forces a backend wherever no argument does."""
 
 SMALL = 128 * 128
-"""Scores per head and example from which tiles pay on a CPU."""
+"""Smallest number of scores per head and example for which tiles pay on a CPU."""
 LONGEST_KEPT = 1024
-"""Keys up to which keeping the weights is faster than computing them again."""
+"""Largest number of keys for which keeping the weights is faster than computing them again."""
 MOST_KEPT = 256 * 2**20
-"""Bytes of weights that a layer may keep for its backward pass."""
+"""Most bytes of weights that a layer may keep for its backward pass."""
 LARGEST_MATRIX = 256 * 2**20
-"""Bytes of bias that may be written out (and, on a GPU, of its gradient, which has a matrix per example)."""
+"""Most bytes of bias that may be written out (and, on a GPU, of its gradient, which has a matrix per example)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What is known of a call of attention before it starts.
+    """The facts about a call of attention that are known before it starts.
 
     Args:
         device: type of the device, "cpu" or "cuda".
@@ -67,7 +67,7 @@ class Call:
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
-    """The fastest backend for a call that fits into memory; all of them are exact.
+    """Return the fastest backend for a call that fits into memory; all backends are exact.
 
     ===================  ==========================================================================================
     backend              taken for
@@ -117,7 +117,7 @@ def _on_cpu(call: Call) -> Backend:
 
 
 def _learns(call: Call) -> bool:
-    """Whether there is a backward pass that torch's fused kernels cannot do."""
+    """Return whether the call has a backward pass that torch's fused kernels cannot compute."""
     return call.training and (call.bias == "learned" or call.content or call.dropout)
 
 
@@ -140,13 +140,13 @@ def _on_gpu(call: Call) -> Backend:
 
 
 def _matrix_bytes(call: Call) -> int:
-    """Of bias and mask together, as SDPA wants them."""
+    """Return the bytes of the matrix in which SDPA takes bias and mask together; 0 without a bias."""
     examples = call.batch if call.masked else 1
     return 0 if call.bias == "none" else examples * call.heads * call.queries * call.keys * call.dtype.itemsize
 
 
 def _refusal(backend: str, call: Call) -> str | None:
-    """Why a backend cannot do a call; None where it can."""
+    """Return why a backend cannot do a call; None where it can."""
     if backend == "sdpa" and (call.return_lse or call.return_weights):
         wanted = "the log-sum-exp" if call.return_lse else "attention weights"
         return f"does not return {wanted}; take backend='reference' or None"

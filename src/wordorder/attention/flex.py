@@ -1,4 +1,4 @@
-"""Long texts on a GPU: the bias inside torch's FlexAttention, no T x S tensor.
+"""Attention over long texts on a GPU, with the bias inside torch's FlexAttention and without a T x S tensor.
 
 The low-rank part becomes further channels of queries and keys, so that one product gives content and position::
 
@@ -21,13 +21,13 @@ from wordorder.encodings import PositionTerms
 from wordorder.ops import LowRankBias, Packed, ToeplitzBias, Visibility
 
 CHANNELS = 16
-"""Query channels come in multiples of this: what the tensor cores read at once."""
+"""Query channels are padded to a multiple of this number, which tensor cores read at once."""
 
 
 def attend(
     q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, mask: Visibility | Tensor | None
 ) -> Tensor:
-    """Output (B, H, T, E).
+    """Return the attention output (B, H, T, E).
 
     Args:
         q_BHTD: queries, rotated.
@@ -46,7 +46,7 @@ def attend(
 
 
 def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Queries and keys with the low-rank factors as further channels, and the tables of the Toeplitz parts."""
+    """Return queries and keys with the low-rank factors as further channels, and the tables of the Toeplitz parts."""
     queries, keys, tables = [q_BHTD * order.scale], [k_BHSD], list[Tensor]()
     for part in order.bias.parts() if order.bias is not None else ():
         if isinstance(part, LowRankBias):
@@ -62,7 +62,7 @@ def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[
 
 
 def _relative(tables: list[Tensor], queries: int) -> Callable[..., Tensor] | None:
-    """Adds the sum of the tables at the distance of query and key."""
+    """Return a `score_mod` that adds the sum of the tables at the distance of query and key; None without tables."""
     if not tables:
         return None
     table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
@@ -75,7 +75,7 @@ def _relative(tables: list[Tensor], queries: int) -> Callable[..., Tensor] | Non
 
 
 def _block_mask(mask: Visibility | Tensor | None, q: Tensor, k: Tensor) -> Any:
-    """The mask as FlexAttention wants it: blocks that are hidden as a whole are never computed."""
+    """Return the mask as FlexAttention's block mask; blocks that are hidden as a whole are never computed."""
     if mask is None:
         return None
     from torch.nn.attention.flex_attention import create_block_mask
@@ -87,7 +87,7 @@ def _block_mask(mask: Visibility | Tensor | None, q: Tensor, k: Tensor) -> Any:
 def _mask_mod(
     mask: Visibility | Tensor, q: Tensor, k: Tensor
 ) -> tuple[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], int | None, int | None]:
-    """A function of (example, head, query, key) that says whether the key is seen, and the axes it looks at."""
+    """Return a function of (example, head, query, key) that is True for visible keys, and the axes that it reads."""
     if isinstance(mask, Tensor):
         full = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
         return (lambda b, h, i, j: full[b, h, i, j]), q.shape[0], q.shape[1]
@@ -122,7 +122,7 @@ def _mask_mod(
 
 @lru_cache(maxsize=2)
 def _flex_attention(device: str) -> Callable[..., Any]:
-    """FlexAttention, compiled where it is meant to be fast; on a CPU it is the plain function, for tests."""
+    """Return FlexAttention, compiled on CUDA; on other devices return the plain function, for tests."""
     from torch.nn.attention.flex_attention import flex_attention
 
     if device != "cuda":

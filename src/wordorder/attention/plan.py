@@ -155,7 +155,7 @@ def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse:
 
 
 class _Wanted(NamedTuple):
-    """What is asked of a call beyond its output."""
+    """The forced backend of a call, whether weights are dropped, and what is wanted beyond its output."""
 
     backend: str | None = None
     dropout: bool = False
@@ -189,7 +189,7 @@ def _plan(
 
 
 def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
-    """Return what `choose_backend` decides by."""
+    """Return the facts on which `choose_backend` decides."""
     bias = order.bias
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
     return Call(
@@ -239,7 +239,7 @@ def _dense(mask: Visibility | Tensor | None, device: torch.device) -> Tensor | N
 
 
 def _differs(mask: Visibility | Tensor | None) -> bool:
-    """Whether the mask differs between examples, as far as its type says."""
+    """Return whether the mask differs between examples, as far as its type says."""
     if isinstance(mask, Tensor):
         return mask.dim() == 4 and mask.shape[0] > 1
     return isinstance(mask, Visibility) and (mask.valid_BS is not None or isinstance(mask.key, Packed))
@@ -269,7 +269,7 @@ def _checked_tensor(mask: object, sizes: AttentionSizes) -> Tensor:
 
 
 def _check_mask(mask: Visibility, sizes: AttentionSizes) -> None:
-    """A mask of other sizes would be broadcast, or read in part."""
+    """Refuse a mask of other sizes, which would be broadcast or read in part."""
     for positions in (mask.query, mask.key):
         check_positions_fit("the mask's positions", positions, sizes.batch, positions.length)  # the rows, lengths below
     lengths, asked = (mask.query.length, mask.key.length), (sizes.queries, sizes.keys)

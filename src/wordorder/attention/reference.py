@@ -15,7 +15,7 @@ def scores(
     visible_B1TS: Tensor | None,
     content_BHTS: Tensor | None = None,
 ) -> Tensor:
-    """``scale * q.k + bias + content``, -inf where hidden, in at least float32: (B, H, T, S).
+    """Return ``scale * q.k + bias + content``, -inf where hidden, in at least float32: (B, H, T, S).
 
     Queries and keys come rotated; the content term was computed from what they were before.
     """
@@ -30,7 +30,7 @@ def scores(
 
 
 def weights(logits_BHTS: Tensor) -> Tensor:
-    """Softmax over keys; a row that sees nothing weighs nothing, with gradient 0."""
+    """Return the softmax over keys; a row that sees no key has weights 0, with gradient 0."""
     blind_BHT1 = (logits_BHTS == -torch.inf).all(-1, keepdim=True)
     return logits_BHTS.masked_fill(blind_BHT1, 0).softmax(-1).masked_fill(blind_BHT1, 0)
 
@@ -46,7 +46,7 @@ def attend(
     dropout: float = 0.0,
     return_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Output (B, H, T, E) in the dtype of v, and the log-sum-exp of each row of scores (B, H, T) if asked for.
+    """Return the output (B, H, T, E) in the dtype of v, and each row's log-sum-exp of scores (B, H, T) if asked for.
 
     A row that sees nothing has output 0, log-sum-exp -inf, and sends no gradient.
     """
@@ -57,6 +57,6 @@ def attend(
 
 
 def log_sum_exp(logits_BHTS: Tensor) -> Tensor:
-    """Over keys; -inf with gradient 0 where a row sees nothing (torch.logsumexp would send NaN)."""
+    """Return the log-sum-exp over keys; -inf with gradient 0 where a row sees none (torch.logsumexp would send NaN)."""
     blind_BHT = (logits_BHTS == -torch.inf).all(-1)
     return logits_BHTS.masked_fill(blind_BHT[..., None], 0).logsumexp(-1).masked_fill(blind_BHT, -torch.inf)

@@ -1,4 +1,4 @@
-"""Attention on torch's scaled_dot_product_attention, bias and mask in one additive matrix."""
+"""Attention on torch's scaled_dot_product_attention, with bias and mask in one additive matrix."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from wordorder.ops.precision import no_autocast
 
 
 def additive_mask(order: PositionTerms, visible_B1TS: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Bias and mask as SDPA takes them: None, a bool mask, or numbers with -inf where hidden.
+    """Return bias and mask as SDPA takes them: None, a bool mask, or numbers with -inf where hidden.
 
     Numbers in ``dtype`` (B or 1, H, T, S): one matrix for all examples unless the mask has one per example.
     """
@@ -31,7 +31,7 @@ def attend(
     dropout: float,
     is_causal: bool,
 ) -> Tensor:
-    """Output (B, H, T, E).
+    """Return the attention output (B, H, T, E).
 
     Args:
         q_BHTD: queries, rotated.

@@ -1,4 +1,4 @@
-"""`wordorder compare RECIPE`: arms x seeds, and what came of it."""
+"""`wordorder compare RECIPE`: train arms x seeds, and report the results."""
 
 import sys
 from json import loads as parse
@@ -58,7 +58,7 @@ def compare(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
 ) -> None:
-    """Train every arm with every seed on the same batches; a killed comparison goes on where it stopped.
+    """Train every arm with every seed on the same batches; a killed comparison resumes where it stopped.
 
     Example: **wordorder compare recipes/demo.toml**
 
@@ -106,7 +106,7 @@ def compare(
 
 
 def _check(recipe: "Recipe") -> None:
-    """Refuse what the comparison itself would refuse before it reads data."""
+    """Refuse a recipe that the comparison itself would refuse before it reads data."""
     from wordorder.comparison.arms import resolve_arms
 
     resolve_arms(recipe)

@@ -1,4 +1,4 @@
-"""`wordorder convert CODE CHECKPOINT OUT_DIR`: a reference checkpoint to a folder for transformers."""
+"""`wordorder convert CODE CHECKPOINT OUT_DIR`: convert a reference checkpoint to a folder for transformers."""
 
 import sys
 from dataclasses import asdict
@@ -21,7 +21,7 @@ _SHOWN = 20  # placeholders; the JSON has them all
 
 
 class Reference(StrEnum):
-    """Whose checkpoints can be read."""
+    """The codes with checkpoints that can be read."""
 
     tupe = "tupe"
     transformer_xl = "transformer-xl"
@@ -103,14 +103,14 @@ def convert(
 
 
 def _refuse(reference: Reference, options: "Mapping[str, object]") -> None:
-    """Options of other codes' checkpoints."""
+    """Refuse options that are for checkpoints of other codes."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference.value}; leave it out")
 
 
 def list_placeholders(report: "ConversionReport") -> None:
-    """Name on stderr what the file wanted imported, and say that it was not."""
+    """Print on stderr the names that the file wanted imported, and say that they were not."""
     names = list(report.placeholders)
     if names:
         listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")

@@ -1,4 +1,4 @@
-"""`wordorder cost RECIPE`: parameters, arithmetic and memory of every arm, before anything is trained."""
+"""`wordorder cost RECIPE`: count parameters, arithmetic and memory of every arm, before anything is trained."""
 
 from dataclasses import replace
 from functools import cache
@@ -114,8 +114,10 @@ def cost(
 
 
 def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
-    """The arms as `wordorder compare` sizes them, and what it changes; but for compare.match = "time", which only
-    training can measure."""
+    """Return the arms as `wordorder compare` sizes them, and what it changes.
+
+    With compare.match = "time" they keep their sizes, since only training can measure time.
+    """
     from wordorder.comparison.arms import resolve_arms
     from wordorder.comparison.budget import fit_budget
     from wordorder.comparison.pipeline import Pipeline
@@ -156,7 +158,7 @@ def print_matched(budget: "Mapping[str, Any]") -> None:
 
 # The other values are those of `wordorder.inspection.cost`, which documents them.
 def cost_of(recipe: "Recipe") -> dict[str, Any]:
-    """Cost of the recipe's model at the recipe's length and batch size, and the vocabulary that it was counted with."""
+    """Return the cost of the recipe's model at the recipe's length and batch size, and the vocabulary counted with."""
     from wordorder.comparison.pipeline import cost_of_config
 
     config, known = counted_config(recipe)
@@ -164,8 +166,10 @@ def cost_of(recipe: "Recipe") -> dict[str, Any]:
 
 
 def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
-    """The configuration of the recipe's model without its data, and whether its vocabulary is known; else it is the
-    largest that there can be."""
+    """Return the configuration of the recipe's model without its data, and whether its vocabulary is known.
+
+    A vocabulary that is not known has the largest size that there can be.
+    """
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
     from wordorder.training.pretrained import saved_version
@@ -185,14 +189,14 @@ def assumed_sizes(costs: dict[str, dict[str, Any]]) -> list[int]:
 
 
 def print_assumed(costs: dict[str, dict[str, Any]]) -> None:
-    """Print with which vocabularies was counted, where they are assumed."""
+    """Print the sizes of vocabularies that the costs were counted with, where they are assumed."""
     for size in assumed_sizes(costs):
         print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
         print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
 
 
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:
-    """Print one row an arm: first the parameters by part, then arithmetic and memory."""
+    """Print one row per arm: first the parameters by part, then arithmetic and memory."""
     title, assumed = "Parameters", assumed_sizes(costs)
     if assumed:
         title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"

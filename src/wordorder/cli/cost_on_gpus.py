@@ -1,4 +1,4 @@
-"""`wordorder cost RECIPE --gpu NAME`: what a step and the run cost on so many devices, and what limits them."""
+"""`wordorder cost RECIPE --gpu NAME`: predict the cost of a step and of the run on so many devices, and its limits."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HERE = "here"
 CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
-"""The two names that transformers has had for it."""
+"""Both names that transformers has had for gradient checkpointing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Asked:
 
     @property
     def about_devices(self) -> bool:
-        """Whether devices are asked about at all.
+        """True if the options ask about devices at all.
 
         Raises:
             BadInput: something is asked about unnamed devices, or about several of this machine.
@@ -57,18 +57,18 @@ class Asked:
 
     @property
     def _needs_a_device(self) -> bool:
-        """Whether anything is said that only a named device could answer."""
+        """True if an option is given that only a named device could answer."""
         said = (self.strategy, self.per_node, self.precision, self.checkpointing, self.global_batch)
         return self.gpus > 1 or not self.overlap or any(option is not None for option in said)
 
     def of_recipe(self, recipe: "Recipe") -> "Asked":
-        """With the recipe's own strategy where none is named."""
+        """Return these options with the recipe's own strategy where none is named."""
         sharded = "fsdp2" if recipe.training.get("fsdp") else "ddp"
         return replace(self, strategy=self.strategy or sharded)
 
 
 def layout_of(asked: Asked, device: "Device") -> "Layout":
-    """How the work is spread."""
+    """Return how the work is spread over the devices."""
     from wordorder.inspection.prediction import Layout
 
     return Layout(
@@ -80,7 +80,7 @@ def layout_of(asked: Asked, device: "Device") -> "Layout":
 
 
 def device_of(asked: Asked, precisions: Iterable[str]) -> "Device":
-    """The device of the catalogue, or this machine, measured."""
+    """Return the device of the catalogue, or measure this machine."""
     from wordorder.inspection.hardware import device_named
     from wordorder.inspection.machine import measure_here
 
@@ -90,7 +90,7 @@ def device_of(asked: Asked, precisions: Iterable[str]) -> "Device":
 
 
 def step_of(recipe: "Recipe", asked: Asked) -> "Step":
-    """What one device computes in a step of the recipe.
+    """Return what one device computes in a step of the recipe.
 
     Raises:
         BadInput: the batch does not divide among the devices.
@@ -120,8 +120,10 @@ def step_of(recipe: "Recipe", asked: Asked) -> "Step":
 
 
 def rows_of(recipe: "Recipe", gpus: int, global_batch: int | None) -> tuple[int, int]:
-    """Rows of a forward pass on each device, and passes per step; without a global batch those of the recipe, so that
-    a step grows with the devices, as it does when the recipe is launched on them.
+    """Return the rows of a forward pass on each device, and the passes per step.
+
+    Without a global batch they are those of the recipe, so that a step grows with the devices, as it does when the
+    recipe is launched on them.
 
     Raises:
         BadInput: the global batch does not divide.
@@ -150,7 +152,7 @@ def rows_of(recipe: "Recipe", gpus: int, global_batch: int | None) -> tuple[int,
 def predictions(
     recipes: Mapping[str, "Recipe"], costs: Mapping[str, Mapping[str, Any]], asked: Asked
 ) -> "dict[str, tuple[Prediction, list[str]]]":
-    """Each arm's prediction, and what would make it fit where it does not."""
+    """Return each arm's prediction, and the changes that would make it fit where it does not."""
     from wordorder.inspection.fitting import changes_that_fit
     from wordorder.inspection.prediction import predict
     from wordorder.inspection.traced_step import trace
@@ -168,7 +170,7 @@ def predictions(
 
 
 def checks(recipes: Mapping[str, "Recipe"], costs: Mapping[str, Mapping[str, Any]], asked: Asked) -> "dict[str, Check]":
-    """Each arm's step, measured on this machine beside its prediction."""
+    """Measure each arm's step on this machine, and return it beside its prediction."""
     from wordorder.inspection.measured_step import check_prediction
 
     steps = {name: step_of(recipe, asked) for name, recipe in recipes.items()}
@@ -199,7 +201,7 @@ def tell(
 def as_json(
     found: "Mapping[str, tuple[Prediction, list[str]]]", recipes: Mapping[str, "Recipe"]
 ) -> list[dict[str, Any]]:
-    """Predictions as plain values."""
+    """Return predictions as plain values."""
     return [
         {"arm": name, **one.as_dict(), "would_fit": changes, "run": run_of(recipes[name], one)}
         for name, (one, changes) in found.items()
@@ -207,7 +209,7 @@ def as_json(
 
 
 def checks_as_json(found: "Mapping[str, Check]") -> list[dict[str, Any]]:
-    """Measured beside predicted, as plain values."""
+    """Return measured numbers beside predicted ones, as plain values."""
     return [
         {
             "arm": name,

@@ -15,7 +15,7 @@ GIB, MIB = 2**30, 2**20
 
 
 def run_of(recipe: "Recipe", predicted: "Prediction") -> dict[str, Any]:
-    """The steps of the recipe's run, its tokens and its seconds; None where only the data says how many steps."""
+    """Return the steps of the recipe's run, its tokens and its seconds; None where only the data gives the steps."""
     steps = int(recipe.training.get("max_steps") or -1)
     if steps < 1:
         return {"steps": None, "tokens": None, "seconds": None}
@@ -23,7 +23,7 @@ def run_of(recipe: "Recipe", predicted: "Prediction") -> dict[str, Any]:
 
 
 def print_predictions(found: "Mapping[str, tuple[Prediction, list[str]]]", recipes: Mapping[str, "Recipe"]) -> None:
-    """Print memory, time and communication, one row an arm, and what does not fit."""
+    """Print memory, time and communication, one row per arm, and what does not fit."""
     first = next(iter(found.values()))[0]
     step, layout, device = first.step, first.layout, first.device
     title = f"{layout.devices:,} x {device.name}, {layout.strategy}, {step.precision}"
@@ -87,7 +87,7 @@ def print_predictions(found: "Mapping[str, tuple[Prediction, list[str]]]", recip
 
 
 def print_checks(found: "Mapping[str, Check]") -> None:
-    """Print measured beside predicted."""
+    """Print measured numbers beside predicted ones."""
     rows = [
         (
             name,

@@ -1,4 +1,4 @@
-"""`wordorder data RECIPE`: what a corpus is, and whether its splits are apart."""
+"""`wordorder data RECIPE`: describe a corpus, and check whether its splits are apart."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ def data(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Count documents, tokens and duplicates, and say how many texts of the test stand in training.
+    """Count documents, tokens and duplicates, and report how many texts of the test split are in training too.
 
     Example: **wordorder data recipes/demo.toml**
 
@@ -43,7 +43,7 @@ def data(
 
 
 def print_description(found: dict[str, Any]) -> None:
-    """Print the tables, and a sentence for all that needs one."""
+    """Print the tables, examples of near-duplicates, and sentences on what was left out or passed over."""
     lengths = ("min", "median", "95%", "max", "mean")
     rows = [
         (

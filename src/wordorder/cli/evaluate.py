@@ -1,4 +1,4 @@
-"""`wordorder evaluate MODEL_DIR DATA`: exact scores of a saved model."""
+"""`wordorder evaluate MODEL_DIR DATA`: compute exact scores of a saved model."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ from wordorder.cli.train import metric_rows
 
 
 class Split(StrEnum):
-    """Which part of the data is scored."""
+    """The parts of the data that can be scored."""
 
     train = "train"
     validation = "validation"
@@ -20,7 +20,7 @@ class Split(StrEnum):
 
 
 class ContextKind(StrEnum):
-    """What a language model reads before the token that it predicts."""
+    """The kinds of context that a language model reads before the token that it predicts."""
 
     segment = "segment"
     sliding = "sliding"
@@ -83,7 +83,7 @@ def evaluate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Score a saved model on data that is cut and split as that of its own run: loss by token, and what the task adds.
+    """Score a saved model on data that is cut and split as in its own run: loss by token, and the scores of its task.
 
     Example: **wordorder evaluate runs/demo/tupe-r/seed-0/model sotu**
 

@@ -1,4 +1,4 @@
-"""What a user sees of an error: one line per fault on stderr, and an exit code with one meaning.
+"""Report errors to the user: one line per fault on stderr, and an exit code with one meaning.
 
 0 done; 1 failed while running; 2 bad input, nothing was started; 3 stopped by a signal after saving; 130 interrupted
 with nothing to save. `--debug` adds the traceback.
@@ -80,12 +80,12 @@ def leave(error: Exception, *, debug: bool) -> NoReturn:
 
 
 def shown(line: str) -> str:
-    """A line as a terminal may show it: names out of a file could hold escape sequences, which move its cursor."""
+    """Return a line as a terminal may show it: names out of a file could hold escape sequences for its cursor."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def fault_lines(error: Exception) -> tuple[str, ...]:
-    """Give the lines to print for an exception: one per fault."""
+    """Return the lines to print for an exception: one per fault."""
     if isinstance(error, BadInput):
         return error.faults
     if is_usage_error(error):

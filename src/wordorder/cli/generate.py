@@ -1,4 +1,4 @@
-"""`wordorder generate MODEL_DIR [PROMPT]`: go on with a text, shown while it is written."""
+"""`wordorder generate MODEL_DIR [PROMPT]`: continue a text, and show it while it is written."""
 
 import secrets
 import sys
@@ -46,7 +46,7 @@ def generate(
     ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print prompt, text and what was drawn by as JSON.")] = False,
 ) -> None:
-    """Go on with a text by a language model, token by token; of any length where the model has a memory.
+    """Continue a text with a language model, token by token; to any length where the model has a memory.
 
     Example: **wordorder generate runs/lm/model "The state of the union" --max-new-tokens 1000 --top-p 0.9**
 

@@ -1,4 +1,4 @@
-"""`wordorder inspect MODEL_DIR`: what a trained model has learned about positions, as figures and numbers."""
+"""`wordorder inspect MODEL_DIR`: show what a trained model has learned about positions, as figures and numbers."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`wordorder list`: what there is to choose from."""
+"""`wordorder list`: list the names that a recipe may use."""
 
 from typing import Annotated, Any
 

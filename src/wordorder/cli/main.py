@@ -1,4 +1,4 @@
-"""The console script: says in one line what to install where the command line's own dependencies are missing."""
+"""The console script, which says in one line what to install where the command line's own dependencies are missing."""
 
 import signal
 import sys
@@ -44,7 +44,7 @@ def _run() -> None:
 
 
 def _stop_at_once() -> None:
-    """Let SIGTERM and SIGUSR1 end with the exit code of a stopped run already while libraries are imported.
+    """Make SIGTERM and SIGUSR1 exit with the code of a stopped run while libraries are still being imported.
 
     Training answers them itself later. A signal that is ignored stays ignored.
     """

@@ -1,4 +1,4 @@
-"""What a command prints: JSON for machines on stdout and nothing else there, or a table for people."""
+"""Print the output of a command: JSON for machines on stdout and nothing else there, or a table for people."""
 
 import json
 import math
@@ -31,8 +31,7 @@ def without_nan(value: Any) -> Any:
 
 @contextmanager
 def counted(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show on a terminal how much of something is done, on stderr, from the first time that it is told; elsewhere
-    nothing."""
+    """Show a progress bar on stderr, from the first update on, if it is a terminal; else show nothing."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

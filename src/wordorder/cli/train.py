@@ -1,4 +1,4 @@
-"""`wordorder train RECIPE`: one run."""
+"""`wordorder train RECIPE`: train one model."""
 
 from json import dumps
 from pathlib import Path

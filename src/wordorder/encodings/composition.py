@@ -90,7 +90,7 @@ class Composition(nn.Module):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> PositionTerms | PositionTermsByLayer:
-        """Compute what depends on positions alone, once per forward: an `PositionTerms`; for a `Hybrid` one per layer.
+        """Compute what depends on positions alone, once per forward: a `PositionTerms`; for a `Hybrid` one per layer.
 
         Args:
             positions: positions of the queries; a number of tokens T means 0 .. T - 1.

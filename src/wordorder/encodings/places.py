@@ -184,7 +184,7 @@ class OnScores(Encoding, ABC):
 
     @property
     def first_position_apart(self) -> bool:
-        """Whether row and column 0 of the bias are numbers of their own, decided by no position or distance ([CLS])."""
+        """True if row and column 0 of the bias are numbers of their own, decided by no position or distance ([CLS])."""
         return False
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from wordorder.errors import BadInput
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _RENAMED_HOOKS = {"by_place": "position_dependent", "silent_parameters": "zero_init_parameters"}
-"""Former names of what an encoding may define, which are no longer read, and the present names."""
+"""Former names of attributes that an encoding may define, which are no longer read, and the present names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

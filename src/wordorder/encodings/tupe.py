@@ -115,7 +115,7 @@ class TUPE(ProjectedPositions, OnScores):
 
     @property
     def first_position_apart(self) -> bool:
-        """Whether [CLS], at position 0, has numbers of its own."""
+        """True if [CLS], at position 0, has numbers of its own."""
         return self.cls == "position-0"
 
     def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:

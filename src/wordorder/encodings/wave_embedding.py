@@ -20,7 +20,7 @@ Sharing = Literal["full", "word-sharing", "dimension-sharing"]
 Variant = Literal["paper", "reference-code"]
 
 INITIAL_DECAY = 1e-4
-"""Per token: after 1,000 tokens a word still has 90% of its amplitude, so that there is hardly any damping at first."""
+"""Decay rate per token: after 1,000 tokens a word still has 90% of its amplitude, so damping is weak at first."""
 
 
 def table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from wordorder.memory.state import LayerRecord, Memory, MemoryMeta, MemoryState
 
 @dataclass(frozen=True, kw_only=True)
 class LookAheadState(MemoryState):
-    """What `LookAheadMemory` keeps.
+    """The state that `LookAheadMemory` keeps between segments.
 
     Args:
         embeddings: what the first layer read, (B, M, C).
@@ -27,16 +27,16 @@ class LookAheadState(MemoryState):
 
     @property
     def layers(self) -> int:
-        """Layers of the network that it is of."""
+        """Number of layers of the network."""
         return len(self.read_outs) + 1
 
     @staticmethod
     def slot_axis(name: str) -> int:
-        """Heads stand before slots in what attention gave."""
+        """Return the axis that counts slots: 1 of embeddings, 2 of what attention gave, where heads come first."""
         return 1 if name == "embeddings" else 2
 
     def slots(self) -> dict[str, Tensor]:
-        """Embeddings, and every layer's read-outs and normalisers, by name."""
+        """Return the embeddings, and every layer's read-outs and normalisers, by name."""
         found = {"embeddings": self.embeddings}
         for layer, (read_out, normaliser) in enumerate(zip(self.read_outs, self.normalisers, strict=True)):
             found |= {f"read_outs.{layer}": read_out, f"normalisers.{layer}": normaliser}
@@ -44,7 +44,7 @@ class LookAheadState(MemoryState):
 
     @classmethod
     def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        """The state of these tensors, named as in `slots`."""
+        """Return the state made of these tensors, named as in `slots`."""
         layers = range(len(slots) // 2)
         names = {"embeddings", *(f"{kind}.{layer}" for layer in layers for kind in ("read_outs", "normalisers"))}
         if names != set(slots):

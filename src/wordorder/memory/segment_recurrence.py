@@ -12,7 +12,7 @@ from wordorder.memory.state import LayerRecord, Memory, MemoryMeta, MemoryState
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrenceState(MemoryState):
-    """What `SegmentRecurrence` keeps.
+    """The state that `SegmentRecurrence` keeps between segments.
 
     Args:
         hidden: what each layer read, from the first to the last, each (B, M, C).
@@ -23,16 +23,16 @@ class RecurrenceState(MemoryState):
 
     @property
     def layers(self) -> int:
-        """Layers of the network that it is of."""
+        """Number of layers of the network."""
         return len(self.hidden)
 
     def slots(self) -> dict[str, Tensor]:
-        """Every layer's states, by name."""
+        """Return every layer's states, by name."""
         return {f"hidden.{layer}": tensor for layer, tensor in enumerate(self.hidden)}
 
     @classmethod
     def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        """The state of these tensors, named as in `slots`."""
+        """Return the state made of these tensors, named as in `slots`."""
         names = [f"hidden.{layer}" for layer in range(len(slots))]
         if not slots or set(names) != set(slots):
             found = ", ".join(sorted(slots)) or "none of them"
@@ -70,7 +70,7 @@ class SegmentRecurrence(Memory):
 
     @property
     def within(self) -> int | None:
-        """How many keys a token sees at most, itself included; None = all that are there."""
+        """Largest number of keys that a token sees, itself included; None = all that are there."""
         return self.length if self.same_length else None
 
     def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:

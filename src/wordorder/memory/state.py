@@ -1,4 +1,4 @@
-"""A memory of earlier segments: what every kind of it decides, and what it keeps between two segments, as a value."""
+"""The base classes of memories of earlier segments, and of the states that they keep between two segments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class RefreshedSlots(NamedTuple):
 
 
 class LayerRecord(NamedTuple):
-    """What the self-attention of one layer leaves of a step; None where nobody asked for it.
+    """The record that the self-attention of one layer leaves of a step; a field that nobody asked for is None.
 
     Args:
         key_values: of the slots and of all tokens so far.
@@ -44,7 +44,7 @@ class LayerRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory(ABC):
-    """A memory of earlier segments, as a network is built with: how many slots, and what they keep.
+    """The base of memories of earlier segments, which networks are built with: how many slots, and what they keep.
 
     Args:
         length: most slots, M: tokens that are kept; positive.
@@ -55,7 +55,7 @@ class Memory(ABC):
 
     name: ClassVar[Literal["segment-recurrence", "look-ahead"]]
     state_type: ClassVar[type["MemoryState"]]
-    """What it keeps."""
+    """Type of the state that the memory keeps."""
 
     length: int
 
@@ -67,7 +67,7 @@ class Memory(ABC):
 
     @property
     def within(self) -> int | None:
-        """How many keys a token sees at most, itself included; None = all that are there."""
+        """Largest number of keys that a token sees, itself included; None = all that are there."""
         return None
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Memory(ABC):
 
 
 class MemoryMeta(TypedDict):
-    """Where a state's slots are in their texts, and which hold a token; see `MemoryState`."""
+    """Fields of a state beside its slots: their places in the texts, and which hold a token; see `MemoryState`."""
 
     position: int | Tensor
     entered: int
@@ -125,12 +125,12 @@ class MemoryState(ABC):
 
     @abstractmethod
     def slots(self) -> dict[str, Tensor]:
-        """Every tensor that holds something per slot, by name; rows first, slots on the axis that `slot_axis` says."""
+        """Return every tensor that holds something per slot, by name; rows first, slots on the axis of `slot_axis`."""
 
     @classmethod
     @abstractmethod
     def from_slots(cls, slots: Mapping[str, Tensor], **meta: Unpack[MemoryMeta]) -> Self:
-        """The state of these tensors, named as in `slots`.
+        """Return the state made of these tensors, named as in `slots`.
 
         Raises:
             ValueError: a tensor is missing or unknown.
@@ -138,41 +138,41 @@ class MemoryState(ABC):
 
     @staticmethod
     def slot_axis(name: str) -> int:
-        """Which axis of a tensor of `slots` counts slots."""
+        """Return the axis of a tensor of `slots` that counts slots."""
         del name
         return 1
 
     @property
     @abstractmethod
     def layers(self) -> int:
-        """Layers of the network that it is of."""
+        """Number of layers of the network."""
 
     @property
     def length(self) -> int:
-        """Slots per row, M, valid or not."""
+        """Number of slots per row, M, valid or not."""
         name, tensor = next(iter(self.slots().items()))
         return tensor.shape[self.slot_axis(name)]
 
     @property
     def batch(self) -> int:
-        """Rows, B."""
+        """Number of rows, B."""
         return next(iter(self.slots().values())).shape[0]
 
     @property
     def device(self) -> torch.device:
-        """Where the slots are."""
+        """Device of the slots."""
         return next(iter(self.slots().values())).device
 
     def detach(self) -> Self:
-        """The state itself: states are cut off from the graph when they are made."""
+        """Return the state itself: states are cut off from the graph when they are made."""
         return self
 
     def to(self, device: torch.device | str) -> Self:
-        """The state on another device."""
+        """Return the state on another device."""
         return self._each(lambda tensor: tensor.to(device), lambda tensor: tensor.to(device))
 
     def reorder(self, rows: Tensor) -> Self:
-        """Row b goes on from what row ``rows[b]`` remembers, as beam search wants it.
+        """Return a state whose row b continues from row ``rows[b]``, as in beam search.
 
         Args:
             rows: long, rows of the present batch; of any number.
@@ -191,7 +191,7 @@ class MemoryState(ABC):
         return self._each(lambda tensor: tensor.index_select(0, rows), lambda row: row.index_select(0, rows))
 
     def __getitem__(self, row: int) -> Self:
-        """What one row remembers, as a batch of one: how transformers' pipelines take batches apart.
+        """Return the state of one row, as a batch of one; transformers' pipelines take batches apart in this way.
 
         Args:
             row: from 0.
@@ -204,7 +204,7 @@ class MemoryState(ABC):
         return self.reorder(torch.tensor([row]))
 
     def last(self, length: int) -> Self:
-        """The newest slots only.
+        """Return a state with the newest slots only.
 
         Args:
             length: how many; more than there are leaves all.
@@ -225,7 +225,7 @@ class MemoryState(ABC):
         return replace(self.with_slots(kept), valid_BM=valid, entered=entered, entered_B=entered_B)
 
     def reset(self, rows: Tensor) -> Self:
-        """These rows forget everything: what they read next begins a new text.
+        """Return a state in which these rows have forgotten everything: what they read next begins a new text.
 
         Args:
             rows: bool (B,), True = forget.
@@ -246,7 +246,7 @@ class MemoryState(ABC):
         )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything as tensors by name, for safetensors or torch.save; `from_state_dict` reads it."""
+        """Return everything as tensors by name, for safetensors or torch.save; `from_state_dict` reads it."""
         numbers = {"position": self.position, "entered": self.entered}
         found = {name: n if isinstance(n, Tensor) else torch.tensor(n) for name, n in numbers.items()}
         rows = {"valid": self.valid_BM, "entered_rows": self.entered_B}
@@ -255,7 +255,7 @@ class MemoryState(ABC):
 
     @staticmethod
     def from_state_dict(tensors: Mapping[str, Tensor]) -> "MemoryState":
-        """The state that `state_dict` wrote, of whatever kind.
+        """Return the state that `state_dict` wrote, of whatever kind.
 
         Raises:
             ValueError: it is of no known kind, or entries are missing or unknown.
@@ -283,7 +283,7 @@ class MemoryState(ABC):
         )
 
     def with_slots(self, slots: Mapping[str, Tensor]) -> Self:
-        """The same state with these tensors in place of those of `slots`."""
+        """Return the same state with these tensors in place of those of `slots`."""
         return self.from_slots(
             slots, position=self.position, entered=self.entered, valid_BM=self.valid_BM, entered_B=self.entered_B
         )

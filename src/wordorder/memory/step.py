@@ -1,4 +1,4 @@
-"""Reading one segment beside a memory: positions, masks and plans of a step, the layers, and what it leaves.
+"""Read one segment beside a memory: positions, masks and plans of a step, the layers, and the memory after it.
 
 A segment is read in one step (as in training) or in several (as in generation), by the same functions::
 
@@ -57,7 +57,7 @@ class OpenSegment:
 
     @classmethod
     def after(cls, memory: Memory, state: MemoryState | None, *, layers: int, keep: bool = False) -> "OpenSegment":
-        """Open a segment after what the one before left.
+        """Open a segment after the state that the one before left.
 
         Args:
             memory: the network's.
@@ -76,7 +76,7 @@ class OpenSegment:
 
     @property
     def slots(self) -> int:
-        """Slots per row, M."""
+        """Number of slots per row, M."""
         return 0 if self.state is None else self.state.length
 
     @property
@@ -85,7 +85,7 @@ class OpenSegment:
         return 0 if self.state is None else self.state.position
 
     def valid_keys(self, tokens: int = 0, valid_BT: Tensor | None = None) -> Tensor | None:
-        """Return which columns hold a token, bool (B, M + tokens so far + those of this step); None = all.
+        """Return the columns that hold a token, bool (B, M + tokens so far + those of this step); None = all.
 
         Args:
             tokens: of this step.
@@ -95,7 +95,7 @@ class OpenSegment:
         return _masks_joined((slots, self.slots), (self.valid_BT, self.tokens), (valid_BT, tokens))
 
     def reorder(self, rows: Tensor) -> "OpenSegment":
-        """Let row b go on from what row ``rows[b]`` has read, in this segment and before, as beam search does.
+        """Return a segment whose row b continues from row ``rows[b]``, in this segment and before, as in beam search.
 
         Args:
             rows: long, rows of the present batch; of any number.
@@ -105,7 +105,7 @@ class OpenSegment:
             return tensor.index_select(0, rows.to(tensor.device))
 
         def joined(name: str, pieces: tuple[Tensor, ...]) -> tuple[Tensor]:
-            """The steps become one, so that many of them cost no more."""
+            """Concatenate the steps, so that many of them cost no more."""
             return (of_rows(torch.cat(pieces, dim=self.memory.state_type.slot_axis(name))),)
 
         return replace(
@@ -217,16 +217,16 @@ class SegmentStep:
 
     @property
     def keys(self) -> int:
-        """Slots, tokens of earlier steps and of this one."""
+        """Number of keys: slots, tokens of earlier steps and of this one."""
         return self.segment.slots + self.segment.tokens + self.tokens
 
     @property
     def reads_slots(self) -> bool:
-        """Whether the slots go through the layers in this step: in the first one of a segment, if there are any."""
+        """True if the slots go through the layers in this step: in the first one of a segment, if there are any."""
         return not self.segment.tokens and self.segment.slots > 0
 
     def mask(self) -> Visibility:
-        """Return which columns the tokens see."""
+        """Return the mask of the tokens over slots and tokens."""
         valid_BS = self.segment.valid_keys(self.tokens, self.valid_BT)
         key = Contiguous(self.keys, self.first)
         return Visibility(self.window, key, self.causal, valid_BS, within=self.segment.memory.within)
@@ -243,7 +243,7 @@ class SegmentStep:
         return slice(max(slots - (state.entered if state else 0) + 1, 1), slots + 1)
 
     def look_ahead_mask(self, *, full: bool) -> Visibility:
-        """Return which columns of the window the slots see.
+        """Return the mask of the slots over the columns of their window.
 
         Args:
             full: all of them, in place of those to the right; of `LookAheadMemory`.
@@ -373,7 +373,7 @@ def plan_step(
 
 @dataclass(frozen=True)
 class SlotRefresh:
-    """What a layer needs to refresh the slots of a look-ahead memory.
+    """The plan, the window and the read-outs with which a layer refreshes the slots of a look-ahead memory.
 
     Args:
         plan: of the slots over the keys of their window.
@@ -436,7 +436,7 @@ def view_of(step: SegmentStep, plan: StepPlan, layer: int) -> MemoryView:
 
 
 class StepRead(NamedTuple):
-    """What the layers make of a step.
+    """The result of one step: what the layers return, and the segment after the step.
 
     Args:
         hidden: of the tokens, after the last layer, (B, T, C).
@@ -512,7 +512,7 @@ def read_step(
 
 
 def _masks_joined(*parts: tuple[Tensor | None, int]) -> Tensor | None:
-    """Masks of so many columns each as one, None standing for all True; None where all of them are."""
+    """Join masks, each of so many columns, into one; None stands for all True, and is returned if all are None."""
     given = next((mask for mask, _ in parts if mask is not None), None)
     if given is None:
         return None
@@ -521,7 +521,7 @@ def _masks_joined(*parts: tuple[Tensor | None, int]) -> Tensor | None:
 
 
 def _pushed_together(slots: dict[str, Tensor], valid_BS: Tensor | None, kind: type[MemoryState]) -> dict[str, Tensor]:
-    """Each row's valid columns moved to the end, in their order: nothing is then between slots and new tokens."""
+    """Move each row's valid columns to the end, in their order, so that nothing is between slots and new tokens."""
     if valid_BS is None:
         return slots
     column_BS = valid_BS.int().argsort(dim=1, stable=True)

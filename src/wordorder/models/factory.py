@@ -88,12 +88,12 @@ _FOLLOWING: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "embedding_norm": lambda fields: fields["norm_placement"] == "post",
     "classifier_dropout": lambda fields: fields["hidden_dropout_prob"],
 }
-"""Field whose default is None -> what the networks then take; see the configurations."""
+"""Rules for fields whose default is None: what the networks take in its place; see the configurations."""
 
 FOLLOWED = frozenset(
     "network pretrained hidden_size num_attention_heads num_hidden_layers norm_placement hidden_dropout_prob".split()
 )
-"""Names of ``[model]`` that others follow, see `filled_fields`."""
+"""Fields of ``[model]`` that others follow; see `filled_fields`."""
 
 
 def build_config(network: str, **fields: Any) -> PreTrainedConfig:

@@ -11,7 +11,7 @@ from wordorder.networks.multi_head import Extend
 
 
 class Cache(Protocol):
-    """What a decoder asks of a cache; Hugging Face's caches are bound to it in `models`.
+    """The cache that a decoder needs; `wordorder.models` binds Hugging Face's caches to it.
 
     Keys are held as the projection gave them, before any rotation or shift: `attention` moves all of them by the
     plan's positions at every step, so that every encoding gives what it gives without a cache.
@@ -19,20 +19,20 @@ class Cache(Protocol):
 
     @property
     def length(self) -> int:
-        """How many tokens self-attention holds keys of."""
+        """Number of tokens of which self-attention holds keys."""
         ...
 
     @property
     def source_length(self) -> int:
-        """How many tokens of the source cross-attention holds keys of; 0 before the first step."""
+        """Number of tokens of the source of which cross-attention holds keys; 0 before the first step."""
         ...
 
     def own(self, layer: int) -> Extend:
-        """Takes this step's keys and values of layer ``layer`` (from 0) and gives all so far."""
+        """Return a function that takes this step's keys and values of layer ``layer`` (from 0) and gives all so far."""
         ...
 
     def source(self, layer: int) -> Extend:
-        """Takes the source's keys and values (or none of them) and gives those of the first step."""
+        """Return a function that takes the source's keys and values (or none) and gives those of the first step."""
         ...
 
 
@@ -57,16 +57,16 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """How many tokens self-attention holds keys of."""
+        """Number of tokens of which self-attention holds keys."""
         return self._own[0][0].shape[2] if self._own else 0
 
     @property
     def source_length(self) -> int:
-        """How many tokens of the source cross-attention holds keys of."""
+        """Number of tokens of the source of which cross-attention holds keys."""
         return self._source[0][0].shape[2] if self._source else 0
 
     def own(self, layer: int) -> Extend:
-        """Takes this step's keys and values of a layer and gives all so far."""
+        """Return a function that takes this step's keys and values of a layer and gives all so far."""
 
         def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> Pair:
             if layer in self._own:
@@ -78,7 +78,7 @@ class KeyValueCache:
         return extend
 
     def source(self, layer: int) -> Extend:
-        """Takes the source's keys and values and gives those of the first step."""
+        """Return a function that takes the source's keys and values and gives those of the first step."""
 
         def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> Pair:
             return self._source.setdefault(layer, (k_BGSD, v_BGSD))
@@ -86,7 +86,7 @@ class KeyValueCache:
         return extend
 
     def reorder(self, rows: Tensor) -> None:
-        """Let row b go on from row ``rows[b]``, as beam search does.
+        """Reorder the rows in place: row b continues from row ``rows[b]``, as in beam search.
 
         Args:
             rows: long (B,), rows of the present batch.
@@ -98,7 +98,7 @@ class KeyValueCache:
 
 @dataclass(frozen=True)
 class LayerCache:
-    """The cache as one layer sees it; None where there is none.
+    """The cache as one layer sees it; a field is None where there is no cache.
 
     Args:
         own: of its self-attention.
@@ -110,7 +110,7 @@ class LayerCache:
 
 
 def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> LayerCache:
-    """The cache as layer ``layer`` (from 0) sees it.
+    """Return the cache as layer ``layer`` (from 0) sees it.
 
     Args:
         cache: of the network; None = there is none.

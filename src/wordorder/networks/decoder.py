@@ -21,7 +21,7 @@ from wordorder.ops.execution import run_layer
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """What a decoder returns.
+    """The output of a decoder.
 
     Args:
         hidden: the last layer's output, after the final norm, (B, T, C).
@@ -202,7 +202,7 @@ class Decoder(Stack):
         backend: str | None = None,
         return_attentions: bool = False,
     ) -> Source:
-        """The source and who sees what of it, prepared once for all layers; there is no word order in it.
+        """Prepare the source and its mask for cross-attention, once for all layers; there is no word order in it.
 
         Args:
             positions: of the queries.
@@ -224,7 +224,7 @@ class Decoder(Stack):
         return Source(None if held else source, plan)
 
     def _asks(self, source: Tensor | None, cache: Cache | None, batch: int) -> bool:
-        """Whether there is a source to ask, after a look at what was given for it."""
+        """Check the source that was given, and return whether there is one to attend to."""
         if not self.cross_attention:
             if source is not None:
                 raise ValueError("source was given to a decoder without cross-attention; pass cross_attention=True")
@@ -271,7 +271,7 @@ class Decoder(Stack):
 
 
 def _all_positions(positions: Positions, cache: Cache | None) -> Positions | None:
-    """Where all keys stand, those that the cache holds first; None where that is where the queries stand."""
+    """Return the positions of all keys, those in the cache first; None where they are the queries' positions."""
     if cache is None:
         return None
     if not isinstance(positions, Contiguous):  # in the first step too: the next one takes its positions for such

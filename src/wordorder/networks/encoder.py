@@ -17,7 +17,7 @@ from wordorder.ops.execution import run_layer
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder returns.
+    """The output of an encoder.
 
     Args:
         hidden: the last layer's output, after the final norm, (B, T, C).

@@ -14,7 +14,7 @@ from wordorder.networks.options import TransformerOptions
 
 @dataclass(frozen=True)
 class Source:
-    """What cross-attention needs to know of the other text.
+    """The other text of cross-attention: its states, and the plan to attend to them.
 
     Args:
         states_BSC: what its encoder gave; None where a cache holds its keys and values.
@@ -56,7 +56,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x_BTC: Tensor, plan: Plan | MemoryView, source: Source | None = None, cache: LayerCache | None = None
     ) -> Tensor | tuple[Tensor, LayerRecord]:
-        """(B, T, C) -> (B, T, C); with a memory (B, M + T, C) -> (B, queries, C) and what the layer leaves.
+        """Compute the layer, (B, T, C) -> (B, T, C); with a memory (B, M + T, C) -> (B, queries, C) and what it leaves.
 
         Args:
             x_BTC: the tokens; with a memory, in a segment's first step, its slots before them.

@@ -12,18 +12,18 @@ from wordorder.memory import LayerRecord, MemoryView, RefreshedSlots
 from wordorder.ops import merge_read_outs
 
 Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Takes this step's keys and values (B, G, T, D) and gives all of them so far (B, G, S, D): how a cache comes in.
+"""A cache as a function: from this step's keys and values (B, G, T, D) to all of them so far (B, G, S, D).
 
 Keys are handed over before any rotation, since `attention` moves them by the plan: every encoding stays exact.
 """
 
 
 Linear = Callable[[int, int], Any]
-"""Makes a projection from channels in and out: a torch Linear, or what stands in for one."""
+"""A function that makes a projection from channels in and out: a torch Linear, or a module in its place."""
 
 
 class MultiHead(nn.Module):
-    """Sizes of heads, and the way between channels and heads."""
+    """The base of both kinds of attention: sizes of heads, and the maps between channels and heads."""
 
     def __init__(self, width: int, *, heads: int, key_value_heads: int, dropout: float) -> None:
         super().__init__()
@@ -35,25 +35,25 @@ class MultiHead(nn.Module):
         self.splits = [heads * self.head_dim, key_value_heads * self.head_dim, key_value_heads * self.head_dim]
 
     def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
-        """Parts of a projection, each (B, T, heads * D) -> (B, heads, T, D)."""
+        """Split a projection into its parts, each (B, T, heads * D) -> (B, heads, T, D)."""
         parts = cast(tuple[Any, ...], cast("Any", x_BTC).split(splits, -1))
         return tuple(part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what the heads find (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
+        """Return the heads' output (B, H, T, D), and the log-sum-exp of the scores (B, H, T) if asked for."""
         return attend(q, k, v, plan, dropout=self.dropout if self.training else 0.0, return_lse=return_lse)
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
-        """What the heads found as channels, (B, T, C)."""
+        """Join the heads' output to channels, (B, T, C)."""
         mixed_BTHD = mixed_BHTD.transpose(1, 2)
         if torch.compiler.is_exporting():  # exporters lower attention to one with other strides: only a copy is sure
             mixed_BTHD = mixed_BTHD.clone(memory_format=torch.contiguous_format)
         return mixed_BTHD.flatten(2)
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """The weights that `attend` gives to values, (B, H, T, S)."""
+        """Return the weights that `attend` gives to values, (B, H, T, S)."""
         return attention_weights(q, k, plan)
 
 
@@ -80,7 +80,7 @@ class SelfAttention(MultiHead):
         self.out: nn.Linear = linear(width, width)
 
     def forward(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
-        """(B, T, C) -> (B, T, C).
+        """Attend to the sequence itself, (B, T, C) -> (B, T, C).
 
         Args:
             x_BTC: the tokens of this step.
@@ -93,7 +93,7 @@ class SelfAttention(MultiHead):
         return self.out(self._join(self.attend(q, k, v, plan)[0]))
 
     def with_memory(self, x_BSC: Tensor, view: MemoryView) -> tuple[Tensor, LayerRecord]:
-        """Return what the rows with queries find among a memory's slots and a segment's tokens, and what they leave.
+        """Attend to a memory's slots and a segment's tokens; return the output of the rows with queries, and a record.
 
         Tokens attend to slots and tokens. Slots among the queries attend to the keys of their look-ahead window, and
         what they find is merged with what they knew (`wordorder.ops.merge_read_outs`).
@@ -122,7 +122,7 @@ class SelfAttention(MultiHead):
         return self.out(self._join(mixed)), record
 
     def weights(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
-        """The attention weights (B, H, T, S), without dropout; for looking at.
+        """Return the attention weights (B, H, T, S), without dropout, for inspection.
 
         Args:
             x_BTC: as in `forward`.
@@ -155,7 +155,7 @@ class SelfAttention(MultiHead):
 
 
 def _is_more_than_its_weight(linear: nn.Module) -> bool:
-    """Whether only calling it is sure: it is complex or an adapter, or hooks put its weight in place or watch it."""
+    """Return whether the layer must be called: it is complex or an adapter, or hooks set its weight or watch it."""
     parts = vars(linear)
     # accelerate, which loads weights as modules are called, gives them a forward of their own
     return type(linear) is not nn.Linear or any(
@@ -188,7 +188,7 @@ class CrossAttention(MultiHead):
         self.out: nn.Linear = linear(width, width)
 
     def forward(self, x_BTC: Tensor, source: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
-        """(B, T, C) -> (B, T, C).
+        """Attend to the source, (B, T, C) -> (B, T, C).
 
         Args:
             x_BTC: the tokens of this step, which ask.
@@ -203,7 +203,7 @@ class CrossAttention(MultiHead):
         return self.out(self._join(self.attend(q, k, v, plan)[0]))
 
     def weights(self, x_BTC: Tensor, source: Tensor | None, plan: Plan, *, extend: Extend | None = None) -> Tensor:
-        """The attention weights (B, H, T, S), without dropout; arguments as in `forward`."""
+        """Return the attention weights (B, H, T, S), without dropout; arguments as in `forward`."""
         q, k, _ = self._heads(x_BTC, source, extend)
         return self._weigh(q, k, plan)
 

@@ -17,7 +17,10 @@ Activation = Literal["gelu", "relu", "silu", "swiglu"]
 
 
 def norm_layer(kind: Norm, width: int, eps: float) -> nn.Module:
-    """Layer norm (Ba et al. 2016, https://arxiv.org/abs/1607.06450) or RMS norm (https://arxiv.org/abs/1910.07467)."""
+    """Return a layer norm or an RMS norm.
+
+    Ba et al. 2016, https://arxiv.org/abs/1607.06450; Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
+    """
     if kind not in get_args(Norm):
         raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {kind!r}")
     return nn.LayerNorm(width, eps=eps) if kind == "layer" else nn.RMSNorm(width, eps=eps)
@@ -47,7 +50,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(inner, width)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
+        """Apply the network to each token, (B, T, C) -> (B, T, C)."""
         inner = self.up(x_BTC)
         if self.activation == "swiglu":
             gate, value = inner.chunk(2, dim=-1)
@@ -180,17 +183,17 @@ class TransformerOptions:
 
     @property
     def channels(self) -> int:
-        """The last axis of hidden states between layers: C; 2C where they are complex, ``[real | imag]``."""
+        """Size of the last axis of hidden states between layers: C; 2C where they are complex, ``[real | imag]``."""
         return self.width
 
     @property
     def head_dim(self) -> int:
-        """The last axis of queries and keys as attention sees them."""
+        """Size of the last axis of queries and keys as attention sees them."""
         return self.channels // self.heads
 
     @property
     def pre(self) -> bool:
-        """Whether norms come before the sublayers."""
+        """True if norms come before the sublayers."""
         return self.norm_placement == "pre"
 
     @property
@@ -200,31 +203,31 @@ class TransformerOptions:
 
     @property
     def inner(self) -> int:
-        """Channels between the maps of the feed-forward network."""
+        """Number of channels between the maps of the feed-forward network."""
         return self.feedforward or 4 * self.width
 
     def attention(self) -> nn.Module:
-        """A `SelfAttention`: ``forward(x, plan, *, extend=None)`` and ``weights`` of the same arguments."""
+        """Build a `SelfAttention`: ``forward(x, plan, *, extend=None)`` and ``weights`` of these arguments."""
         return SelfAttention(self.width, **self._heads())
 
     def cross_attention(self) -> nn.Module:
-        """A `CrossAttention`: ``forward(x, source, plan, *, extend=None)`` and ``weights`` of the same arguments."""
+        """Build a `CrossAttention`: ``forward(x, source, plan, *, extend=None)`` and ``weights`` of these arguments."""
         return CrossAttention(self.width, **self._heads())
 
     def feedforward_network(self) -> nn.Module:
-        """Channels to channels, for each token by itself."""
+        """Build the feed-forward network, from channels to channels, for each token by itself."""
         return FeedForward(self.width, inner=self.inner, activation=self.activation)
 
     def norm_layer(self) -> nn.Module:
-        """A norm over the channels of each token."""
+        """Build a norm over the channels of each token."""
         return norm_layer(self.norm, self.width, self.norm_eps)
 
     def dropout_layer(self) -> nn.Module:
-        """Dropout of channels."""
+        """Build the dropout of channels."""
         return nn.Dropout(self.dropout)
 
     def read_out_layer(self) -> nn.Module:
-        """From the channels of the last layer to the real (B, T, C) that heads read."""
+        """Build the map from the channels of the last layer to the real (B, T, C) that heads read."""
         return nn.Identity()
 
     def _heads(self) -> dict[str, Any]:

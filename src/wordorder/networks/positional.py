@@ -1,4 +1,4 @@
-"""Word order for networks of one's own: one object that embeds, prepares and attends."""
+"""Word order for networks of your own: one object that embeds, prepares and attends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class PreparedPositions:
 
 
 class Positional(nn.Module):
-    """Any encoding of the catalogue, for attention in a network of one's own.
+    """Any encoding of the catalogue, for attention in a network of your own.
 
     >>> import torch, wordorder
     >>> positional = wordorder.Positional("tupe-r", width=64, heads=4, layers=2, max_positions=128)
@@ -158,7 +158,7 @@ class Positional(nn.Module):
         )
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
-        # what embed saw last, until prepare: batch, tokens, positions; where it ran compiled, nothing is known
+        # batch, tokens and positions of the last call of embed, until prepare; where it ran compiled, nothing is known
         self._embedded: tuple[int, int, Positions | Tensor | None] | Literal["compiled"] | None = None
         initialise(self)
 

@@ -1,4 +1,4 @@
-"""An encoder and a decoder that asks it: translation."""
+"""An encoder and a decoder with cross-attention to it, for translation."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from wordorder.ops import Positions, check_key_padding
 
 @dataclass(frozen=True)
 class Seq2SeqOutput:
-    """What the network returns.
+    """The output of a `Seq2Seq`.
 
     Args:
         hidden: the decoder's output, (B, T, C).
@@ -77,7 +77,7 @@ class Seq2Seq(nn.Module):
         target_padding_mask: Tensor | None = None,
         backend: str | None = None,
     ) -> Seq2SeqOutput:
-        """The target's states, each of which knows the whole source and the target up to its token.
+        """Return the target's states, each of which knows the whole source and the target up to its token.
 
         Args:
             source_ids: long (B, S).
@@ -118,7 +118,7 @@ class Seq2Seq(nn.Module):
         source: Tensor | None = None,
         source_padding_mask: Tensor | None = None,
     ) -> Tensor:
-        """The states (B, T, C) of the next target tokens.
+        """Return the states (B, T, C) of the next target tokens.
 
         Args:
             target_ids: long (B, T), the tokens after those that the cache holds.

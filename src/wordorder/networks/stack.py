@@ -1,4 +1,4 @@
-"""What encoders and decoders have in common: token embeddings, word order, layers, and a norm at the end."""
+"""The base of encoders and decoders: token embeddings, word order, layers, and a norm at the end."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -91,7 +91,7 @@ class Stack(nn.Module):
         window: Positions | None = None,
         in_segment: Positions | None = None,
     ) -> tuple[Tensor, Positions]:
-        """What the first layer reads, (B, T, channels), and the positions as typed values.
+        """Return the input of the first layer, (B, T, channels), and the positions as typed values.
 
         Args:
             input_ids: long (B, T).
@@ -179,7 +179,7 @@ class Stack(nn.Module):
         return self.gradient_checkpointing and self.training
 
     def open_segment(self, state: MemoryState | None = None, *, keep: bool = False) -> OpenSegment:
-        """Open a segment after what earlier ones left.
+        """Open a segment after the state that earlier ones left.
 
         Args:
             state: what the segment before left; None = nothing.
@@ -282,7 +282,7 @@ class Stack(nn.Module):
         return self.read_segment(segment, input_ids, inputs_embeds, **wanted)
 
     def finish(self, x_BTC: Tensor) -> Tensor:
-        """What heads read, (B, T, C): the last layer's output after the final norm, and real."""
+        """Return the input of the heads, (B, T, C): the last layer's output after the final norm, and real."""
         return self.read_out(self.final_norm(x_BTC))
 
 

@@ -1,4 +1,4 @@
-"""Which tables of a network are read by the rows of a batch's tokens and in no other way."""
+"""Find the tables of a network that are read by the rows of a batch's tokens and in no other way."""
 
 from torch import Tensor, nn
 
@@ -7,7 +7,7 @@ from wordorder.encodings.wave_embedding import WaveEmbedding
 
 
 def token_tables(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The tables with a row per token that only look-ups read, by the names that ``model`` gives them.
+    """Return the tables with a row per token that only look-ups read, by the names that ``model`` gives them.
 
     A table that is tied to an output layer is read whole, and has a gradient in every row. Tables of positions belong
     to encodings, which read them by slices. Frozen tables have no gradient and are left out.
@@ -40,7 +40,7 @@ def use_sparse_gradients(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _embeddings(model: nn.Module) -> list[nn.Embedding | WaveEmbedding]:
-    """Waves, which may be part of an encoding, and all other embeddings that are not."""
+    """Return the wave embeddings, which may be part of an encoding, and all other embeddings that are not."""
     encodings = [module for module in model.modules() if isinstance(module, Encoding)]
     of_encodings = {id(part) for encoding in encodings for part in encoding.modules()}
     return [

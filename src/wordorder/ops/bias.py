@@ -1,4 +1,4 @@
-"""What is added to attention scores whatever the tokens say, described by its structure.
+"""Additive terms of attention scores, described by their structure: dense, low-rank, Toeplitz or a sum of them.
 
 The types follow the theory of TUPE (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 3.3): the untied absolute
 term is a matrix of low rank, the relative term a Toeplitz matrix with 2N - 1 freedoms per head. A backend looks at the
@@ -19,34 +19,34 @@ class Bias(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """The term written out, (B or 1, H, T, S)."""
+        """Return the term written out, (B or 1, H, T, S)."""
 
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
-        """What it is made of; gradients flow into these."""
+        """Tensors that the term is made of; gradients flow into these."""
 
     @abstractmethod
     def to(self, dtype: torch.dtype) -> "Bias":
-        """The same term of tensors in another dtype: products of factors are then taken in it."""
+        """Return the same term with its tensors in another dtype; products of factors are then taken in it."""
 
     def written_out(self, dtype: torch.dtype) -> Tensor:
-        """`dense` with its products taken in at least float32, and brought to ``dtype`` at the end."""
+        """Return `dense` with its products taken in at least float32, and converted to ``dtype`` at the end."""
         with no_autocast(self.tensors[0].device):
             return self.to(torch.promote_types(dtype, torch.float32)).dense().to(dtype)
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient is wanted for any of its tensors."""
+        """True if gradients are enabled and wanted for any of the tensors."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
 
     @property
     def may_hide(self) -> bool:
-        """Whether entries can be -inf."""
+        """True if entries can be -inf."""
         return False
 
     def parts(self) -> tuple["Bias", ...]:
-        """The summands; a single one for every type but a sum."""
+        """Return the summands; every type but a sum has a single one, itself."""
         return (self,)
 
     def __add__(self, other: "Bias") -> "Bias":
@@ -65,16 +65,16 @@ class DenseBias(Bias):
         self.tensor_BHTS, self._may_hide = tensor_BHTS, may_hide
 
     def dense(self) -> Tensor:
-        """The tensor itself."""
+        """Return the tensor itself."""
         return self.tensor_BHTS
 
     @property
     def may_hide(self) -> bool:
-        """As it was said."""
+        """True if entries can be -inf, as the caller said."""
         return self._may_hide
 
     def to(self, dtype: torch.dtype) -> "DenseBias":
-        """The tensor in another dtype."""
+        """Return the term with its tensor in another dtype."""
         return DenseBias(self.tensor_BHTS.to(dtype), may_hide=self._may_hide)
 
     @property
@@ -95,11 +95,11 @@ class LowRankBias(Bias):
         self.query_factor_BHTR, self.key_factor_BHSR = query_factor_BHTR, key_factor_BHSR
 
     def dense(self) -> Tensor:
-        """The product of the factors."""
+        """Return the product of the factors."""
         return self.query_factor_BHTR @ self.key_factor_BHSR.transpose(-1, -2)
 
     def to(self, dtype: torch.dtype) -> "LowRankBias":
-        """Both factors in another dtype."""
+        """Return the term with both factors in another dtype."""
         return LowRankBias(self.query_factor_BHTR.to(dtype), self.key_factor_BHSR.to(dtype))
 
     @property
@@ -122,16 +122,16 @@ class ToeplitzBias(Bias):
 
     @property
     def may_hide(self) -> bool:
-        """As it was said."""
+        """True if entries can be -inf, as the caller said."""
         return self._may_hide
 
     @property
     def keys(self) -> int:
-        """S."""
+        """Number of keys, S."""
         return self.table_HW.shape[-1] - self.queries + 1
 
     def dense(self) -> Tensor:
-        """Every diagonal filled with its number, (1, H, T, S)."""
+        """Return the matrix with every diagonal filled with its number, (1, H, T, S)."""
         # index_select on one flat index: half the time of strided windows at N = 512; shapes stay symbolic in export
         queries, keys, device = self.queries, self.keys, self.table_HW.device
         column_TS = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] + queries - 1
@@ -139,7 +139,7 @@ class ToeplitzBias(Bias):
         return flat_HX.view(1, -1, queries, keys)
 
     def to(self, dtype: torch.dtype) -> "ToeplitzBias":
-        """The table in another dtype."""
+        """Return the term with its table in another dtype."""
         return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self._may_hide)
 
     @property
@@ -155,26 +155,26 @@ class SumBias(Bias):
         self.summands = tuple(summands)
 
     def dense(self) -> Tensor:
-        """The sum of the written-out terms."""
+        """Return the sum of the written-out terms."""
         total = self.summands[0].dense()
         for summand in self.summands[1:]:
             total = total + summand.dense()
         return total
 
     def to(self, dtype: torch.dtype) -> "SumBias":
-        """Every summand in another dtype."""
+        """Return the sum with every summand in another dtype."""
         return SumBias([summand.to(dtype) for summand in self.summands])
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every summand's tensors."""
+        """Tensors of all summands."""
         return tuple(tensor for summand in self.summands for tensor in summand.tensors)
 
     @property
     def may_hide(self) -> bool:
-        """Whether one of the summands can."""
+        """True if entries of one of the summands can be -inf."""
         return any(summand.may_hide for summand in self.summands)
 
     def parts(self) -> tuple[Bias, ...]:
-        """The summands."""
+        """Return the summands."""
         return self.summands

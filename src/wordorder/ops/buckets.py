@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Tensor:
-    """Bucket number of ``distance = key position - query position``.
+    """Return the bucket number of ``distance = key position - query position``.
 
     Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text transformer",
     https://arxiv.org/abs/1910.10683, Sec. 2.1. With n = |distance| and ``half`` buckets per direction, the first
@@ -47,7 +47,7 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
 
 
 def _first_distance_of_each_bucket(half: int, max_distance: int) -> list[int]:
-    """Smallest distance of buckets 0 .. half - 1; buckets that are empty begin where the next one does."""
+    """Return the smallest distance of buckets 0 .. half - 1; empty buckets begin where the next one does."""
     exact = half // 2
     growth = math.log(max_distance / exact) / (half - exact)
     # the small number keeps a border that is a whole number (16, 32, 64) from being lifted to the next one by rounding

@@ -20,40 +20,40 @@ Pair = tuple[Tensor, Tensor]
 LinearForm = Literal["gauss", "block", "outer"]
 
 SMALLEST_GAUSS = 64
-"""Rows, inputs and outputs from which three smaller products beat one larger one on a CPU."""
+"""Smallest number of rows, inputs and outputs for which three smaller products beat one larger one on a CPU."""
 FEW_ROWS = 32
-"""Rows up to which writing out the block matrix costs more than it saves."""
+"""Largest number of rows for which writing out the block matrix costs more than it saves."""
 
 
 def stack(z: Pair) -> Tensor:
-    """``[real | imag]`` in the last axis."""
+    """Concatenate both parts in the last axis, ``[real | imag]``."""
     return torch.cat(z, dim=-1)
 
 
 def split(z: Tensor) -> Pair:
-    """The halves of the last axis, as views."""
+    """Split the last axis into its halves, the real and the imaginary part, as views."""
     real, imag = z.chunk(2, dim=-1)
     return real, imag
 
 
 def streams(z: Tensor) -> Tensor:
-    """A stacked tensor with both parts on an axis of their own: (..., 2C) -> (..., 2, C), as a view where it can be."""
+    """Give both parts of a stacked tensor an axis of their own: (..., 2C) -> (..., 2, C), as a view where possible."""
     return cast(Tensor, cast("Any", z).unflatten(-1, (2, -1)))
 
 
 def conjugate(z: Pair) -> Pair:
-    """``a - ib``."""
+    """Return the complex conjugate, ``a - ib``."""
     return z[0], -z[1]
 
 
 def multiply(z: Pair, w: Pair) -> Pair:
-    """``(a + ib)(c + id) = (ac - bd) + i(ad + bc)``, number by number."""
+    """Multiply number by number: ``(a + ib)(c + id) = (ac - bd) + i(ad + bc)``."""
     (a, b), (c, d) = z, w
     return a * c - b * d, a * d + b * c
 
 
 def modulus(z: Pair) -> Tensor:
-    """``|a + ib|``, with gradient 0 where the number is exactly 0.
+    """Return ``|a + ib|``, with gradient 0 where the number is exactly 0.
 
     The modulus has no derivative there: that of sqrt(a^2 + b^2), and of torch.hypot, is NaN, which a padding row would
     spread over the whole network. 0 is the value that torch's complex ``abs`` takes. No square is formed, so nothing
@@ -66,7 +66,7 @@ def modulus(z: Pair) -> Tensor:
 def choose_linear_form(
     device: str, dtype: torch.dtype, *, rows: int, inputs: int, outputs: int, traced: bool = False
 ) -> LinearForm:
-    """How `linear` and `stacked_linear` compute a product; a pure function of device, dtype and sizes.
+    """Choose how `linear` and `stacked_linear` compute a product; a pure function of device, dtype and sizes.
 
     ===========  ======================================================================================
     form         taken for
@@ -94,7 +94,7 @@ def choose_linear_form(
 
 
 def linear(z: Pair, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Pair:
-    """``z W^T + b`` with ``W = A + iB``: ``(x A^T - y B^T) + i (x B^T + y A^T)``.
+    """Compute ``z W^T + b`` with ``W = A + iB``: ``(x A^T - y B^T) + i (x B^T + y A^T)``.
 
     Trabelsi et al. 2018, "Deep complex networks", https://arxiv.org/abs/1705.09792, Sec. 3.2. Gauss's form::
 
@@ -116,7 +116,7 @@ def linear(z: Pair, weight: Pair, bias: Pair | None = None, *, form: LinearForm 
 
 
 def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: LinearForm | None = None) -> Tensor:
-    """`linear` of a stacked tensor, (..., 2K) -> (..., 2O), without copying its halves."""
+    """Compute `linear` of a stacked tensor, (..., 2K) -> (..., 2O), without copying its halves."""
     form = form or _form_of(z, weight[0], z.numel() // max(1, z.shape[-1]))
     if form == "gauss":
         return cast(Tensor, cast("Any", StackedGaussLinear).apply(z, *weight, None if bias is None else stack(bias)))
@@ -124,7 +124,7 @@ def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: L
 
 
 def stacked_real_linear(z: Tensor, weight: Tensor, bias: Pair | Tensor | None = None) -> Tensor:
-    """``z W^T + b`` with a real W, the same on both streams: (..., 2K) -> (..., 2O) in one product without a copy.
+    """Compute ``z W^T + b`` with one real W for both streams: (..., 2K) -> (..., 2O) in one product without a copy.
 
     Args:
         z: (..., 2K).
@@ -156,7 +156,7 @@ def _plain_linear(z: Tensor, weight: Pair, bias: Pair | None, form: LinearForm) 
 
 
 def real_part_scores(q: Pair, k: Pair) -> Tensor:
-    """``Re(q k*)`` summed over channels: (..., T, D) and (..., S, D) each -> (..., T, S).
+    """Return ``Re(q k*)`` summed over channels: (..., T, D) and (..., S, D) each -> (..., T, S).
 
     Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 14. ``Re(q k*) = q_r k_r + q_i k_i`` is the real product of
     stacked vectors, so that any attention of real numbers computes it.
@@ -165,7 +165,7 @@ def real_part_scores(q: Pair, k: Pair) -> Tensor:
 
 
 def modulus_scores(q: Pair, k: Pair) -> Tensor:
-    """``|q k*|`` summed over channels before the modulus: (..., T, D) and (..., S, D) each -> (..., T, S).
+    """Return ``|q k*|``, summed over channels before the modulus: (..., T, D) and (..., S, D) each -> (..., T, S).
 
     Three products (Gauss) instead of four; the gradient is 0 where the sum is exactly 0.
     """

@@ -18,7 +18,7 @@ from torch import Tensor
 def product(
     x_MK: Tensor, y_MK: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None, real_MO: Tensor, imag_MO: Tensor
 ) -> None:
-    """``(x + iy)(A + iB)^T + b`` into ``real_MO`` and ``imag_MO``, which may be halves of one tensor."""
+    """Write ``(x + iy)(A + iB)^T + b`` into ``real_MO`` and ``imag_MO``, which may be halves of one tensor."""
     if bias_2O is None:
         torch.mm(x_MK + y_MK, a_OK.T, out=real_MO)
         imag_MO.copy_(real_MO)
@@ -31,7 +31,7 @@ def product(
 
 
 def input_gradient(g_MO: Tensor, h_MO: Tensor, a_OK: Tensor, b_OK: Tensor, real_MK: Tensor, imag_MK: Tensor) -> None:
-    """``(g + ih)(A - iB)``: the product with the conjugate, into ``real_MK`` and ``imag_MK``."""
+    """Write ``(g + ih)(A - iB)``, the product with the conjugate, into ``real_MK`` and ``imag_MK``."""
     torch.mm(g_MO + h_MO, a_OK, out=real_MK)
     imag_MK.copy_(real_MK)
     _add_product(real_MK, h_MO, b_OK - a_OK)
@@ -39,7 +39,7 @@ def input_gradient(g_MO: Tensor, h_MO: Tensor, a_OK: Tensor, b_OK: Tensor, real_
 
 
 def weight_gradient(g_MO: Tensor, h_MO: Tensor, x_MK: Tensor, y_MK: Tensor) -> tuple[Tensor, Tensor]:
-    """``(g + ih)^T (x - iy)``, real and imaginary part."""
+    """Return ``(g + ih)^T (x - iy)``, real and imaginary part."""
     real_OK = (g_MO + h_MO).T @ x_MK
     imag_OK = torch.addmm(real_OK, g_MO.T, x_MK + y_MK, alpha=-1)
     _add_product(real_OK, h_MO.T, x_MK - y_MK, sign=-1)
@@ -49,7 +49,7 @@ def weight_gradient(g_MO: Tensor, h_MO: Tensor, x_MK: Tensor, y_MK: Tensor) -> t
 def differentiable_gradients(
     g_MO: Tensor, h_MO: Tensor, x_MK: Tensor, y_MK: Tensor, a_OK: Tensor, b_OK: Tensor
 ) -> tuple[Tensor, ...]:
-    """Both parts of `input_gradient` and of `weight_gradient`, each as it stands in the book."""
+    """Return both parts of `input_gradient` and of `weight_gradient` by plain products, which autograd can follow."""
     inputs = g_MO @ a_OK + h_MO @ b_OK, h_MO @ a_OK - g_MO @ b_OK
     return *inputs, g_MO.T @ x_MK + h_MO.T @ y_MK, h_MO.T @ x_MK - g_MO.T @ y_MK
 
@@ -61,7 +61,7 @@ class GaussLinear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """(..., K) each -> (..., O) each."""
+        """Map a pair of tensors, (..., K) each -> (..., O) each."""
         ctx.save_for_backward(x, y, a_OK, b_OK)
         shape = (*x.shape[:-1], a_OK.shape[0])
         real, imag = x.new_empty(shape), x.new_empty(shape)
@@ -70,7 +70,7 @@ class GaussLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, h: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of both parts of input and weight, and of the bias."""
+        """Return the gradients of both parts of input and weight, and of the bias."""
         x, y, a_OK, b_OK = ctx.saved_tensors
         g_MO, h_MO = _rows(g), _rows(h)
         grad_bias = torch.cat((g_MO.sum(0), h_MO.sum(0))) if ctx.needs_input_grad[4] else None
@@ -91,7 +91,7 @@ class StackedGaussLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None) -> Tensor:
-        """(..., 2K) -> (..., 2O)."""
+        """Map a stacked tensor, (..., 2K) -> (..., 2O)."""
         ctx.save_for_backward(z, a_OK, b_OK)
         out = z.new_empty((*z.shape[:-1], 2 * a_OK.shape[0]))
         product(*_halves(z), a_OK, b_OK, bias_2O, *_halves(out))
@@ -99,7 +99,7 @@ class StackedGaussLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the input, of both parts of the weight, and of the bias."""
+        """Return the gradients of the input, of both parts of the weight, and of the bias."""
         z, a_OK, b_OK = ctx.saved_tensors
         grad_bias = _rows(g).sum(0) if ctx.needs_input_grad[3] else None
         if torch.is_grad_enabled():
@@ -115,7 +115,7 @@ class StackedGaussLinear(torch.autograd.Function):
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, sign: int = 1) -> None:
-    """``total += sign * left @ right``, in the form of addmm that torch.utils.flop_counter counts."""
+    """Compute ``total += sign * left @ right`` in the form of addmm that torch.utils.flop_counter counts."""
     torch.addmm(total, left, right, alpha=sign, out=total)
 
 

@@ -7,7 +7,7 @@ from wordorder.ops.visibility import Visibility
 
 
 def diagonal_distances(queries: int, keys: int, shift: int | Tensor, device: torch.device | None = None) -> Tensor:
-    """``position(key) - position(query)`` of each diagonal, from the lowest, long (W,) with W = T + S - 1.
+    """Return ``position(key) - position(query)`` of each diagonal, ascending, long (W,) with W = T + S - 1.
 
     Args:
         queries: T.
@@ -19,7 +19,7 @@ def diagonal_distances(queries: int, keys: int, shift: int | Tensor, device: tor
 
 
 def diagonals_not_to_the_right(queries: int, keys: int, shift: int) -> int:
-    """How many diagonals, the first ones, hold keys at their query's position or before it.
+    """Return the number of diagonals, the first ones, that hold keys at their query's position or before it.
 
     Args:
         queries: T.
@@ -30,14 +30,14 @@ def diagonals_not_to_the_right(queries: int, keys: int, shift: int) -> int:
 
 
 def seen_diagonals(visible: Visibility | Tensor | None, left: int | None, diagonals: int) -> slice:
-    """The diagonals on which some query can see its key, as far as the mask's type says.
+    """Return the diagonals on which some query can see its key, as far as the mask's type says.
 
     Args:
         visible: who sees whom; of a tensor nothing is known.
         left: from `diagonals_not_to_the_right`; None where it differs by example.
         diagonals: W.
     """
-    # where they end depends on lengths, which exporters leave open
+    # the ends of the slice depend on lengths, which exporters leave open
     if not isinstance(visible, Visibility) or left is None or torch.compiler.is_compiling():
         return slice(0, diagonals)
     return slice(left if visible.ahead else 0, left if visible.causal else diagonals)

@@ -1,4 +1,4 @@
-"""How code is executed: under transforms of torch.func, or with activations computed again in the backward pass."""
+"""Detect transforms of torch.func, and run layers whose activations are computed again in the backward pass."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ def transformed() -> bool:
 
 
 def run_layer(layer: nn.Module, *arguments: Any, checkpointed: bool) -> Any:
-    """Return what a layer returns, computed again in the backward pass where gradient checkpointing is on.
+    """Run a layer; compute it again in the backward pass where gradient checkpointing is on.
 
     Args:
         layer: called with the arguments.

@@ -1,4 +1,4 @@
-"""Two attentions over disjoint sets of keys, put together as if it had been one."""
+"""Merge two attentions over disjoint sets of keys into the attention over both."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 def merge_read_outs(
     old: Tensor, old_lse: Tensor, new: Tensor, new_lse: Tensor, *, epsilon: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The read-out over both sets of keys, its normaliser, and the weight of the old one.
+    """Return the read-out over both sets of keys, its normaliser, and the weight of the old read-out.
 
     A softmax over two sets of keys is the mean of the softmaxes over each, weighted by their normalisers
     (Ji et al. 2022, "LaMemo", https://arxiv.org/abs/2204.07341, Eq. 8 and 9), here in the log domain::

@@ -10,7 +10,7 @@ from wordorder.errors import BadInput
 
 @dataclass(frozen=True)
 class Contiguous:
-    """Token t of example b stands at position ``offset_b + t``.
+    """Contiguous positions: token t of example b stands at position ``offset_b + t``.
 
     Args:
         length: tokens per example, T.
@@ -32,7 +32,7 @@ class Contiguous:
             raise BadInput(f"offset must be an integer, or an integer tensor (batch,), got {self.offset}")
 
     def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Positions as long (1 or B, T)."""
+        """Return the positions as long (1 or B, T)."""
         if isinstance(self.offset, Tensor):
             offset_B = self.offset.to(device)
             return offset_B[:, None] + torch.arange(self.length, device=offset_B.device)
@@ -64,17 +64,17 @@ class Packed:
 
     @property
     def length(self) -> int:
-        """Tokens per row, T."""
+        """Number of tokens per row, T."""
         return self.position_BT.shape[1]
 
     def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Positions as long (B, T)."""
+        """Return the positions as long (B, T)."""
         return self.position_BT.to(device)
 
 
 @dataclass(frozen=True)
 class Arbitrary:
-    """Positions given token by token, long (B or 1, T); nothing is known of them.
+    """Positions given token by token, long (B or 1, T); nothing else is known of them.
 
     Raises:
         BadInput: they are not an integer tensor (B or 1, T), or there is no token.
@@ -88,11 +88,11 @@ class Arbitrary:
 
     @property
     def length(self) -> int:
-        """Tokens per example, T."""
+        """Number of tokens per example, T."""
         return self.position_BT.shape[1]
 
     def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Positions as long (B or 1, T)."""
+        """Return the positions as long (B or 1, T)."""
         return self.position_BT.to(device)
 
 
@@ -153,7 +153,7 @@ def _check_length(length: int) -> None:
 
 
 def _check_integers(name: str, given: object, shape: str, *, axes: tuple[int, ...]) -> None:
-    """Refuse what is not an integer tensor with one of these numbers of axes."""
+    """Refuse a value that is not an integer tensor with one of these numbers of axes."""
     if not isinstance(given, Tensor):
         kind = type(given).__name__
         raise BadInput(f"{name} must be a tensor of integers, such as torch.arange(length), got {kind}")
@@ -166,7 +166,7 @@ def _check_integers(name: str, given: object, shape: str, *, axes: tuple[int, ..
 
 
 def shift_between(query: Positions, key: Positions) -> int | None:
-    """``position(key j) - position(query i) - (j - i)`` where it is one known number for all pairs, else None.
+    """Return ``position(key j) - position(query i) - (j - i)`` where it is one known number for all pairs, else None.
 
     A number says that the distance depends on j - i alone, so that what depends on distance is a Toeplitz matrix.
     """
@@ -178,5 +178,5 @@ def shift_between(query: Positions, key: Positions) -> int | None:
 
 
 def distances_BTS(query: Positions, key: Positions, device: torch.device | None = None) -> Tensor:
-    """Signed distances ``position(key) - position(query)``, long (1 or B, T, S)."""
+    """Return the signed distances ``position(key) - position(query)``, long (1 or B, T, S)."""
     return key.index_BT(device)[:, None, :] - query.index_BT(device)[:, :, None]

@@ -15,7 +15,7 @@ from wordorder.ops.bias import Bias
 
 
 def relative_shift(product_BHTW: Tensor, keys: int) -> Tensor:
-    """``shifted[i, j] = product[i, j - i + T - 1]``, (..., T, W) -> (..., T, S) with W = T + S - 1.
+    """Return ``shifted[i, j] = product[i, j - i + T - 1]``, (..., T, W) -> (..., T, S) with W = T + S - 1.
 
     Row i of the result begins W - 1 elements after row i - 1 does, where a row of the product begins W after: seen as
     rows of W - 1 elements, from element T - 1 on, the columns stand in place.
@@ -62,21 +62,21 @@ class RelativeBias(Bias):
 
     @property
     def queries(self) -> int:
-        """T."""
+        """Number of queries, T."""
         return self.query_BHTD.shape[2]
 
     @property
     def missing(self) -> int:
-        """Distances after the last row."""
+        """Number of distances after the last row."""
         return self.queries + self.keys - 1 - self.first - self.row_BHRD.shape[2]
 
     def dense(self) -> Tensor:
-        """Every query with every distance, shifted to the keys."""
+        """Return the products of every query with every distance, shifted to the keys."""
         rows_BHWD = F.pad(self.row_BHRD, (0, 0, self.first, self.missing))
         return relative_shift(self.query_BHTD @ rows_BHWD.transpose(-1, -2), self.keys)
 
     def to(self, dtype: torch.dtype) -> "RelativeBias":
-        """Both sides in another dtype."""
+        """Return the term with queries and rows in another dtype."""
         return RelativeBias(self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first)
 
     @property
@@ -106,25 +106,25 @@ class RelativeKeyBias(Bias):
 
     @property
     def queries(self) -> int:
-        """T."""
+        """Number of queries, T."""
         return self.exchanged.keys
 
     @property
     def keys(self) -> int:
-        """S."""
+        """Number of keys, S."""
         return self.exchanged.queries
 
     @property
     def first(self) -> int:
-        """The first distance that has a row."""
+        """First distance that has a row."""
         return self.exchanged.first
 
     def dense(self) -> Tensor:
-        """Every key with every distance, shifted to the queries."""
+        """Return the products of every key with every distance, shifted to the queries."""
         return self.exchanged.dense().transpose(-1, -2)
 
     def to(self, dtype: torch.dtype) -> "RelativeKeyBias":
-        """Both sides in another dtype."""
+        """Return the term with keys and rows in another dtype."""
         key_BHSD, row_BHRD = self.tensors
         return RelativeKeyBias(key_BHSD.to(dtype), row_BHRD.to(dtype), self.queries, first=self.first)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 _TILE_ROWS = 256
-"""Rows at a time: a few tensors of 256 rows stay in a CPU's cache."""
+"""Rows updated at a time on a CPU: a few tensors of 256 rows stay in its cache."""
 
 
 class RowWiseAdam(torch.optim.Adam):

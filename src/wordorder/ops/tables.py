@@ -37,7 +37,7 @@ def check_within_table(positions: Positions, limit: int) -> None:
 
 
 def rows(table_PC: Tensor, positions: Positions, limit: int, *, first_row: int = 0) -> Tensor:
-    """``table[first_row + position]``, (1 or B, T, C): a slice where one offset serves all examples, else a gather.
+    """Return ``table[first_row + position]``, (1 or B, T, C): a slice if one offset serves all examples, else a gather.
 
     Raises:
         ValueError: a position lies outside 0 .. limit - 1.

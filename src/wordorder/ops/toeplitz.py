@@ -10,7 +10,7 @@ from wordorder.ops.bias import ToeplitzBias
 
 
 def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors of a Toeplitz matrix B: ``B = G diag(d) G*``, where G does not depend on B.
+    """Return factors of a Toeplitz matrix B: ``B = G diag(d) G*``, where G does not depend on B.
 
     Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
     Proposition 1: any Toeplitz B in C^{N x N} is ``G D G*`` with D (2N, 2N) diagonal and the Vandermonde matrix
@@ -148,10 +148,10 @@ def toeplitz_split(
 
 
 def _table_and_rows(whole_HTS: Tensor, mask_TS: Tensor, count_W: Tensor) -> tuple[Tensor, Tensor]:
-    """The least-squares b (H, W) and r (H, T) of ``whole[i, j] = b[j - i] + r[i]`` over the entries that count."""
+    """Return the least-squares b (H, W) and r (H, T) of ``whole[i, j] = b[j - i] + r[i]`` over entries that count."""
     queries, keys = mask_TS.shape
     row_count_T = mask_TS.sum(-1).double().clamp(min=1)
-    # whether row i meets diagonal w: column w - (T-1) + i of its mask
+    # row i meets diagonal w where column w - (T-1) + i of its mask is True
     column_TW = (
         torch.arange(1 - queries, keys, device=mask_TS.device) + torch.arange(queries, device=mask_TS.device)[:, None]
     )
@@ -176,7 +176,7 @@ def _table_and_rows(whole_HTS: Tensor, mask_TS: Tensor, count_W: Tensor) -> tupl
 
 
 def _diagonal_sums(x_HTS: Tensor) -> Tensor:
-    """Sums along the diagonals j - i = -(T-1) .. S-1, (H, W)."""
+    """Return the sums along the diagonals j - i = -(T-1) .. S-1, (H, W)."""
     heads, queries, keys = x_HTS.shape
     column_TS = torch.arange(keys, device=x_HTS.device) - torch.arange(queries, device=x_HTS.device)[:, None]
     sums_HW = x_HTS.new_zeros(heads, queries + keys - 1)
@@ -184,6 +184,6 @@ def _diagonal_sums(x_HTS: Tensor) -> Tensor:
 
 
 def _without_row_means(x_HTS: Tensor, mask_TS: Tensor) -> Tensor:
-    """Each row's mean over the entries that count taken off; 0 elsewhere."""
+    """Subtract each row's mean over the entries that count from these entries; all others become 0."""
     mean_HT = x_HTS.sum(-1) / mask_TS.sum(-1).clamp(min=1)
     return (x_HTS - mean_HT[..., None]).masked_fill(~mask_TS, 0)

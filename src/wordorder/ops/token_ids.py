@@ -1,4 +1,4 @@
-"""What token ids, and embeddings in their place, must be: said once for embeddings and networks."""
+"""Checks of token ids, and of embeddings in their place, shared by embeddings and networks."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Which keys a query may attend to, kept as conditions so that tiles can build only what they need."""
+"""Attention masks, kept as conditions so that tiles can build only the parts that they need."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from wordorder.ops.positions import Packed, Positions, shift_between
 
 @dataclass(frozen=True)
 class Visibility:
-    """The product of conditions: the key is a token, of the same packed sequence, and on the side that may be seen.
+    """An attention mask as a product of conditions: the key is a token, of the same packed sequence, on a visible side.
 
     Args:
         query: positions of the queries.
@@ -47,12 +47,12 @@ class Visibility:
 
     @property
     def hides_nothing(self) -> bool:
-        """Whether every query sees every key, known without looking at a tensor."""
+        """True if every query is known to see every key, without looking at a tensor."""
         return not (self.causal or self.ahead) and self.valid_BS is None and not isinstance(self.key, Packed)
 
     @property
     def diagonals(self) -> tuple[int | None, int | None] | None:
-        """The lowest and the highest j - i that is seen, None = no end; None where j - i does not decide it."""
+        """Lowest and highest visible j - i, each None if there is no end; None if j - i does not decide visibility."""
         shift = shift_between(self.query, self.key)
         if shift is None:
             return None
@@ -64,7 +64,7 @@ class Visibility:
 
     @property
     def is_plain_causal(self) -> bool:
-        """Whether it is the lower triangle and nothing else, for backends that know that mask by name."""
+        """True if the mask is the lower triangle and nothing else, for backends that know that mask by name."""
         # offsets in tensors are not compared: that would read them
         return (
             self.causal
@@ -75,11 +75,11 @@ class Visibility:
         )
 
     def dense(self, device: torch.device | None = None) -> Tensor | None:
-        """Bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""
+        """Return the mask as bool (B or 1, 1, T or 1, S), True = visible; None where nothing is hidden."""
         return self.tile(slice(None), slice(None), device)
 
     def tile(self, rows: slice, keys: slice, device: torch.device | None = None) -> Tensor | None:
-        """These rows and columns of `dense`: bool (B or 1, 1, R or 1, E), or None."""
+        """Return these rows and columns of `dense`: bool (B or 1, 1, R or 1, E), or None."""
         conditions: list[Tensor] = []
         if self.valid_BS is not None:
             conditions.append(self.valid_BS.to(device)[:, None, keys])
@@ -122,7 +122,7 @@ def check_padding_mask(name: str, valid: object) -> None:
 
 
 def valid_tokens(key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0) -> Tensor | None:
-    """Return where tokens are, bool (B, S), from a padding mask as `torch.nn.MultiheadAttention` takes it.
+    """Return a bool mask (B, S), True = token, from a padding mask as `torch.nn.MultiheadAttention` takes it.
 
     Args:
         key_padding_mask: bool (B, S), True = padding; None = no padding.

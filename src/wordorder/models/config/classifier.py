@@ -35,7 +35,7 @@ from wordorder.networks.text.network import TextBody, check_activation
 from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer, UnitaryTextRecurrent
 
 KERNEL_SIZES = (3, 4, 5)
-"""Kim's filters (2014), and the paper's."""
+"""Kernel sizes of Kim's filters (2014), and of the paper's."""
 
 
 @strict

@@ -29,14 +29,14 @@ from wordorder.models.config.faults import (
 )
 from wordorder.networks.complex_valued.options import complex_encoding_options
 
-# What transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
+# Keywords that transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
 _FROM_TRANSFORMERS = {
     "torch_dtype", "num_labels", "output_attentions", "attn_implementation", "experts_implementation", "name_or_path",
     "_name_or_path", "_commit_hash", "model_type", "transformers_version", "tie_last_hidden_states", "per_layer_config",
 }  # fmt: skip
 
 MEMORIES: dict[str, type[Memory]] = {kind.name: kind for kind in (SegmentRecurrence, LookAheadMemory)}
-"""What ``memory`` can be, by name."""
+"""The classes of ``memory``, by name."""
 
 
 @strict
@@ -93,11 +93,11 @@ class WordOrderConfig(PreTrainedConfig):
     """
 
     uses: ClassVar[tuple[Use, ...]] = ("encoder",)
-    """Where the network uses the encoding: each of them may refuse it."""
+    """The uses of the encoding in the network, each of which it may refuse."""
     can_remember: ClassVar[bool] = False
-    """Whether the network can have a memory."""
+    """True if the network can have a memory."""
     reads_documents: ClassVar[bool] = False
-    """Whether its heads, with a memory, read texts of any length in segments of segment_length."""
+    """True if its heads, with a memory, read texts of any length in segments of segment_length."""
 
     vocab_size: int = 32768
     hidden_size: int = 256
@@ -133,7 +133,7 @@ class WordOrderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        # what a saved model says of encodings that are not of the catalogue; set again from what is registered here
+        # a saved model's entries on encodings outside the catalogue; set again from what is registered here
         trained_with, source_faults = own_sources(kwargs.pop("own_encodings", None))
         known = {f.name for f in dataclasses.fields(self)}
         allowed = set(_FROM_TRANSFORMERS)

@@ -11,7 +11,7 @@ _BEFORE_0_2: dict[str, dict[str, Any]] = {
     "sinusoidal": {"embedding_scale": 1.0},
     "rope-yarn": {"ramp": "turns"},
 }
-"""Encoding -> the options whose defaults were others before version 0.2. So was ``cls``, see `complete_options`."""
+"""Defaults before version 0.2 that have changed since, by encoding; so has that of ``cls``, see `complete_options`."""
 
 
 def complete_options(

@@ -14,12 +14,14 @@ from wordorder.limits import MOST_CLASSES
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 
 MOST = 2**31 - 1
-"""Of a size: what an index of 32 bits reaches. A configuration may be a stranger's, and is believed before weights are
-read."""
+"""Largest size: what an index of 32 bits reaches.
+
+A configuration may be a stranger's, and is believed before weights are read.
+"""
 MOST_LAYERS = 10_000
-"""Layers, and heads: each is built one by one."""
+"""Most layers, and heads: each is built one by one."""
 MOST_LETTERS = 10_000
-"""Of the name of an encoding, which may spell out every layer."""
+"""Most characters in the name of an encoding, which may spell out every layer."""
 
 
 def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
@@ -188,7 +190,7 @@ _CALLED_HERE = {
     "position_embedding_type": "did you mean 'encoding'? ('absolute' is 'learned' here, 'relative_key' is 'shaw')",
     "rope_theta": "did you mean encoding_options={'base': ...}, with encoding='rope'?",
 }
-"""What other models' configurations call something that there is here too."""
+"""Hints for fields that other models' configurations name otherwise."""
 
 
 def unknown_field(key: str, known: set[str]) -> str:

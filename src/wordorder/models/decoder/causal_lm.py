@@ -126,7 +126,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Write on as transformers' ``generate`` does.
+        """Generate token ids as transformers' ``generate`` does.
 
         A model with a memory writes with a `SegmentCache`, which folds memory where training did.
 

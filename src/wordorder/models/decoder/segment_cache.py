@@ -147,7 +147,7 @@ class SegmentCache(Cache):
         self._begin(None)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Let row b go on from what row ``beam_idx[b]`` has read: memory, open segment and masks.
+        """Reorder the rows: row b continues from row ``beam_idx[b]``, in memory, open segment and masks.
 
         Args:
             beam_idx: long (B,).
@@ -156,7 +156,7 @@ class SegmentCache(Cache):
             self.segment = self.segment.reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows.
+        """Keep only these rows of the batch.
 
         Args:
             indices: long.
@@ -164,7 +164,7 @@ class SegmentCache(Cache):
         self.reorder_cache(indices)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Let each row be followed by copies of itself.
+        """Repeat each row, with its copies right after it.
 
         Args:
             repeats: how often each row occurs.

@@ -1,4 +1,4 @@
-"""Write token by token, for as long as wanted: with a memory in bounded space and steady time."""
+"""Generate token by token, for as long as wanted: with a memory in bounded space and steady time."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -9,7 +9,7 @@ POSITIONS = ("query_projection", "key_projection")
 """TUPE's projections of positions, which all layers share."""
 
 OF_A_HOST = ("query", "key", "value")
-"""What CONTENT is called in a BERT or RoBERTa that was grafted."""
+"""Names of the CONTENT projections in a BERT or RoBERTa that was grafted."""
 
 
 def lora_targets(model: Any, *, positions: bool = False) -> list[str]:

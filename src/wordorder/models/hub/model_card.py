@@ -21,7 +21,7 @@ PIPELINES: dict[str, tuple[str, str]] = {
     "ForConditionalGeneration": ("translation", "AutoModelForSeq2SeqLM"),
     "Model": ("feature-extraction", "AutoModel"),
 }
-"""How the name of a model's class ends -> the hub's name of its task, and the Auto class that loads it."""
+"""The hub's name of a task, and the Auto class that loads the model, by the end of the name of the model's class."""
 
 _TOLD = 200  # characters of one piece of text from data that a card shows
 _COUNTS = ("tokens", "examples")  # among scores: how many predictions they are of, no metric
@@ -29,14 +29,14 @@ _COUNTS = ("tokens", "examples")  # among scores: how many predictions they are 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:
-    """What a card says beside what the model's own config.json says. Texts are Markdown: see `code` and `plain`."""
+    """Facts for a card beside those of the model's own config.json. Texts are Markdown: see `code` and `plain`."""
 
     title: str
     """The first heading, as it comes: it is escaped here."""
     summary: str
     """One paragraph."""
     data: str | None = None
-    """What the scores are of, for the card's metadata; None where nothing was scored."""
+    """The data that the scores are of, for the card's metadata; None where nothing was scored."""
     datasets: tuple[str, ...] = ()
     """Names of data sets on the hub, and of nothing else: the hub makes links of them."""
     scores: Mapping[str, Mapping[str, Any]] | None = None
@@ -44,7 +44,7 @@ class CardFacts:
     sections: Sequence[tuple[str, str]] = ()
     """Heading and text, in order; they come after the scores."""
     untested: Sequence[str] = ()
-    """What nobody looked at, one sentence each."""
+    """Sentences on what was not tested, one each."""
 
 
 def write_card(folder: Path, facts: CardFacts) -> None:

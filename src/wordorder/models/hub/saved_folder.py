@@ -1,9 +1,9 @@
-"""Read a model folder, which may be a stranger's: what is checked before transformers reads it, and how it reads it.
+"""Read a model folder, which may be a stranger's: check it before transformers reads it, then load the model.
 
-What transformers would do with a folder if it were let: ask whether to run the folder's own code (``auto_map``), follow
-an index of shards to files elsewhere, load adapters from a pickle and their base model from anywhere, fetch a backend
-of attention or a way of generating from the Hub and run it, take another configuration or other weights than those that
-were looked at, and make room for whatever sizes config.json claims. None of this happens here.
+Without these checks transformers would ask whether to run the folder's own code (``auto_map``), follow an index of
+shards to files elsewhere, load adapters from a pickle and their base model from anywhere, fetch a backend of attention
+or a way of generating from the Hub and run it, take another configuration or other weights than those that were looked
+at, and make room for whatever sizes config.json claims. None of this happens here.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 MOST_CONFIG = 16 * 2**20
-"""Bytes of config.json. A million names of classes have as many."""
+"""Most bytes of config.json. A million names of classes have as many."""
 
 _ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _ELSEWHERE = {
@@ -26,9 +26,9 @@ _ELSEWHERE = {
     "configuration_files": "another configuration than config.json is not read",
     "transformers_weights": f"other weights than {WEIGHTS} and its shards are not read",
 }
-"""What config.json may name, by which transformers would read something else -> why it is refused."""
+"""Entries of config.json by which transformers would read something else, and why each is refused."""
 _OF_THE_HUB = ("constraints", "force_words_ids", "penalty_alpha", "dola_layers", "num_beam_groups")
-"""Ways of generating of which transformers keeps the code on the Hub."""
+"""Settings for ways of generating of which transformers keeps the code on the Hub."""
 _ROOM = 65_536
 """Numbers that a model may have beside twice those of its file: less than that does no harm, and weights that are
 missing are named when they are read."""
@@ -253,7 +253,7 @@ def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
         faults.append(f"{folder}: the tokenizer has ids up to {highest}, the model has {config.vocab_size} tokens")
     # padding is masked, so that another special token may be taken for it: tokenizer.pad_token = tokenizer.eos_token
     shared = {getattr(tokenizer, f"{role}_token_id", None) for role in ("bos", "eos", "cls", "sep", "unk", "mask")}
-    # what begins and ends a text is used by models that write one; elsewhere it may be a default of the class
+    # models that write text use the tokens that begin and end it; elsewhere these may be defaults of the class
     writes = str((config.architectures or [""])[0]).endswith(("ForCausalLM", "ForConditionalGeneration"))
     for name, roles in {**_ROLES, **(_ROLES_OF_WRITERS if writes else {})}.items():
         expected: Any = getattr(config, f"{name}_token_id", None)
@@ -267,9 +267,9 @@ def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
 
 
 _ROLES = {"pad": ("pad",), "mask": ("mask",), "cls": ("cls", "bos"), "sep": ("sep", "eos")}
-"""A special token of config.json -> what the tokenizer may call it."""
+"""Names that a tokenizer may have for a special token of config.json."""
 _ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
-"""The same; running text begins with what ends the text before."""
+"""The same for models that write: running text begins with what ends the text before."""
 
 
 def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:

@@ -81,7 +81,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Write as transformers' ``generate`` does; ``token_type_ids`` of a tokenizer are taken where they are all 0.
+        """Generate as transformers' ``generate`` does; a tokenizer's ``token_type_ids`` are taken where they are all 0.
 
         Raises:
             ValueError: token_type_ids other than 0.

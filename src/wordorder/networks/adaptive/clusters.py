@@ -1,4 +1,4 @@
-"""How a large vocabulary is cut into clusters of words that are equally common, for adaptive input and output."""
+"""Cut a large vocabulary into clusters of words that are equally common, for adaptive input and output."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,12 +48,12 @@ class AdaptiveClusters:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """0, the cutoffs, V."""
+        """Ends of the clusters: 0, the cutoffs, V."""
         return (0, *self.cutoffs, self.vocabulary)
 
     @property
     def count(self) -> int:
-        """How many clusters there are, the first one included."""
+        """Number of clusters, the first one included."""
         return len(self.cutoffs) + 1
 
     @property
@@ -63,7 +63,7 @@ class AdaptiveClusters:
 
     @property
     def tables(self) -> tuple[tuple[int, int], ...]:
-        """(rows, channels) of each table: one of all words where all clusters have one width."""
+        """Sizes (rows, channels) of each table: one of all words where all clusters have one width."""
         if self.divisor == 1:
             return ((self.vocabulary, self.widths[0]),)
         sizes = (end - start for start, end in pairwise(self.ends))
@@ -71,8 +71,9 @@ class AdaptiveClusters:
 
     @property
     def projected(self) -> bool:
-        """Whether vectors are projected to and from the model's channels: always where clusters differ in width.
+        """True if vectors are projected to and from the model's channels: always where clusters differ in width.
 
-        Then the first cluster too, as wide as it may be: Transformer-XL's code and that of adaptive input do so.
+        The first cluster is then projected too, however wide it is, as in the code of Transformer-XL and of adaptive
+        input.
         """
         return self.divisor > 1 or self.widths[0] != self.channels

@@ -66,7 +66,7 @@ class AdaptiveEmbedding(nn.Module):
         )
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """(B, T) -> (B, T, C)."""
+        """Embed token ids, (B, T) -> (B, T, C)."""
         if len(self.tables) == 1:
             narrow = self.tables[0](input_ids)
         else:
@@ -79,12 +79,12 @@ class AdaptiveEmbedding(nn.Module):
         return F.linear(narrow, torch.cat([cast("Any", map_).weight for map_ in self.projections], dim=1))
 
     def _of_cluster(self, index: int, token_ids_BT: Tensor, start: int, end: int) -> Tensor:
-        """This cluster's vectors, 0 where the word is of another."""
+        """Return this cluster's vectors, 0 where the word is of another cluster."""
         outside_BT = (token_ids_BT < start) | (token_ids_BT >= end)
         # words of others read the last row and give it a gradient of 0
         row_BT = (token_ids_BT - start).masked_fill(outside_BT, end - start - 1)
         return self.tables[index](row_BT).masked_fill(outside_BT[..., None], 0.0)
 
     def extra_repr(self) -> str:
-        """The clusters, for `print`."""
+        """Return the clusters, for `print`."""
         return f"cutoffs={list(self.clusters.cutoffs)}, widths={list(self.clusters.widths)}"

@@ -66,7 +66,7 @@ class AdaptiveSoftmax(nn.Module):
         )
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of all words, (..., C) -> (..., V): what a plain output layer's logits are, normalised."""
+        """Return log-probabilities of all words, (..., C) -> (..., V): logits of a plain output layer, normalised."""
         tables = self._tables()
         words, clusters, normaliser = self._first(hidden, tables[0])
         parts = [words - normaliser[..., None]]
@@ -76,7 +76,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat(parts, dim=-1)
 
     def negative_log_likelihood(self, hidden_NC: Tensor, label_N: Tensor) -> Tensor:
-        """``-log p(label | hidden)`` in nats and at least float32, (N,), without a matrix (N, V).
+        """Return ``-log p(label | hidden)`` in nats and at least float32, (N,), without a matrix (N, V).
 
         Args:
             hidden_NC: (N, C).
@@ -105,7 +105,7 @@ class AdaptiveSoftmax(nn.Module):
         return -likelihood_N
 
     def ties(self, *, projections: bool | Sequence[bool] = False) -> dict[str, str]:
-        """Which parameters can be those of an `AdaptiveEmbedding` of the same sizes: name here -> name there.
+        """Return the parameters that can be those of an `AdaptiveEmbedding` of the same sizes: name here -> name there.
 
         Args:
             projections: also all projections, or those of the clusters that are True (all tables are tied in any case;
@@ -128,7 +128,7 @@ class AdaptiveSoftmax(nn.Module):
         }
 
     def tie(self, embedding: AdaptiveEmbedding, *, projections: bool | Sequence[bool] = False) -> None:
-        """Make parameters those of the embedding, from now on.
+        """Share parameters with the embedding from now on.
 
         Args:
             embedding: of the same vocabulary, cutoffs, divisor and width.
@@ -144,24 +144,24 @@ class AdaptiveSoftmax(nn.Module):
             cast("Any", self.get_submodule(ours.removesuffix(".weight"))).weight = embedding.get_parameter(theirs)
 
     def extra_repr(self) -> str:
-        """The clusters, for `print`."""
+        """Return the clusters, for `print`."""
         return f"cutoffs={list(self.sizes.cutoffs)}, widths={list(self.sizes.widths)}"
 
     def _first(self, hidden: Tensor, table: Table) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the first cluster's words (..., n_0) and of the others (..., K), and their common normaliser."""
+        """Return logits of first-cluster words (..., n_0) and of the others (..., K), and their common normaliser."""
         narrow = self._narrow(0, hidden)
         words, clusters = _wide(F.linear(narrow, *table)), _wide(self.clusters(narrow))
         return words, clusters, torch.logaddexp(words.logsumexp(dim=-1), clusters.logsumexp(dim=-1))
 
     def _within(self, index: int, hidden: Tensor, table: Table) -> Tensor:
-        """Log-probabilities of the words of a cluster within it, (..., n_i)."""
+        """Return the log-probabilities of the words of a cluster within it, (..., n_i)."""
         return _wide(F.linear(self._narrow(index, hidden), *table)).log_softmax(dim=-1)
 
     def _narrow(self, index: int, hidden: Tensor) -> Tensor:
         return hidden @ cast("Any", self.projections[index]).weight if self.projections else hidden
 
     def _tables(self) -> list[Table]:
-        """Weight and bias of each cluster's words.
+        """Return the weight and bias of each cluster's words.
 
         One table is split once and not sliced: the gradients of slices would each be as large as the table.
         """

@@ -20,8 +20,7 @@ from wordorder.networks.initialisation import initialise
 from wordorder.ops import Contiguous, Packed, Positions
 
 SIZES = {"width": 24, "heads": 4, "layers": 2, "max_positions": 32, "vocabulary": 23}
-"""Of the networks that are built; small, and no two alike (six channels per head), so that none is taken for another
-unseen."""
+"""Sizes of the test networks: small, and no two alike (six channels per head), so that none is mistaken for another."""
 LENGTHS = (1, 2, 9)
 CLOSE = 1e-9
 """Largest difference of two float64 outputs that count as equal, relative to the largest output."""
@@ -29,7 +28,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is tried out: an encoding by name, where it is used, and its options."""
+    """An encoding to check: its name, the network that uses it, and its options."""
 
     name: str
     use: Use
@@ -38,7 +37,7 @@ class Subject:
     def network(
         self, dtype: torch.dtype = torch.float64, *, seed: int = 5, layers: int | None = None
     ) -> Encoder | Decoder:
-        """A tiny network with the encoding, its weights far from 0 so that nothing is hidden by small numbers."""
+        """Build a tiny network with the encoding, its weights far from 0 so that nothing is hidden by small numbers."""
         kind, sizes = Decoder if self.use == "decoder" else Encoder, {**SIZES, "layers": layers or SIZES["layers"]}
         vocabulary = sizes.pop("vocabulary")
         style = {"encoding": self.name, "encoding_options": self.options, "dropout": 0.0, "attention_dropout": 0.0}
@@ -57,7 +56,7 @@ class Subject:
         positions: Positions | None = None,
         valid_BT: Tensor | None = None,
     ) -> Tensor:
-        """The network's output, (B, T, C)."""
+        """Return the network's output, (B, T, C)."""
         mask = None if valid_BT is None else ~valid_BT
         return network(ids_BT, positions, key_padding_mask=mask).hidden
 
@@ -95,7 +94,7 @@ def _saving(subject: Subject) -> Iterator[str]:
 
 
 def _gradients(subject: Subject) -> Iterator[str]:
-    """Autograd against central differences, along one random direction per parameter."""
+    """Compare autograd with central differences, along one random direction per parameter."""
     network, ids, step = subject.network(), _ids(2, 9), 1e-6
     watched = {f"encoding.{name}": p for name, p in network.encoding.named_parameters()}
     watched |= {f"embedding.{name}": p for name, p in network.embedding.named_parameters()}
@@ -183,7 +182,7 @@ def _cache(subject: Subject) -> Iterator[str]:
 
 
 def word_order(subject: Subject) -> Iterator[str]:
-    """Not a fault where it is not visible: `none` is an arm too."""
+    """Report whether word order is visible; it is no fault if it is not, since `none` is an arm too."""
     # in a second layer a causal mask alone tells the order; the last token of a first layer sees a bag of words
     layers = 1 if "," not in subject.name else None
     network, ids = subject.network(layers=layers), torch.arange(1, 10)[None]
@@ -201,7 +200,7 @@ def _ids(batch: int, length: int) -> Tensor:
 
 
 def _difference(ours: Tensor, expected: Tensor) -> float:
-    """Largest difference relative to the largest expected entry; NaN and infinity count as the whole of it."""
+    """Return the largest difference relative to the largest expected entry; 1 where it is NaN or infinite."""
     found = (ours - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
     return found.item() if found.isfinite() else 1.0
 
@@ -226,4 +225,4 @@ CHECKS: dict[str, Check] = {
     "causality": _causality,
     "cache": _cache,
 }
-"""What is tried, in this order."""
+"""The checks by name, in the order in which they run."""

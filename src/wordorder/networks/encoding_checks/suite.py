@@ -1,4 +1,4 @@
-"""What every encoding must keep to, tried out on tiny networks in seconds: the catalogue's, and one of your own."""
+"""Check in seconds, on tiny networks, what every encoding must keep to: one of the catalogue, or one of your own."""
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _SIZES_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the suite has to say.
+    """One finding about an encoding: a fault, a refusal or a piece of information.
 
     Args:
         kind: "fault", what must be mended; "refused", the encoding itself says that it is not for this use, and why;
@@ -68,7 +68,7 @@ def check_encoding(
 
 @contextmanager
 def _known(encoding: type[Encoding]) -> Generator[str]:
-    """In the catalogue for the while of the suite."""
+    """Put the encoding into the catalogue while the checks run."""
     if not (isinstance(encoding, type) and issubclass(encoding, Encoding)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"encoding must be a name or a class of wordorder.encodings.Encoding, got {encoding!r}")
     check_hook_names(encoding)
@@ -100,7 +100,7 @@ def _findings(subject: Subject) -> list[Finding]:
 
 
 def _said(check: Check, subject: Subject) -> list[str]:
-    """What a check has to say; that it could not be done is a fault too."""
+    """Return the faults that a check finds; an error that it raises is a fault too."""
     try:
         return list(check(subject))
     except Exception as error:  # whatever somebody's code raises
@@ -109,7 +109,7 @@ def _said(check: Check, subject: Subject) -> list[str]:
 
 
 def _refusal(subject: Subject) -> str | None:
-    """Why the encoding says that it is not for this use."""
+    """Return why the encoding says that it is not for this use; None where it does not."""
     known = [CATALOG[part] for part in names_of(subject.name)]
     return "; ".join(kind.refused_in[subject.use] for kind in known if subject.use in kind.refused_in) or None
 
@@ -139,7 +139,7 @@ def _construction(subject: Subject) -> Iterator[str]:
 
 
 def _tensors(module: nn.Module) -> Iterator[str]:
-    """What is wrong with the tensors that it holds."""
+    """Yield the faults of the tensors that a module holds."""
     for name, parameter in module.named_parameters():
         if parameter.is_complex():
             own = name.rpartition(".")[2]

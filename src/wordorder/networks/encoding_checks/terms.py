@@ -1,4 +1,4 @@
-"""What one encoding returns at the place where it acts, looked at by itself: types, shapes, dtypes, finite numbers."""
+"""Check what one encoding returns at the place where it acts: types, shapes, dtypes, finite numbers."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ PLACES = (OnEmbeddings, ReplacesEmbedding, OnQueriesAndKeys, OnScores, OnScoresB
 
 
 def term_faults(part: nn.Module, *, width: int, heads: int, vocabulary: int) -> Iterator[str]:
-    """What is wrong with the term of an encoding, one sentence each with its remedy.
+    """Yield the faults of the term of an encoding, one sentence each with its remedy.
 
     Args:
         part: the encoding; it is brought to other dtypes.
@@ -102,7 +102,7 @@ def _by_content(part: OnScoresByContent, heads: int, head_dim: int, dtype: torch
 
 
 def _like(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None, what: str) -> Iterator[str]:
-    """What is wrong with a tensor that should be so; a dtype of None is any of floating point."""
+    """Yield the faults of a tensor of known shape and dtype; a dtype of None stands for any of floating point."""
     if tuple(found.shape) != shape:
         yield f"{what} are {tuple(found.shape)}, and must be {shape}"
     elif (dtype is not None and found.dtype != dtype) or not found.is_floating_point():
@@ -112,6 +112,6 @@ def _like(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None, what
 
 
 def _packed() -> Packed:
-    """Two texts in a row."""
+    """Return positions of two texts in a row."""
     position = torch.tensor([[0, 1, 2, 0, 1]]).expand(BATCH, -1)
     return Packed(position, torch.tensor([[0, 0, 0, 1, 1]]).expand(BATCH, -1))

@@ -39,7 +39,7 @@ def waves(
     *,
     padding_idx: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Real and imaginary part of every token's wave at its position.
+    """Return the real and imaginary part of every token's wave at its position.
 
     The fastest exact path is taken: the plain formula under torch.compile and export, whose compilers fuse it, and
     under torch.func; one kernel on CUDA where Triton is installed; else the gradient of the module's equations. A
@@ -62,11 +62,11 @@ def waves(
 def row_wise_waves(
     token_ids_BT: Tensor, position_BT: Tensor, tables: WaveTables, *, padding_idx: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`waves` whose gradients of tables with V rows are sparse: one row per distinct token of the batch, coalesced.
+    """Compute `waves` with sparse gradients for tables of V rows: one coalesced row per distinct token of the batch.
 
     Tables that all words share keep dense gradients. Compilers know no sparse ones: torch.compile breaks its graph.
     """
-    # said here, not at import, which would load the compiler
+    # disabled here and not at import, which would load the compiler
     outside = cast("Callable[..., tuple[Tensor, Tensor]]", cast("Any", torch.compiler).disable(_apply))
     return outside(token_ids_BT, position_BT, tables, padding_idx, sparse=True)
 
@@ -80,7 +80,7 @@ def _apply(
 
 
 class _Waves(torch.autograd.Function):
-    """`waves` with the gradients of the module's equations."""
+    """The autograd function of `waves`, with the gradients of the module's equations."""
 
     @staticmethod
     def forward(
@@ -120,14 +120,14 @@ class _Waves(torch.autograd.Function):
 
 
 def _kernel(table: Tensor) -> Any:
-    """The module of Triton kernels, on CUDA where Triton is installed; else None."""
+    """Return the module of Triton kernels on CUDA where Triton is installed; else None."""
     if table.device.type != "cuda" or find_spec("triton") is None:
         return None
     return import_module("wordorder.ops.waves.triton_kernels")
 
 
 def _forward(ids: Tensor, position: Tensor, tables: WaveTables, padding_idx: int | None) -> tuple[Tensor, Tensor, bool]:
-    """The outputs, and whether the backward pass wants them: where it would have to compute many sines again."""
+    """Return the outputs, and whether to keep them for the backward pass, which would else compute many sines."""
     shape = torch.Size((*ids.shape, tables.channels))
     angle = tables.angle(ids, position)
     modulus = tables.modulus(ids, position)

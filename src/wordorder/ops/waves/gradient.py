@@ -10,15 +10,15 @@ from torch import Tensor
 from wordorder.ops.waves.tables import WaveTables
 
 _TILE_ROWS = 256
-"""Tokens per step on a CPU: a few tensors of 256 rows stay in the cache."""
+"""Tokens per step on a CPU: a few tensors of 256 rows stay in its cache."""
 
 _Where = tuple[slice, slice]
-"""Which examples and which tokens a tile is made of."""
+"""The slices of examples and of tokens that make up a tile."""
 
 
 @dataclass(frozen=True)
 class WaveGradient:
-    """One backward pass of `waves`; the equations stand there.
+    """One backward pass of `waves`; `wordorder.ops.waves.functions` has the equations.
 
     Args:
         ids: (B, T).
@@ -37,7 +37,7 @@ class WaveGradient:
     wanted: tuple[bool, ...]
 
     def by_kernel(self, kernel: Any, upstream: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
-        """Gradients from one kernel, which computes the sines again: on a GPU they cost less than reading outputs."""
+        """Compute gradients in one kernel, with sines computed again: on a GPU they cost less than reading outputs."""
         given = self.tables.given()
         channels = self.tables.channels
         parts = kernel.backward(self.ids, self.position, given, channels, self.padding_idx, upstream, self.wanted)
@@ -50,7 +50,7 @@ class WaveGradient:
     def by_tiles(
         self, upstream: tuple[Tensor, ...], outputs: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor | None, ...]:
-        """Gradients from tiles of a few hundred tokens that stay in the cache."""
+        """Compute gradients by tiles of a few hundred tokens that stay in the cache."""
         given, wide = self.tables.given(), self.tables.wide
         totals = [_TableGradient(self, table) if want else None for table, want in zip(given, self.wanted, strict=True)]
         shared = None if outputs is not None else self._shared_waves()
@@ -71,7 +71,7 @@ class WaveGradient:
     def _from_outputs(
         self, where: _Where, g: Tensor, h: Tensor, outputs: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """dr, da and dm m of a tile; None where an amplitude is so near 0 that dm m / r has lost its digits."""
+        """Return dr, da and dm m of a tile; None where an amplitude is so near 0 that dm m / r has lost its digits."""
         real, imag = (output[where] for output in outputs)
         r = self.tables.rows(self.tables.amplitude, self.ids[where])
         if self.padding_idx is not None:  # its outputs are 0: 0 / 1 is its gradient
@@ -85,7 +85,7 @@ class WaveGradient:
     def _from_angles(
         self, where: _Where, g: Tensor, h: Tensor, shared: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same from cosines and sines, exact for every amplitude."""
+        """Return the same gradients from cosines and sines, exact for every amplitude."""
         ids, position = self.ids[where], _part(self.position, where)
         if shared is None:
             angle = self.tables.angle(ids, position)
@@ -102,7 +102,7 @@ class WaveGradient:
         return amplitudes, across * modulus, along * modulus
 
     def _shared_waves(self) -> tuple[Tensor, Tensor] | None:
-        """Cosines and sines of all tokens at once, where words share them."""
+        """Return the cosines and sines of all tokens at once where words and examples share them; else None."""
         turning = [table for table in (self.tables.frequency, self.tables.phase) if table is not None]
         if self.position.shape[0] > 1 or any(table.shape[0] > 1 for table in turning):
             return None
@@ -111,7 +111,7 @@ class WaveGradient:
 
 
 def _tiles(ids: Tensor) -> Iterator[_Where]:
-    """Slices of (B, T) of at most a few hundred tokens on a CPU; elsewhere one of everything."""
+    """Yield slices of (B, T) of at most a few hundred tokens on a CPU; on other devices one slice of everything."""
     batch, length = ids.shape
     if ids.device.type != "cpu":
         yield slice(None), slice(None)
@@ -123,13 +123,13 @@ def _tiles(ids: Tensor) -> Iterator[_Where]:
 
 
 def _part(tensor: Tensor, where: _Where) -> Tensor:
-    """A tile of what is (B or 1, T or 1, ...)."""
+    """Return a tile of a tensor of shape (B or 1, T or 1, ...)."""
     rows, tokens = where
     return tensor[rows if tensor.shape[0] > 1 else slice(None), tokens if tensor.shape[1] > 1 else slice(None)]
 
 
 class _TableGradient:
-    """The gradient of one table, gathered tile by tile and put together at the end.
+    """The gradient of one table, collected tile by tile and put together at the end.
 
     Args:
         call: the backward pass.
@@ -145,7 +145,7 @@ class _TableGradient:
         self.total = make(shape, dtype=torch.promote_types(table.dtype, torch.float32), device=table.device)
 
     def add(self, part: Tensor, weight: Tensor | None, ids: Tensor, where: _Where) -> None:
-        """Take in the gradient (b, t, D) of a tile's tokens, times a weight per token (b or 1, t, 1)."""
+        """Add the gradient (b, t, D) of a tile's tokens, times a weight per token (b or 1, t, 1)."""
         full = part.expand(*ids.shape, self.call.tables.channels)
         if self.by_word and self.by_channel:
             target = self.total[where]
@@ -159,7 +159,7 @@ class _TableGradient:
             self.total += summed if self.by_channel else summed.sum(1, keepdim=True)
 
     def done(self) -> Tensor:
-        """The gradient, of the table's shape and dtype."""
+        """Return the gradient, of the table's shape and dtype."""
         if not self.by_word:
             return self.total.to(self.table.dtype)
         vocabulary = self.table.shape[0]
@@ -173,5 +173,5 @@ class _TableGradient:
 
 
 def _sum_by_word(rows_BTD: Tensor, ids_BT: Tensor, words: int) -> Tensor:
-    """What nn.Embedding's own backward does; torch has no public name for it."""
+    """Sum rows by word, as nn.Embedding's own backward does; torch has no public name for it."""
     return torch.ops.aten.embedding_dense_backward(rows_BTD, ids_BT, words, -1, False)

@@ -108,7 +108,7 @@ def _backward(
 def forward(
     ids_BT: Tensor, position_BT: Tensor, given: Given, channels: int, padding_idx: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Real and imag, (B, T, D) each; see `waves`."""
+    """Return the real and imaginary part, (B, T, D) each; see `waves`."""
     amplitude = cast("Tensor", given[0])
     real, imag = (amplitude.new_empty(*ids_BT.shape, channels) for _ in range(2))
     if real.numel():
@@ -126,7 +126,7 @@ def backward(
     upstream: tuple[Tensor, ...],
     wanted: tuple[bool, ...],
 ) -> Given:
-    """The gradient of every token's row of every table that wants one, (B, T, D) in at least float32."""
+    """Return the gradient of every token's row of every table that wants one, (B, T, D) in at least float32."""
     g, h = (gradient.contiguous() for gradient in upstream)
     wide = torch.promote_types(g.dtype, torch.float32)
     rows = [torch.empty(g.shape, dtype=wide, device=g.device) if want else None for want in wanted]
@@ -147,7 +147,7 @@ def _grid(ids_BT: Tensor, channels: int) -> tuple[int, int]:
 def _inputs(
     ids_BT: Tensor, position_BT: Tensor, given: Given, channels: int, padding_idx: int | None
 ) -> tuple[list[Any], dict[str, Any]]:
-    """What both kernels take: pointers, strides (0 along what is shared), sizes, and which tables there are."""
+    """Return what both kernels take: pointers, strides (0 along what is shared), sizes, and which tables there are."""
     amplitude = cast("Tensor", given[0])
     tables = [amplitude if table is None else table for table in given]
     strides = [
