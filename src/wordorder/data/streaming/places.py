@@ -1,5 +1,6 @@
 """Examples of a stream by number: reading on is cheap, and going back starts from a place that was noted."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ _NOTED = 8
 lie behind what has been trained on."""
 
 
-class StreamedDataset(Dataset[Example]):
+class StreamedDataset(Dataset[Example], ABC):
     """What streamed segments and streamed lanes share: asked for example n, they read on until they have it.
 
     A sampler asks for the examples of a process in order, from wherever a resumed run goes on. The state holds a few
@@ -36,8 +37,9 @@ class StreamedDataset(Dataset[Example]):
     def __getitem__(self, key: Key) -> Example:
         return self.__getitems__([key])[0]
 
+    @abstractmethod
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        raise NotImplementedError
+        """Return the examples of some keys, reading on or going back as far as they need."""
 
     def own_number(self, key: Key) -> int:
         """This process's number for an example.
@@ -47,12 +49,13 @@ class StreamedDataset(Dataset[Example]):
         """
         return self._sharing.own(key[1] if isinstance(key, tuple) else key)
 
+    @abstractmethod
     def _place(self) -> Any:
-        """Where reading goes on, as plain values."""
-        raise NotImplementedError
+        """Return the place where reading goes on, as plain values."""
 
+    @abstractmethod
     def _go_to(self, first: int, place: Any) -> None:
-        raise NotImplementedError
+        """Go on reading at a place from `_place`, where example `first` comes next."""
 
     def _note(self, first: int, *, at_least: int) -> None:
         """Note the present place, unless one was noted a few examples ago."""
