@@ -12,12 +12,12 @@ from wordorder.data.streaming.sharing import Sharing
 from wordorder.errors import RunFailed
 
 _NOTED = 8
-"""How many places are kept. A checkpoint is written while the loader is already a batch ahead, so the newest place may
-lie behind what has been trained on."""
+"""Number of places that are kept. A checkpoint is written while the loader is already a batch ahead, so the newest
+place may lie behind what has been trained on."""
 
 
 class StreamedDataset(Dataset[Example], ABC):
-    """What streamed segments and streamed lanes share: asked for example n, they read on until they have it.
+    """Base class of streamed segments and streamed lanes: asked for example n, they read on until they have it.
 
     A sampler asks for the examples of a process in order, from wherever a resumed run goes on. The state holds a few
     places to begin at; it only saves reading: without it the same examples come, found again from the beginning.
@@ -42,7 +42,7 @@ class StreamedDataset(Dataset[Example], ABC):
         """Return the examples of some keys, reading on or going back as far as they need."""
 
     def own_number(self, key: Key) -> int:
-        """This process's number for an example.
+        """Return this process's number for an example.
 
         Args:
             key: (epoch, number) of a sampler; where an epoch of the text ends, the stream knows alone.
@@ -69,7 +69,7 @@ class StreamedDataset(Dataset[Example], ABC):
         self._go_to(*self._noted[-1])
 
     def state_dict(self) -> dict[str, Any]:
-        """What finds the next examples without reading all that came before, and what was passed over so far."""
+        """Return the state: places to begin at, so that not all is read again, and the log of texts passed over."""
         return {
             "source": self._blocks.fingerprint,
             "places": [[first, place] for first, place in self._noted],
@@ -77,7 +77,7 @@ class StreamedDataset(Dataset[Example], ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state.
+        """Restore a state and go on reading from it.
 
         Args:
             state: from `state_dict` of the same process of a run with as many processes.
