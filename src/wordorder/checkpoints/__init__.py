@@ -1,4 +1,4 @@
-"""Checkpoints of the papers' own code, made into Hugging Face folders; nothing in them is imported or called."""
+"""Convert checkpoints of the papers' own code to Hugging Face folders; nothing in them is imported or called."""
 
 from wordorder.checkpoints.lamemo import convert_lamemo
 from wordorder.checkpoints.to_reference import to_reference_names

@@ -38,5 +38,5 @@ def write_conversion_card(folder: Path, report: ConversionReport) -> None:
 
 
 def _title(report: ConversionReport) -> str:
-    """The checkpoint's name without its ending."""
+    """Return the checkpoint's name without its ending."""
     return Path(report.checkpoint).stem or "checkpoint"

@@ -1,4 +1,4 @@
-"""What a conversion did, for its caller and for those who find the folder later."""
+"""The report of a conversion, for its caller and for those who find the folder later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from wordorder.checkpoints.reference_names import Form, heads_of, listed
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionReport:
-    """What a conversion did.
+    """The report of a conversion.
 
     Args:
         checkpoint: name of the file that was read.
@@ -50,7 +50,7 @@ def notes_of(
     given: Mapping[str, Any] | None,
     tied: bool,
 ) -> list[str]:
-    """What a user should know of a conversion.
+    """Return the notes that a user should know of a conversion, a sentence each.
 
     Args:
         file: the checkpoint.

@@ -43,7 +43,7 @@ class Dictionary:
 
 
 def read_tokens(path: Path) -> list[str]:
-    """The tokens of a dict.txt, in its order.
+    """Read the tokens of a dict.txt, in its order.
 
     Args:
         path: the file.
@@ -96,7 +96,9 @@ def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary
 
 
 def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerFast":
-    """A tokeniser that looks up pieces apart by spaces, and writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
+    """Make a tokeniser that looks up pieces apart by spaces.
+
+    It writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
 
     Args:
         dictionary: the vocabulary.

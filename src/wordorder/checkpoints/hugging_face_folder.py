@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def config_fields(
     form: Form, sizes: Mapping[str, int], settings: ReferenceArgs, vocabulary: Dictionary | None, *, tied: bool
 ) -> dict[str, Any]:
-    """The configuration, with everything written out that the reference code fixes: our defaults may change.
+    """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
 
     Args:
         form: the model's parts.
@@ -64,7 +64,7 @@ def config_fields(
 
 
 def architectures_of(form: Form) -> tuple[str, ...]:
-    """The classes that the weights serve, the classifier first: it was trained last.
+    """Return the classes that the weights serve, the classifier first: it was trained last.
 
     Args:
         form: of the model.
@@ -126,7 +126,10 @@ def _config(report: ConversionReport, config_class: str) -> Any:
 
 
 def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], tensors: "Mapping[str, Tensor]") -> None:
-    """The models must find each weight under its name and in its shape; anything else is a bug of this package."""
+    """Check that the models find each weight under its name and in its shape.
+
+    Anything else is a bug of this package.
+    """
     import torch
 
     from wordorder import models

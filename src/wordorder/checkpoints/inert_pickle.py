@@ -1,4 +1,4 @@
-"""Reads the pickles inside a torch file without unpickling them: no global is ever looked up, imported or called.
+"""Read the pickles inside a torch file without unpickling them: no global is ever looked up, imported or called.
 
 A pickle is a program for a stack machine, and two of its instructions name a global and call it: that is how a
 checkpoint runs a command on the reader's machine. Three ways to read one were weighed:
@@ -29,9 +29,10 @@ from wordorder.checkpoints.inert_records import Damaged, printable
 from wordorder.checkpoints.inert_stack import InertStack
 
 MOST_BYTES = 64 * 2**20
-"""Of one pickle. That of BERT-Base's size with Adam's state has 57 kB: the numbers lie outside of it."""
+"""Most bytes of one pickle. That of BERT-Base's size with Adam's state has 57 kB: the numbers lie outside of it."""
 MOST_OPCODES = 1_000_000
-"""Of one pickle, each of which makes one object at most. That same model's has 16,000 instructions."""
+"""Most instructions of one pickle, each of which makes one object at most. That same model's has 16,000
+instructions."""
 
 
 class Window:
@@ -44,7 +45,7 @@ class Window:
         self._file, self._left = file, min(most, end - here)
 
     def read(self, count: int) -> bytes:
-        """Exactly ``count`` bytes."""
+        """Read exactly ``count`` bytes."""
         if not 0 <= count <= self._left:
             raise Damaged("a pickle ends too early, or is larger than any checkpoint's")
         data = self._file.read(count)
@@ -52,7 +53,7 @@ class Window:
         return data
 
     def readline(self) -> bytes:
-        """The rest of a line."""
+        """Read the rest of a line."""
         line = self._file.readline(self._left)
         self._left -= len(line)
         return line
@@ -158,7 +159,7 @@ def _build(machine: InertStack, _: Any) -> None:
 
 
 def _dotted(argument: Any) -> str:
-    """Pickletools gives "module name"."""
+    """Return "module.name" of a global, for which pickletools gives "module name"."""
     return str(argument).replace(" ", ".", 1)
 
 

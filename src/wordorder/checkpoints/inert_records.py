@@ -1,10 +1,10 @@
-"""What a pickle may become here: plain values, and five inert records in place of everything else."""
+"""Values that a pickle may become here: plain ones, and five inert records in place of everything else."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 MOST_AXES = 8
-"""Of a tensor."""
+"""Most axes of a tensor."""
 
 STORAGES: dict[str, tuple[str, int]] = {
     "torch.DoubleStorage": ("float64", 8),
@@ -58,7 +58,7 @@ class Known:
 
 @dataclass(slots=True, eq=False)
 class Namespace:
-    """What the file made of `argparse.Namespace`: its fields."""
+    """Fields that the file gives to an `argparse.Namespace`."""
 
     fields: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
@@ -98,7 +98,7 @@ class StoredTensor:
 
 
 def printable(text: object, most: int = 120) -> str:
-    """A name or value from the file, on one line, without control characters, and short.
+    """Return a name or value from the file on one line, without control characters, and short.
 
     Args:
         text: a plain value, or anything else, of which the type alone is shown.
@@ -116,7 +116,7 @@ def printable(text: object, most: int = 120) -> str:
 
 
 def plain_tensor(arguments: tuple[Any, ...]) -> StoredTensor | None:
-    """A tensor from (storage, offset, size, stride, requires_grad, hooks[, metadata]), or None if it is not plain."""
+    """Make a tensor from (storage, offset, size, stride, requires_grad, hooks[, metadata]); None if it is not plain."""
     if len(arguments) not in (6, 7) or not isinstance(arguments[0], Storage) or not is_nothing(arguments[5:]):
         return None
     storage, offset, size, stride = arguments[:4]
@@ -138,5 +138,5 @@ def _are_lengths(value: Any) -> bool:
 
 
 def is_nothing(values: tuple[Any, ...]) -> bool:
-    """Whether hooks, metadata and the like, where there are any, are empty."""
+    """Return whether hooks, metadata and the like, where there are any, are empty."""
     return all(value is None or value == {} for value in values)

@@ -1,4 +1,4 @@
-"""What a pickle's instructions do to values: a stack, notes, and records in the place of everything that is called."""
+"""Stack and notes of a pickle's instructions, with inert records in the place of everything that is called."""
 
 from collections import Counter
 from typing import Any, cast
@@ -62,29 +62,29 @@ class InertStack:
         return taken
 
     def top(self) -> Any:
-        """The top, left there."""
+        """Return the top of the stack, and leave it there."""
         return self._stack[-1]
 
     def remember(self, place: Any) -> None:
-        """Note the top under a number; the next one if None is given."""
+        """Store the top under a number; the next one if None is given."""
         self._memo[len(self._memo) if place is None else place] = self._stack[-1]
 
     def recall(self, place: Any) -> None:
-        """Push what was noted."""
+        """Push what was stored under a number."""
         self._stack.append(self._memo[place])
 
     def name(self, dotted: str) -> Known | Placeholder:
-        """The record for a global's name: nothing is looked up but the closed list."""
+        """Return the record for a global's name: nothing is looked up but the closed list."""
         return Known(dotted) if dotted in UNDERSTOOD else self.foreign(dotted)
 
     def foreign(self, name: str) -> Placeholder:
-        """Note something outside the closed list, and what stands for it."""
+        """Count a name outside the closed list, and return the placeholder that stands for it."""
         shown = printable(name)
         self.placeholders[shown] += 1
         return Placeholder(shown)
 
     def call(self, called: Any, arguments: Any) -> Any:
-        """What stands for the result of a call; the only results are an empty dict and the records of this module."""
+        """Return what stands for the result of a call: an empty dict, an inert record, or a placeholder."""
         if isinstance(called, Placeholder):
             return called
         if not isinstance(called, Known) or not isinstance(arguments, tuple):
@@ -129,7 +129,10 @@ class InertStack:
             raise Damaged("a pickle sets an item of what is no dict")
 
     def persistent(self, identity: Any) -> Storage | Placeholder:
-        """The storage that a persistent id means: ("storage", type, key, where it was, elements[, None])."""
+        """Return the storage that a persistent id means.
+
+        The id is ("storage", type, key, where it was, elements[, None]).
+        """
         fields = list(cast("tuple[Any, ...]", identity)) if isinstance(identity, tuple) else []
         if len(fields) not in (5, 6) or fields[0] != "storage" or not is_nothing(tuple(fields[5:])):
             return self.foreign("a persistent id that is no storage")
@@ -147,6 +150,9 @@ class InertStack:
 
 
 def _key(key: Any) -> Any:
-    """A dict's key: plain values as they are; hashing a nested tuple can take for ever, so others become opaque."""
+    """Return a dict's key: plain values as they are, others made opaque.
+
+    Hashing a nested tuple can take for ever.
+    """
     plain = key is None or isinstance(key, str | bytes | int | float)
     return key if plain else Placeholder(f"a key of type {type(key).__name__}")

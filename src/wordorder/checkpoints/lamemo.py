@@ -1,4 +1,4 @@
-"""LaMemo's reference checkpoints to Hugging Face folders."""
+"""Convert LaMemo's reference checkpoints to Hugging Face folders."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The arguments of a training run of TUPE's reference code: what the weights do not say, and a check against them."""
+"""Read the arguments of a training run of TUPE's reference code, and check them against the weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _FUNCTIONS = {"activation_fn": ("gelu", ("gelu", "relu")), "pooler_activation_fn
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceArgs:
-    """What the arguments add to the weights; the reference code's own defaults stand for what they leave out.
+    """Settings that the arguments add to the weights; the reference code's own defaults stand for what they leave out.
 
     Args:
         heads: attention heads.
@@ -102,7 +102,7 @@ def read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) ->
 
 
 def _classes_fault(args: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """The classes of a fine-tuning run; -1 and 0 mean that there was none."""
+    """Check the number of classes of a fine-tuning run; -1 and 0 mean that there was none."""
     classes = args.get("num_classes")
     if form.head is None or type(classes) is not int or classes <= 0 or classes == sizes.get("K", classes):
         return []

@@ -22,7 +22,7 @@ _SAFETENSORS_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF1
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapping:
-    """What a code wraps around its weights when it saves them.
+    """Keys and prefix that a code puts around its weights when it saves them.
 
     Args:
         state: key of the state dict in a torch file.
@@ -173,7 +173,7 @@ def _fields(path: Path, key: str, args: Any) -> Mapping[Any, Any] | None:
 
 
 def read_config(path: Path, example: str = '{"encoder_attention_heads": 12}') -> dict[str, Any]:
-    """The arguments of a training run from a JSON file, with the names that they have in a checkpoint's args.
+    """Read the arguments of a training run from a JSON file, with the names that they have in a checkpoint's args.
 
     Args:
         path: such as {"encoder_attention_heads": 12, "dropout": 0.1}.

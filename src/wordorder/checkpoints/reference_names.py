@@ -1,4 +1,4 @@
-"""The parameters of TUPE's reference code and of this package, name by name, and nothing else that names them.
+"""Names of the parameters of TUPE's reference code and of this package, side by side; nothing else names them.
 
 The reference is github.com/guolinke/TUPE, a copy of fairseq. Letters give the shapes: V tokens of the vocabulary, C
 model channels, P rows of the position table (row 0 and 1 make theta1 and theta2, token i reads row i + 1), F inner
@@ -83,7 +83,7 @@ _CLASSIFIER_OUT = (("out_proj.weight", "classifier.weight", "KC"), ("out_proj.bi
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Which parts a model of the reference code has.
+    """Parts that a model of the reference code has.
 
     Args:
         layers: how many layers.
@@ -106,7 +106,10 @@ class Form:
     head_dense: bool = True
 
     def names(self) -> dict[str, tuple[tuple[str, ...], str]]:
-        """The reference's name (without "decoder.") -> our names, one after the other in its rows, and its shape."""
+        """Map each name of the reference (without "decoder.") to our names and its shape.
+
+        The shape is in letters. Several of our names stand one after the other in its rows.
+        """
         return {theirs: (tuple(ours.split()), letters) for theirs, ours, letters in self._rows()}
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
@@ -133,7 +136,7 @@ def _under(theirs: str, ours: str, rows: tuple[tuple[str, str, str], ...]) -> It
 
 
 def heads_of(names: Mapping[str, object]) -> tuple[str, ...]:
-    """The classification heads that a state dict has, in its order.
+    """Return the classification heads that a state dict has, in its order.
 
     Args:
         names: the reference's names, without "decoder.".
@@ -143,7 +146,7 @@ def heads_of(names: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def form_of(names: Mapping[str, object], head: str | None) -> Form:
-    """The parts that a state dict shows to have; what it lacks of a part is found by `differences`.
+    """Return the parts that a state dict has; what it lacks of a part is found by `differences`.
 
     Args:
         names: the reference's names, without "decoder.".
@@ -167,7 +170,7 @@ def form_of(names: Mapping[str, object], head: str | None) -> Form:
 
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]], form: Form) -> dict[str, int]:
-    """The letters' values, each read from the first tensor that has it.
+    """Return the letters' values, each read from the first tensor that has it.
 
     Args:
         shapes: by the reference's name.
@@ -186,7 +189,7 @@ def sizes_of(shapes: Mapping[str, tuple[int, ...]], form: Form) -> dict[str, int
 
 
 def differences(shapes: Mapping[str, tuple[int, ...]], form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """What a state dict lacks, has too much, or has in another shape: one line each.
+    """List what a state dict lacks, has too much, or has in another shape, one line each.
 
     Args:
         shapes: by the reference's name.
@@ -215,7 +218,7 @@ def differences(shapes: Mapping[str, tuple[int, ...]], form: Form, sizes: Mappin
 
 
 def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
-    """Our names and the tensors that belong there, views of the given ones.
+    """Return our names with the tensors that belong there, views of the given ones.
 
     Args:
         weights: by the reference's name; all that the form names, but for `OPTIONAL`.
@@ -234,7 +237,7 @@ def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
 
 
 def to_theirs(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
-    """The inverse of `to_ours`.
+    """Return the reference's names with their tensors, the inverse of `to_ours`.
 
     Args:
         weights: by our name.
@@ -250,7 +253,7 @@ def to_theirs(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]
 
 
 def listed(names: list[str], most: int = 40) -> str:
-    """Names from a file, on one line; of very many, the first."""
+    """Join names from a file on one line; of very many, the first."""
     shown = ", ".join(printable(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 

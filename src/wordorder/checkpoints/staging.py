@@ -20,7 +20,7 @@ REPLACEABLE = frozenset(
         "tokenizer_config.json",
     }
 )
-"""What a conversion writes. A folder with anything else in it is not replaced, whatever the caller wishes."""
+"""Files that a conversion writes. A folder with anything else in it is not replaced, whatever the caller wishes."""
 
 
 @contextmanager

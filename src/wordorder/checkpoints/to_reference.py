@@ -1,4 +1,4 @@
-"""The way back: a model's weights under the names of TUPE's reference code."""
+"""Rename a model's weights to the names of TUPE's reference code, the inverse of `convert_tupe`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-# What the reference code can express: the configuration's field -> its values there.
+# Values that the reference code can express, by field of the configuration.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "model_type": ("wordorder-encoder",),
     "encoding": ("tupe-a", "tupe-r"),
@@ -30,7 +30,7 @@ _RELATIVE_OPTIONS: dict[str, Any] = {
 def to_reference_names(
     model: "PreTrainedModel", *, head: str = "sentence_classification_head", prefix: str = "decoder."
 ) -> "dict[str, Tensor]":
-    """The state dict that the reference code would load: `wordorder.checkpoints.convert_tupe` backwards.
+    """Return the state dict that the reference code would load: `wordorder.checkpoints.convert_tupe` backwards.
 
     Args:
         model: an encoder of this package with a masked language modelling or text classification head.

@@ -1,4 +1,4 @@
-"""Torch's two file formats, read without torch's own reader: a zip archive (since 1.6), and the older stream.
+"""Read torch's two file formats without torch's own reader: a zip archive (since 1.6), and the older stream.
 
 zip::
 
@@ -113,7 +113,7 @@ def open_torch_file(path: Path) -> Generator[TorchFile]:
 
 @contextmanager
 def _zip_faults() -> Generator[None]:
-    """Every error that a damaged archive can bring about, as one."""
+    """Turn every error that a damaged archive can bring about into `Damaged`."""
     try:
         yield
     except Damaged:

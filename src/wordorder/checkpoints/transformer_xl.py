@@ -1,4 +1,4 @@
-"""Checkpoints of Transformer-XL's code, and of LaMemo's, which was made from it, to Hugging Face folders."""
+"""Convert checkpoints of Transformer-XL's code, and of LaMemo's, which was made from it, to Hugging Face folders."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,7 +109,7 @@ def convert(
 
 @dataclass(frozen=True)
 class Ties:
-    """Which weights of the output layer are those of the embeddings.
+    """Weights that the output layer shares with the embeddings.
 
     Args:
         tables: all tables of words.
@@ -122,7 +122,7 @@ class Ties:
 
 @contextmanager
 def _open(source: Path) -> Generator[tuple[ReferenceFile, Mapping[str, Any] | None]]:
-    """The weights, and the configuration of a transformers folder."""
+    """Open the weights, and read the configuration of a transformers folder."""
     if not source.is_dir():
         with open_reference_file(source, CODE) as file:
             yield file, None
@@ -143,7 +143,7 @@ def _open(source: Path) -> Generator[tuple[ReferenceFile, Mapping[str, Any] | No
 def _understand(
     source: Path, file: ReferenceFile, args: Mapping[Any, Any], kinds: tuple[int, ...], *, folder: bool
 ) -> tuple[XLSettings, list[Parameter]]:
-    """Settings and parameters, or every fault at once."""
+    """Return settings and parameters, or raise every fault at once."""
     if "word_emb.emb_layers.0.weight" not in file.shapes:
         raise BadInput(
             f"checkpoint {source}: holds no model of Transformer-XL's or LaMemo's code (no"
@@ -182,7 +182,7 @@ def _ties(weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter]) -> T
 def _ours(
     weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter], settings: XLSettings, ties: Ties
 ) -> "dict[str, Tensor]":
-    """Our tensors by our names; of tied ones the embeddings' alone."""
+    """Return our tensors by our names; of tied ones the embeddings' alone."""
     import torch
 
     projections = iter(ties.projections)
@@ -198,7 +198,7 @@ def _ours(
 
 
 def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
-    """The configuration, with everything written out that the reference code fixes: our defaults may change.
+    """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
 
     Args:
         settings: sizes and style.
@@ -264,7 +264,7 @@ def _mapped(parameters: Sequence[Parameter], shapes: Mapping[str, object]) -> di
 def _notes(
     file: ReferenceFile, settings: XLSettings, ties: Ties, words: Sequence[str] | None, *, folder: bool
 ) -> list[str]:
-    """What a user should know of a conversion, a sentence each."""
+    """Return the notes that a user should know of a conversion, a sentence each."""
     notes = [*settings.notes, "projections have biases here, which are 0: the reference code has none"]
     if settings.dropout > 0:
         notes.append("the reference code also drops channels of position vectors in training; outputs are the same")

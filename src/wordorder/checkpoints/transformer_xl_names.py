@@ -1,4 +1,4 @@
-"""The parameters of Transformer-XL's and LaMemo's code and of this package, name by name.
+"""Names of the parameters of Transformer-XL's and LaMemo's code and of this package, side by side.
 
 The codes are github.com/kimiyoung/transformer-xl (pytorch/mem_transformer.py) and, made from it,
 github.com/thu-coai/LaMemo; transformers' former TransfoXL has the same names behind "transformer." but for "crit.".
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _IGNORED = re.compile(r"pos_emb\.inv_freq|layers\.\d+\.dec_attn\.(train|eval)_logits_constant")
 """Buffers: the sines' frequencies, which the encoding computes, and zeros that LaMemo's code never reads."""
 _SHARED = re.compile(r"layers\.\d+\.dec_attn\.r_[rw]_bias")
-"""Where u and v are of all layers, transformers' layers name them too."""
+"""Names of each layer's u and v, which transformers' layers have also where u and v are of all layers."""
 
 _XL = "model.decoder.encoding.parts.transformer_xl."
 _EMBEDDING = "model.decoder.embedding."
@@ -45,7 +45,7 @@ class Parameter:
 
 
 def parameters_of(settings: XLSettings, *, backwards: bool) -> list[Parameter]:
-    """All parameters that a checkpoint of these settings holds.
+    """Return all parameters that a checkpoint of these settings holds.
 
     Args:
         settings: sizes and style.
@@ -76,7 +76,7 @@ def _backwards(parts: "Sequence[Tensor]") -> "Tensor":
 
 
 def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
-    """Input and output layer."""
+    """Yield the parameters of the input and output layer."""
     vocabulary, channels = settings.vocabulary, settings.channels
     ends = (0, *settings.cutoffs, vocabulary)
     widths = [settings.width // settings.divisor**index for index in range(len(ends) - 1)]
@@ -108,7 +108,7 @@ def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
 
 
 def _vectors(settings: XLSettings) -> Iterator[Parameter]:
-    """u and v."""
+    """Yield the parameters u and v."""
     shape = settings.heads, settings.channels // settings.heads
     names = {"content_bias": "r_w_bias", "position_bias": "r_r_bias"}
     if settings.kind in (3, 32, 33):
@@ -148,7 +148,7 @@ def _layers(settings: XLSettings) -> Iterator[Parameter]:
 
 
 def biases_of(settings: XLSettings) -> dict[str, int]:
-    """Our biases that the reference does not have, and their sizes: they are 0.
+    """Return the biases of ours that the reference does not have, and their sizes: they are 0.
 
     Args:
         settings: sizes and style.
@@ -158,7 +158,7 @@ def biases_of(settings: XLSettings) -> dict[str, int]:
 
 
 def ignored_names(shapes: Mapping[str, object], settings: XLSettings) -> tuple[str, ...]:
-    """Names in a checkpoint that hold nothing to convert.
+    """Return the names in a checkpoint that hold nothing to convert.
 
     Args:
         shapes: by the reference's name.
@@ -171,7 +171,7 @@ def ignored_names(shapes: Mapping[str, object], settings: XLSettings) -> tuple[s
 def differences(
     shapes: Mapping[str, tuple[int, ...]], parameters: Sequence[Parameter], settings: XLSettings, *, tied: bool
 ) -> list[str]:
-    """What a state dict lacks, has too much, or has in another shape: one line each.
+    """List what a state dict lacks, has too much, or has in another shape, one line each.
 
     Args:
         shapes: by the reference's name.

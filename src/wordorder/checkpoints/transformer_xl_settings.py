@@ -1,4 +1,4 @@
-"""What a checkpoint of Transformer-XL's or LaMemo's code says of its model, beside the weights, which are compared."""
+"""Read the settings of a checkpoint of Transformer-XL's or LaMemo's code, and check them against its weights."""
 
 import re
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from wordorder.checkpoints.inert_records import printable
 from wordorder.errors import BadInput
 
 EXAMPLE = '{"mem_len": 150, "tgt_len": 150}'
-"""Of what --config may hold, for messages."""
+"""Example of what --config may hold, for messages."""
 
 KINDS = {0: "Transformer-XL", 3: "LaMemo", 31: "LaMemo, signed", 32: "LaMemo, two vectors", 33: "LaMemo, full"}
-"""``attn_type`` -> whose attention it is."""
+"""``attn_type`` -> name of the attention."""
 
 _OTHERS = {1: "learned tables of distances per layer", 2: "sines added to the embeddings"}
 _TABLE = re.compile(r"word_emb\.emb_layers\.\d{1,4}\.weight")
@@ -69,12 +69,15 @@ class XLSettings:
 
     @property
     def looks_ahead(self) -> bool:
-        """LaMemo's attention, not Transformer-XL's."""
+        """True for LaMemo's attention, False for Transformer-XL's."""
         return self.kind != 0
 
     @property
     def projected(self) -> bool:
-        """Embeddings have projections: those of clusters of several widths, or of another width than the model's."""
+        """True if embeddings have projections.
+
+        Those of clusters of several widths have, and those of another width than the model's.
+        """
         return self.divisor > 1 or self.width != self.channels
 
 
@@ -125,7 +128,7 @@ def read_settings(
 
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Sizes that the weights show, as far as they are there.
+    """Return the sizes that the weights show, as far as they are there.
 
     Args:
         shapes: by the reference's name.
@@ -153,14 +156,14 @@ _SIZES = {
 
 
 class _Reader:
-    """Values of a configuration, with every fault noted."""
+    """Reads values of a configuration, and notes every fault."""
 
     def __init__(self, given: Mapping[Any, Any]) -> None:
         self.given = {name: value for name, value in given.items() if value is not None}
         self.faults: list[str] = []
 
     def number(self, name: str, default: int, *, least: int | None = None) -> int:
-        """An integer."""
+        """Read an integer."""
         value = self.given.get(name, default)
         if type(value) is not int or (least is not None and value < least):
             above = "" if least is None else f" of at least {least}"
@@ -169,7 +172,7 @@ class _Reader:
         return value
 
     def size(self, names: tuple[str, ...], shown: int | None) -> int:
-        """A size that the weights show too, under any of these names."""
+        """Read a size that the weights show too, under any of these names."""
         name = next((name for name in names if name in self.given), names[0])
         if shown is None and name not in self.given:
             return 1  # a weight that shows it is missing, which is told apart
@@ -179,7 +182,7 @@ class _Reader:
         return value
 
     def switch(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Read a flag, true or false."""
         value = self.given.get(name, default)
         if type(value) is not bool:
             self.faults.append(f"{name} must be true or false, got {printable(value)}")
@@ -187,7 +190,7 @@ class _Reader:
         return value
 
     def rate(self, name: str, default: float) -> float:
-        """A probability."""
+        """Read a probability."""
         value = self.given.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             self.faults.append(f"{name} must be a number in [0, 1), got {printable(value)}")
@@ -195,7 +198,7 @@ class _Reader:
         return float(value)
 
     def positive(self, name: str, default: float) -> float:
-        """A positive number."""
+        """Read a positive number."""
         value = self.given.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             self.faults.append(f"{name} must be a positive number, got {printable(value)}")
@@ -203,7 +206,7 @@ class _Reader:
         return float(value)
 
     def only(self, name: str, wanted: Any) -> None:
-        """A setting that has a counterpart here with this one value."""
+        """Check a setting that has a counterpart here with this one value."""
         value = self.given.get(name, wanted)
         if value != wanted and not (name == "sample_softmax" and type(value) is int and value <= 0):
             self.faults.append(f"{name}={printable(value)} has no counterpart here; {name}={wanted} has")
@@ -254,7 +257,7 @@ def _cutoffs(reader: _Reader, shapes: Mapping[str, tuple[int, ...]], vocabulary:
 
 
 def _lengths(reader: _Reader, folder: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Lengths of memory and segments, and notes on them."""
+    """Read the lengths of memory and segments, with notes on them."""
     notes: list[str] = []
     needed = ["mem_len"] if folder else ["mem_len", "tgt_len"]
     missing = [name for name in needed if name not in reader.given]
@@ -272,7 +275,7 @@ def _lengths(reader: _Reader, folder: bool) -> tuple[int, int, tuple[str, ...]]:
 
 
 def _beyond(settings: XLSettings, head_dim: int) -> list[str]:
-    """What this package has no form for, one line each."""
+    """List what this package has no form for, one line each."""
     faults: list[str] = []
     if settings.heads * head_dim != settings.channels:
         faults.append(

@@ -1,4 +1,4 @@
-"""TUPE's reference checkpoints to Hugging Face folders."""
+"""Convert TUPE's reference checkpoints to Hugging Face folders."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,7 +101,7 @@ def convert_tupe(
 def _understand(
     source: Path, file: ReferenceFile, args: Mapping[str, Any] | None, head: str | None
 ) -> tuple[Form, dict[str, int], ReferenceArgs]:
-    """The model's parts, sizes and settings, or every fault at once."""
+    """Return the model's parts, sizes and settings, or raise every fault at once."""
     heads = heads_of(file.shapes)
     if "sentence_encoder.embed_tokens.weight" not in file.shapes:
         found = listed(list(file.shapes), 5) or "nothing"
@@ -131,7 +131,7 @@ def _understand(
 
 
 def _number_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """Weights that hold no fractions, and sizes that no model of the reference code has."""
+    """List weights that hold no fractions, and sizes that no model of the reference code has."""
     faults = [
         f"{name} holds {file.kinds[name]} numbers, not floating-point ones"
         for name in form.names()
@@ -154,7 +154,7 @@ def _number_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) ->
 
 
 def _check_buckets(source: Path, found: "Tensor | None", sizes: Mapping[str, int]) -> None:
-    """Where the checkpoint holds the bucket of every pair of positions, ours must be the same."""
+    """Check that our buckets of all pairs of positions are those of the checkpoint, where it holds them."""
     if found is None:
         return
     import torch
@@ -178,7 +178,7 @@ def _is_tied(weights: "Mapping[str, Tensor]") -> bool:
 
 
 def in_one_dtype(tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
-    """Copies in float32, which holds every half exactly; in float64 if any of them is."""
+    """Copy tensors to float32, which holds every half exactly; to float64 if any of them is."""
     import torch
 
     double = any(tensor.dtype == torch.float64 for tensor in tensors.values())

@@ -17,7 +17,7 @@ END = ("<eos>", "<EOS>", "</s>")
 
 
 def read_words(path: Path, vocabulary: int) -> list[str]:
-    """The words of a file, the first with id 0.
+    """Read the words of a file, the first with id 0.
 
     Args:
         path: UTF-8, one word a line.
@@ -50,7 +50,7 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 
 
 def word_tokenizer(words: list[str]) -> "PreTrainedTokenizerFast":
-    """A tokeniser that looks up words apart by white space, and adds nothing.
+    """Make a tokeniser that looks up words apart by white space, and adds nothing.
 
     Args:
         words: by id.

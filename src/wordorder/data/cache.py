@@ -1,4 +1,4 @@
-"""Where trained tokenisers and encoded corpora are kept: files named by a hash of all that went into them."""
+"""Cache of trained tokenisers and encoded corpora: files named by a hash of all that went into them."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Checks of `[data]` and `[tokenizer]`: each gives the faults of some values, one line a fault."""
+"""Checks of `[data]` and `[tokenizer]`: each returns the faults of some values, one line a fault."""
 
 # The values come from TOML, so the annotations of the sections promise nothing: each check takes any object.
 from typing import TYPE_CHECKING, cast
@@ -65,7 +65,10 @@ def column_faults(name: str, value: object) -> list[str]:
 
 
 def writing_faults(data: "DataConfig") -> list[str]:
-    """What the tasks that write take no notice of: their texts are cut by `length` alone, and nothing is masked."""
+    """Return a fault for each given option that has no effect on tasks causal-lm and translation.
+
+    Their texts are cut by `length` alone, and nothing is masked.
+    """
     if data.task not in ("causal-lm", "translation"):
         return []
     labelled = " and ".join(LABELLED_TASKS)
@@ -86,7 +89,7 @@ def packings_of(task: str) -> tuple[str, ...]:
 
 
 def lane_faults(data: "DataConfig") -> list[str]:
-    """The faults of what only lanes have."""
+    """Return the faults of the options that only lanes have."""
     faults = [
         *choice_faults("data.reset_memory", data.reset_memory, RESETS),
         *whole_faults("data.eval_lanes", data.eval_lanes, 1),
@@ -103,7 +106,7 @@ def lane_faults(data: "DataConfig") -> list[str]:
 
 
 def target_faults(data: "DataConfig") -> list[str]:
-    """The faults of what only translation has."""
+    """Return the faults of the options that only translation has."""
     sources = {f"{split}source": getattr(data, f"{split}source") for split in ("", "validation_", "test_")}
     targets = {name: getattr(data, name.replace("source", "target_source")) for name in sources}
     if data.task != "translation":
@@ -144,7 +147,7 @@ def fold_faults(data: "DataConfig") -> list[str]:
 
 
 def stream_faults(data: "DataConfig") -> list[str]:
-    """The faults of what only streaming has, and of what it does not have."""
+    """Return the faults of the options that only streaming has, and of those that it does not have."""
     faults = [
         *flag_faults("data.streaming", data.streaming),
         *whole_faults("data.shuffle_buffer", data.shuffle_buffer, 1),

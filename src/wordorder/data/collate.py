@@ -81,8 +81,8 @@ class CollateLanes:
     padding: int
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return input_ids and shift_labels (B, N), maybe attention_mask (B, N), and memory_reset (B,) where a row has
-        one."""
+        """Return input_ids and shift_labels (B, N), and where they are needed attention_mask (B, N) and memory_reset
+        (B,)."""
         lengths = torch.tensor([len(example["input_ids"]) for example in examples])
         # One column at least: the row of a lane that has ended is all padding, and so may all rows of a batch be.
         present = torch.arange(max(1, int(lengths.max()))) < lengths[:, None]
@@ -98,7 +98,7 @@ class CollateLanes:
 
 
 def pad_right(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
-    """Rows of unequal length as one tensor.
+    """Pad rows of unequal length on the right, and return them as one tensor (B, N).
 
     Args:
         rows: of whole numbers.

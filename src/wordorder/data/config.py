@@ -1,4 +1,4 @@
-"""What to read and how to cut it into tokens: the `[data]` and `[tokenizer]` sections of a recipe."""
+"""The `[data]` and `[tokenizer]` sections of a recipe: the texts to read, and how to cut them into tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,15 +47,15 @@ class DataConfig:
     """Validation texts, named as `source` is; they take the place of a validation split that the source itself has.
     None: that split, or else a share of the training texts."""
     test_source: str | None = None
-    """As validation_source, for the test; or `none`: no test at all, and the scores are those on the validation split,
-    as papers report GLUE, whose test labels are hidden."""
+    """Test texts, as validation_source is for validation; or `none`: no test at all, and the scores are those on the
+    validation split, as papers report GLUE, whose test labels are hidden."""
     target_source: str | None = None
     """For translation, the file whose n-th line translates the n-th line of the file `source`. None: `source` has rows
     with both, see target_column."""
     validation_target_source: str | None = None
-    """As target_source, for validation_source."""
+    """File of the translations of validation_source, as target_source is for source."""
     test_target_source: str | None = None
-    """As target_source, for test_source."""
+    """File of the translations of test_source, as target_source is for source."""
     length: int | None = None
     """Tokens per example, special tokens included; for translation of each side. None: the caller fills it in, from
     max_position_embeddings."""
@@ -73,29 +73,30 @@ class DataConfig:
     label_scale: float = 1.0
     """Regression learns the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
     validation_fraction: float = 0.05
-    """Share of the documents, between 0 and 0.5; at least one document. Unused where the source has this split."""
+    """Share of the documents for validation, between 0 and 0.5; at least one document. Unused where the source has this
+    split."""
     test_fraction: float = 0.05
-    """As validation_fraction."""
+    """Share of the documents for the test, as validation_fraction."""
     folds: int | None = None
     """Cross-validation, for a source without a test split of its own: its texts are divided into this many parts, every
     class and every part as large as the others to within one text, and each is the test part once. 2 at least. None: no
     folds."""
     fold: int = 0
-    """Which of the folds, from 0, is the test part; validation is cut from the rest. `compare.folds` sets it."""
+    """Number of the fold, from 0, that is the test part; validation is cut from the rest. `compare.folds` sets it."""
     fold_kind: str = "disjoint"
     """One of `FOLD_KINDS`. disjoint: true folds, every text is tested exactly once. independent: each fold draws its
     test part anew, 1/folds of the texts, so that test parts overlap and some texts are never tested; what the
     complex-order paper calls cross-validation is this with 10 folds."""
     protocol: str = TEST_ONCE
-    """Which split chooses the checkpoint, one of `PROTOCOLS`. test-once: validation chooses, and the test is scored
-    once. best-checkpoint-on-test: there is no validation part, and the checkpoint that is best on the test part itself
-    counts. That is how the complex-order paper scores MR, CR, MPQA and SUBJ; the result is optimistic, and labelled
-    so."""
+    """Rule for the split that chooses the checkpoint, one of `PROTOCOLS`. test-once: validation chooses, and the test
+    is scored once. best-checkpoint-on-test: there is no validation part, and the checkpoint that is best on the test
+    part itself counts. That is how the complex-order paper scores MR, CR, MPQA and SUBJ; the result is optimistic, and
+    labelled so."""
     mask_probability: float = 0.15
     """Share of the tokens that masked-lm predicts, between 0 and 1."""
     packing: str = "full-sentences"
-    """How masked-lm fills its segments, one of `PACKINGS`: whole sentences of one document, padded; whole sentences of
-    several documents, set apart by [SEP], as RoBERTa and TUPE; or running text cut anywhere, every segment exactly
+    """Packing of the segments of masked-lm, one of `PACKINGS`: whole sentences of one document, padded; whole sentences
+    of several documents, set apart by [SEP], as RoBERTa and TUPE; or running text cut anywhere, every segment exactly
     `length` tokens long, documents set apart by [SEP]. For causal-lm only `lanes`, which models with a memory need:
     each row of a batch is one stream of running text that goes on from batch to batch, see `wordorder.data.lanes`; left
     out, segments begin with [CLS] each and come in random order."""
@@ -115,7 +116,7 @@ class DataConfig:
     a pair always the longer text loses what does not fit. For translation: cut a training pair that is too long,
     instead of leaving it out; pairs of validation and test are always cut, so that the same sentences are scored."""
     seed: int = 0
-    """Of the split, of limit_documents and of the masks of validation and test; not of weights or training masks."""
+    """Seed of the split, limit_documents and the masks of validation and test; not of weights or training masks."""
     limit_documents: int | None = None
     """Use this many documents, drawn by `seed`; None: all."""
     streaming: bool = False
@@ -135,8 +136,8 @@ class DataConfig:
     """Pass over what cannot be read (a damaged file, a line that is no JSON, a row that is no text), count it and
     report it at the end; False: it is an error that names the file and the line."""
     leakage: str = WARN
-    """What happens where texts of validation or test stand in the training texts too, but for case, punctuation and
-    white space; one of `LEAKAGE`. Copies that differ in white space alone are always left out of training."""
+    """Action where texts of validation or test stand in the training texts too, but for case, punctuation and white
+    space; one of `LEAKAGE`. Copies that differ in white space alone are always left out of training."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -235,7 +236,11 @@ class TokenizerConfig:
 
 
 def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
-    """Say where the two sections do not go together: only single labelled texts do without special tokens."""
+    """Return the faults of the two sections together.
+
+    Only single labelled texts do without special tokens, and a tokeniser that is trained for a streamed text needs
+    data.tokenizer_documents.
+    """
     if data.streaming is True and data.tokenizer_documents is None and tokenizer.kind not in UNTRAINED_KINDS:
         return [
             f"data.tokenizer_documents must say on how many of the first documents the {tokenizer.kind} tokeniser is "
@@ -248,7 +253,7 @@ def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
 
 
 def streaming_faults(data: DataConfig, training: Mapping[str, object]) -> list[str]:
-    """Say what streaming asks of [training].
+    """Return the faults of [training] where the text is streamed.
 
     Args:
         data: the section [data].

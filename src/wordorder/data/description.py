@@ -1,4 +1,4 @@
-"""What `wordorder data` tells about a corpus before anything is trained on it."""
+"""Describe a corpus before anything is trained on it, as `wordorder data` does."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -95,7 +95,7 @@ def _streamed(data: DataConfig, log: ReadingLog) -> Iterator[str]:
 def _numbers(
     texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", each: Callable[[str], None], cache_dir: Path
 ) -> dict[str, Any]:
-    """The numbers of one split; `each` is told every text."""
+    """Return the numbers of one split, and call `each` with every text."""
     lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     characters = words = 0
     kept = cache_dir if isinstance(texts, list) else None  # of a stream it would be another cut than training's

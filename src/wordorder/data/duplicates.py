@@ -14,7 +14,7 @@ _SHOWN = 80  # characters of a text in an example
 
 
 class Duplicates:
-    """Takes texts one by one, and says at the end which of them are the same, or nearly so.
+    """Collects texts one by one, and reports at the end which of them are the same, or nearly so.
 
     Of each different text a signature and its beginning are kept, about 0.7 kB, and of each text its hash.
 
@@ -29,11 +29,11 @@ class Duplicates:
         self._sign = Signatures()
         self._numbers: dict[bytes, int] = {}
         self._signatures: list[Signature] = []
-        self._beginnings: list[dict[str, str]] = []  # of each different text, the first of each split
-        self._counts: list[Counter[str]] = []  # of each different text: split -> how often
+        self._beginnings: list[dict[str, str]] = []  # for each different text, its beginning in each split
+        self._counts: list[Counter[str]] = []  # for each different text: split -> how often
 
     def add(self, split: str, text: str) -> None:
-        """Take a text.
+        """Add a text.
 
         Args:
             split: train, validation or test.
@@ -50,7 +50,7 @@ class Duplicates:
         self._counts[number][split] += 1
 
     def report(self, *, examples: int = 3) -> dict[str, Any]:
-        """What was found, as plain values.
+        """Return the duplicates that were found, as plain values.
 
         Args:
             examples: of each pair of splits, the most similar ones.

@@ -1,4 +1,4 @@
-"""From texts to token ids, shard by shard through the cache."""
+"""Encode texts as token ids, shard by shard through the cache."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ def encode_documents(
 
 
 def _shard_borders(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """First and last document of each shard: a pure function of the texts before its end."""
+    """Return (first document, end) of each shard: a pure function of the texts before its end."""
     borders, size = [0], 0
     for number, text in enumerate(texts, start=1):
         size += len(text)
@@ -117,7 +117,7 @@ def _starts(lengths: list[int]) -> Integers:
 
 
 def _joined(shards: Sequence[EncodedDocuments]) -> EncodedDocuments:
-    """Shards one after another as one."""
+    """Join shards, one after another, into one."""
     return EncodedDocuments(
         ids=np.concatenate([shard.ids for shard in shards]),
         sentence_starts=_one_after_another([shard.sentence_starts for shard in shards]),

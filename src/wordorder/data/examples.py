@@ -39,7 +39,7 @@ class MaskedLanguageExamples(Dataset[Example]):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each example."""
+        """Number of tokens of each example, shape (examples,)."""
         return self.segments.lengths
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class LabelledExamples(Dataset[Example]):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each example."""
+        """Number of tokens of each example, shape (examples,)."""
         return self.segments.lengths
 
     def __len__(self) -> int:
@@ -145,12 +145,12 @@ class TranslationExamples(Dataset[Example]):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each example, source and target together."""
+        """Number of tokens of each example, source and target together, shape (examples,)."""
         return self.pairs.lengths
 
     @property
     def source_lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each source."""
+        """Number of tokens of each source, shape (examples,)."""
         return self.pairs.sources.lengths
 
     def __len__(self) -> int:
@@ -170,7 +170,7 @@ class TranslationExamples(Dataset[Example]):
 
 
 def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Epoch and index of each key.
+    """Return the epoch and the index of each key, both of shape (keys,).
 
     Args:
         keys: as a data set gets them.

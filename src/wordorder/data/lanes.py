@@ -54,11 +54,11 @@ class RunningText:
         self.eval_lanes, self.roll = eval_lanes, roll
 
     def __len__(self) -> int:
-        """Segments."""
+        """Return the number of segments."""
         return int((-(-np.diff(self.streams) // self.length)).sum())
 
     def in_segments(self, length: int) -> "RunningText":
-        """The same text, cut into segments of another length.
+        """Return the same text, cut into segments of another length.
 
         Args:
             length: tokens of a segment.
@@ -68,7 +68,7 @@ class RunningText:
         return text
 
     def training_lanes(self, rows: int, *, seed: int, parts: int = 1) -> "Lanes":
-        """The text in as many lanes as an optimizer step has rows.
+        """Divide the text into as many lanes as an optimizer step has rows.
 
         Args:
             rows: of all micro-batches and processes together.
@@ -92,7 +92,7 @@ class RunningText:
         return Lanes(self, rows=rows, seed=seed if self.roll else None, parts=parts)
 
     def scoring_lanes(self, share: slice = slice(None), *, most: int | None = None) -> list["Lanes"]:
-        """The text in `eval_lanes` lanes, or fewer where each would have less than a segment: never rolled.
+        """Divide the text into `eval_lanes` lanes, or fewer where each would have less than a segment; never roll it.
 
         Args:
             share: which of the lanes are wanted, such as every other one for each of two processes.
@@ -110,7 +110,7 @@ class RunningText:
         return [Lanes(self, rows=rows, wanted=group) for group in groups]
 
     def windows(self, stride: int | None = None, *, start_id: int | None = None) -> Windows:
-        """The text in windows that are read each by itself.
+        """Return the text as windows that are read each by itself.
 
         Args:
             stride: see `Windows`; None = the length of a segment, so that windows do not overlap.
@@ -119,7 +119,7 @@ class RunningText:
         return Windows(self, stride=self.length if stride is None else stride, start_id=start_id)
 
     def inputs(self, where: Integers) -> Integers:
-        """The tokens that stand before places of the text.
+        """Return the tokens that stand before places of the text.
 
         Args:
             where: places, taken modulo the length of the text.
@@ -127,7 +127,7 @@ class RunningText:
         return self.ids[(where - 1) % len(self.ids)].astype(np.int64)
 
     def labels(self, where: Integers) -> Integers:
-        """The tokens at places of the text.
+        """Return the tokens at places of the text.
 
         Args:
             where: see `inputs`.
@@ -176,8 +176,10 @@ def running_text(
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which piece of the text stands at which step (K) in which lane (R): where it begins, its tokens, and whether the
-    memory of the lane is reset before it."""
+    """Layout of the pieces of a text by step (K) and lane (R).
+
+    It says where each piece begins, how many tokens it has, and whether the memory of the lane is reset before it.
+    """
 
     start_KR: Integers
     count_KR: Integers
@@ -222,11 +224,11 @@ class Lanes(Dataset[Example]):
         self._lanes, self._parts = rows, parts
         self._wanted = list(range(rows)) if wanted is None else list(wanted)
         self.rows = len(self._wanted)
-        """Lanes of this data set, and so examples per step."""
-        # Of the latest epoch: laying out a hundred thousand documents for every batch would cost more than training.
+        """Number of lanes of this data set, and so of examples per step."""
+        # The latest epoch: laying out a hundred thousand documents for every batch would cost more than training.
         self._laid: tuple[int, _Layout] | None = None
         self.steps = len(self._layout(0).start_KR)
-        """Segments of the longest lane, the same in every epoch."""
+        """Number of segments of the longest lane, the same in every epoch."""
 
     def __len__(self) -> int:
         return self.steps * self.rows
@@ -288,7 +290,7 @@ def _whole_streams(text: RunningText, rows: int, seed: int | None, epoch: int) -
 
 
 def _divided(layout: _Layout, length: int, parts: int) -> _Layout:
-    """Each segment in so many pieces, one after another; memory is reset before the first of them."""
+    """Divide each segment into `parts` pieces, one after another; memory is reset before the first of them."""
     piece, rows = length // parts, layout.start_KR.shape[1]
     first_P = np.arange(parts, dtype=np.int64) * piece
     start_KPR = layout.start_KR[:, None] + first_P[:, None]

@@ -1,4 +1,4 @@
-"""A cheap check of every run: whether texts of validation or test stand in training too."""
+"""Check whether texts of validation or test stand in training too; cheap enough for every run."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Masked language modelling: which tokens a model must predict, and what it sees in their place.
+"""Masking for masked language models: which tokens a model must predict, and what it sees in their place.
 
 Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, Sec. 3.1: of the chosen tokens 80 % become [MASK], 10 % a
 random token, 10 % stay. Their number is not left to chance token by token; it is p * n rounded up or down at random, as
@@ -24,7 +24,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """How tokens are masked.
+    """Masking of tokens for masked language modelling.
 
     Args:
         probability: share of the tokens that are predicted, between 0 and 1; at least one token of an example.

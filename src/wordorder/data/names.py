@@ -1,9 +1,9 @@
-"""The words that `[data]` and `[tokenizer]` of a recipe may hold."""
+"""Names and values that `[data]` and `[tokenizer]` of a recipe may hold."""
 
 TASKS = ("masked-lm", "causal-lm", "classification", "regression", "translation")
 TOKENIZER_KINDS = ("wordpiece", "bpe", "byte", "character", "word", "whitespace", "existing")
 NONE = "none"
-"""What stands in the place of `test_source` where there is to be no test split."""
+"""Value of `test_source` where there is to be no test split."""
 FOLD_KINDS = ("disjoint", "independent")
 TEST_ONCE, BEST_ON_TEST = "test-once", "best-checkpoint-on-test"
 PROTOCOLS = (TEST_ONCE, BEST_ON_TEST)

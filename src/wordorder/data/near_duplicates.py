@@ -1,4 +1,4 @@
-"""Texts that are nearly the same, found without comparing each with each: MinHash and locality-sensitive hashing.
+"""Find texts that are nearly the same without comparing each with each: MinHash and locality-sensitive hashing.
 
 Broder 1997, "On the resemblance and containment of documents": the similarity of two texts is the share of the runs of
 five words that both have among those that either has (Jaccard). Of each text 128 numbers are kept, each the smallest of
@@ -36,7 +36,7 @@ class Signatures:
         self._words: dict[str, int] = {}
 
     def of(self, words: Sequence[str]) -> Signature:
-        """The 128 numbers of a text.
+        """Return the signature of a text, its 128 numbers.
 
         Args:
             words: of the text, normalised; at least one. Fewer than a run has are a run.
@@ -58,7 +58,7 @@ class Signatures:
 
 
 def _runs(hashes: Words) -> Words:
-    """A hash of each run of words; their order counts."""
+    """Hash each run of words; their order counts."""
     size = min(RUN, len(hashes))
     state = np.zeros(len(hashes) - size + 1, np.uint64)
     for place in range(size):
@@ -67,7 +67,9 @@ def _runs(hashes: Words) -> Words:
 
 
 def near_pairs(signatures: npt.NDArray[np.uint32], threshold: float) -> list[tuple[int, int, float]]:
-    """Pairs of texts whose estimated similarity reaches a threshold: (one, a later one, similarity), sorted.
+    """Return the pairs of texts whose estimated similarity reaches a threshold.
+
+    Each is (one, a later one, similarity); they are sorted.
 
     Args:
         signatures: of all texts, shape (texts, 128).

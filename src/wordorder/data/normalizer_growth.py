@@ -60,7 +60,10 @@ _DEPENDS = re.compile(r"\(\?<?[=!~>]|[?*+]\+|\\[bBAzZGKyY]|(?<![\[\\])[\^$]")
 
 
 def _may_be_empty(regex: object) -> bool:
-    """Tell whether a regular expression may match nothing, between two letters: its content then makes texts longer."""
+    """Return whether a regular expression may match nothing, between two letters.
+
+    Its content then makes texts longer.
+    """
     from tokenizers import Regex, normalizers
 
     if not isinstance(regex, str) or _DEPENDS.search(regex):

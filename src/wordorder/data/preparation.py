@@ -1,4 +1,4 @@
-"""From a recipe's `[data]` and `[tokenizer]` to datasets that a trainer can use."""
+"""Prepare the data of a recipe: from `[data]` and `[tokenizer]` to datasets that a trainer can use."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping
@@ -116,7 +116,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
 
 
 def _is_small(data: DataConfig) -> bool:
-    """Tell whether all that the source names is on this machine and read in a moment."""
+    """Return whether all that the source names is on this machine and read in a moment."""
     size = 0
     for name in ("", "validation_", "test_"):
         for option in (f"{name}source", f"{name}target_source"):
@@ -134,7 +134,7 @@ def _is_small(data: DataConfig) -> bool:
 
 
 def _training_texts(split: Split) -> list[str]:
-    """Return what a tokeniser is trained on: the training split, and nothing else."""
+    """Return the texts that a tokeniser is trained on: the training split, and nothing else."""
     return [text for d in split.train for text in (d.text, d.pair) if text]
 
 
@@ -154,7 +154,7 @@ def _stream(
 
 
 def _with_stream(statistics: Mapping[str, Any], stream: TextStream) -> dict[str, Any]:
-    """The statistics with what is known of a text that is not read yet, and a fingerprint that it has part in."""
+    """Return the statistics with those of a text that is not read yet, and with a fingerprint that covers it too."""
     whole = content_hash([statistics["fingerprint"], stream.blocks.fingerprint])
     return {"train": stream.statistics(), **statistics, "fingerprint": whole}
 

@@ -1,4 +1,4 @@
-"""What preparing gives: datasets, tokeniser, collator, and the numbers of the corpus."""
+"""The result of `prepare`: datasets, tokeniser, collator, and the numbers of the corpus."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -47,4 +47,4 @@ class PreparedData:
     target_unknown_fraction, dropped_long (pairs left out because a side is too long) and cut (pairs that lost an
     end). Of a streamed text train has only streamed (true), and of files their number and bytes."""
     log: ReadingLog = field(default_factory=ReadingLog)
-    """What was passed over while the texts were read; a streamed text has a log of its own, `TextStream.log`."""
+    """Log of what was passed over while the texts were read; a streamed text has a log of its own, `TextStream.log`."""

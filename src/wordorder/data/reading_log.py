@@ -1,4 +1,4 @@
-"""What was passed over while texts were read: lines that cannot be read, copies, leaks; counted once, file by file."""
+"""Log of texts passed over while reading: lines that cannot be read, copies, leaks; counted once, file by file."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -65,7 +65,7 @@ class ReadingLog:
             details.append(detail)
 
     def number(self, kind: str) -> int:
-        """How many of a kind were counted.
+        """Return how many of a kind were counted.
 
         Args:
             kind: see `count`.
@@ -74,7 +74,7 @@ class ReadingLog:
 
     @staticmethod
     def words(kind: str) -> str:
-        """What stands behind the number of a kind in a sentence.
+        """Return the words that follow the number of a kind in a sentence.
 
         Args:
             kind: see `count`.
@@ -82,7 +82,7 @@ class ReadingLog:
         return _WORDS[kind]
 
     def first(self, kind: str) -> list[str]:
-        """The first few of a kind, a sentence each.
+        """Return the first few of a kind, a sentence each.
 
         Args:
             kind: see `count`.
@@ -93,7 +93,10 @@ class ReadingLog:
         return any(self.number(kind) for kind in _WORDS)
 
     def summary(self) -> dict[str, Any]:
-        """What a run writes into its folder: of each kind the count, that of each file, and the first few in words."""
+        """Return what a run writes into its folder.
+
+        Of each kind it has the count, that of each file, and the first few in words.
+        """
         return {
             kind: {
                 "count": self.number(kind),
@@ -105,7 +108,7 @@ class ReadingLog:
         }
 
     def lines(self) -> list[str]:
-        """One sentence for each kind that there is."""
+        """Return one sentence for each kind that was counted."""
         found: list[str] = []
         for kind, words in _WORDS.items():
             if self.number(kind):
@@ -114,16 +117,16 @@ class ReadingLog:
         return found
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all counts."""
         self._files.clear()
         self._details.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the counts and details as plain values."""
         return copy.deepcopy({"files": self._files, "details": self._details})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`.
+        """Restore the counts and details of a `state_dict`.
 
         Args:
             state: plain values.
@@ -134,7 +137,7 @@ class ReadingLog:
         self._details = {kind: list(details) for kind, details in state["details"].items()}
 
     def merged(self, states: Iterable[Mapping[str, Any]]) -> "ReadingLog":
-        """One log of those of several processes.
+        """Merge the logs of several processes into one.
 
         Each process sees every line that cannot be read in the files that it opens, but judges only its own texts: so
         of a file that several have read the largest count holds for the former, and the sum for the latter.

@@ -11,7 +11,7 @@ from wordorder.data.encode import EncodedDocuments, Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segments:
-    """Examples in a row.
+    """Examples one after another in one array.
 
     Args:
         ids: tokens of all examples, special tokens included, shape (tokens,).
@@ -26,7 +26,7 @@ class Segments:
 
     @property
     def lengths(self) -> Integers:
-        """Tokens of each example."""
+        """Number of tokens of each example, shape (examples,)."""
         return np.diff(self.starts)
 
     def rows(self, index_B: Integers, *, padding: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
@@ -75,7 +75,7 @@ def _spans(borders: list[int], room: int) -> Iterator[tuple[int, int]]:
 
 
 def closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], int]:
-    """The runs that no further sentence can change, and where the one begins that is still open.
+    """Return the runs that no further sentence can change, and where the one begins that is still open.
 
     Args:
         borders: where sentences begin, and at last the end.
@@ -106,7 +106,9 @@ def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: i
 
 
 def with_separators(documents: EncodedDocuments, sep_id: int) -> tuple[npt.NDArray[np.int32], Integers]:
-    """Documents in a row with [SEP] after each that has a token, and where sentences begin in that, and the end.
+    """Join documents in a row with [SEP] after each that has a token.
+
+    Returns the tokens, and where sentences begin in them, and at last their end.
 
     Args:
         documents: the tokens.
@@ -119,7 +121,7 @@ def with_separators(documents: EncodedDocuments, sep_id: int) -> tuple[npt.NDArr
 
 
 def framed(running: npt.NDArray[np.int32], spans: list[tuple[int, int]], *, cls_id: int, sep_id: int) -> Segments:
-    """Spans of running text as `[CLS] span [SEP]`.
+    """Frame spans of running text as `[CLS] span [SEP]`.
 
     Args:
         running: the text; a [SEP] at the end of a span is the span's own.
@@ -149,7 +151,7 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
 
 
 def in_a_row(documents: EncodedDocuments, sep_id: int) -> npt.NDArray[np.int32]:
-    """Documents in a row with [SEP] after each.
+    """Join documents in a row with [SEP] after each.
 
     Args:
         documents: the tokens.
@@ -159,7 +161,7 @@ def in_a_row(documents: EncodedDocuments, sep_id: int) -> npt.NDArray[np.int32]:
 
 
 def full_segments(running: npt.NDArray[np.int32], *, length: int, cls_id: int) -> Segments:
-    """`[CLS]` and length - 1 tokens of running text, as often as they are there.
+    """Cut running text into segments of `[CLS]` and length - 1 tokens; tokens that do not fill one are left out.
 
     Args:
         running: the text.
@@ -201,7 +203,7 @@ def keep(segments: Segments, wanted: npt.NDArray[np.bool_]) -> Segments:
 
 
 def with_something_to_predict(special: npt.NDArray[np.bool_], segments: Segments) -> Segments:
-    """The segments that have at least one token that masking may choose: one of [UNK] alone has nothing to predict.
+    """Keep the segments with a token that masking may choose: one of [UNK] alone has nothing to predict.
 
     Args:
         special: True for ids that it never chooses.

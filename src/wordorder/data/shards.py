@@ -15,10 +15,10 @@ from wordorder.data.encoded import EncodedDocuments, Integers
 SHARD = 2**22
 """Characters after which a shard ends: about a million tokens of words, 4 MB."""
 
-_FORMAT = "2"  # of the file and of the sentence borders: raise it when either changes
+_FORMAT = "2"  # version of the file and of the sentence borders: raise it when either changes
 _LONGEST_HEADER = 2**16
 _ARRAYS = {"ids": np.dtype(np.int32), "sentence_starts": np.dtype(np.int64), "document_starts": np.dtype(np.int64)}
-_CODES = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}  # of safetensors
+_CODES = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}  # names of safetensors
 
 
 def shard_name(texts: Sequence[str], tokenizer_state: str) -> str:
@@ -74,7 +74,10 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
 
 
 def _mapped(path: Path) -> tuple[dict[str, Any], str]:
-    """The arrays of a safetensors file, mapped, and its checksum; the library itself would read them into memory."""
+    """Map the arrays of a safetensors file, and return them with its checksum.
+
+    The library itself would read them into memory.
+    """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > _LONGEST_HEADER:

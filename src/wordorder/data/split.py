@@ -1,4 +1,4 @@
-"""Documents go to train, validation or test before anything else is done with them, tokeniser training included."""
+"""Split documents into train, validation and test before anything else is done, tokeniser training included."""
 
 import hashlib
 from collections import Counter
@@ -97,7 +97,7 @@ def _refuse_own_splits(official: dict[str, list[Document]], data: DataConfig) ->
 
 
 def _contents(document: Document) -> set[tuple[str | None, str | None]]:
-    """What no later part of the official splits may hold too."""
+    """Return the keys of a document: one of an earlier official split that shares a key with it is left out."""
     text, pair = same_text(document.text), None if document.pair is None else same_text(document.pair)
     # many labelled pairs share their first text; of a translation either side gives the other one away
     return {(text, pair)} if document.group is None else {(text, None), (None, pair)}
@@ -144,7 +144,10 @@ def _ranked(documents: list[Document], data: DataConfig, purpose: str) -> list[D
 
 
 def _too_few(left: int, classes: int, wanted: int, data: DataConfig) -> str:
-    """The line for a source that cannot be split: what stays behind is one document, or one of every class."""
+    """Return the fault of a source that has too few documents to split.
+
+    At least one document, or one of every class, stays behind.
+    """
     of = f" of {classes} classes" if data.task == "classification" and classes > 1 else ""
     needed = wanted + classes
     text = (

@@ -11,7 +11,7 @@ from wordorder.data.translation import SentencePairs
 def split_statistics(
     documents: Sequence[Document], encoded: EncodedDocuments, *, examples: int, unknown_id: object
 ) -> dict[str, float | int]:
-    """The numbers of one split, see `PreparedData.statistics`.
+    """Return the numbers of one split; see `PreparedData.statistics`.
 
     Args:
         documents: its texts.
@@ -33,7 +33,7 @@ def split_statistics(
 def target_statistics(
     documents: Sequence[Document], encoded: EncodedDocuments, pairs: SentencePairs, *, unknown_id: object
 ) -> dict[str, float | int]:
-    """What translations have beside the numbers of their sources.
+    """Return the numbers that translations have beside those of their sources.
 
     Args:
         documents: the pairs of one split.

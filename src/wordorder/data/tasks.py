@@ -1,4 +1,4 @@
-"""From encoded splits to the datasets of each task."""
+"""Make the datasets of each task from encoded splits."""
 
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What the tasks share on the way from documents to datasets."""
+    """Data that all tasks share: documents and tokens of each split, the tokeniser and its special tokens."""
 
     data: DataConfig
     length: int
@@ -216,7 +216,7 @@ TASKS: dict[str, Callable[[Work, Split, int], PreparedData]] = {
 
 
 def _statistics(work: Work, split: Split, segments: Mapping[str, Sized]) -> dict[str, Any]:
-    """The numbers of all splits, see `PreparedData.statistics`."""
+    """Return the numbers of all splits; see `PreparedData.statistics`."""
     unknown = work.tokenizer.unk_token_id
     counts = {
         name: split_statistics(part, work.encoded[name], examples=len(segments[name]), unknown_id=unknown)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-_FORMAT = "1"  # of what the functions below build: raise it when they change, so that cached tokenisers are not reused
+_FORMAT = "1"  # version of what is built below: raise it with every change, so that cached tokenisers are not reused
 
 
 def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: Path) -> "PreTrainedTokenizerFast":
@@ -67,7 +67,7 @@ def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
 
 
 def adds_special_tokens(tokenizer: "PreTrainedTokenizerFast") -> bool:
-    """Say whether a tokeniser puts special tokens around a text."""
+    """Return whether a tokeniser puts special tokens around a text."""
     return tokenizer.num_special_tokens_to_add(pair=False) > 0
 
 
@@ -97,7 +97,7 @@ def character_vocab_size(texts: Sequence[str], config: TokenizerConfig) -> int:
 
 
 def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """BERT's tokeniser: Wu et al. 2016, https://arxiv.org/abs/1609.08144, merges chosen by frequency as in BPE.
+    """Train BERT's tokeniser (Wu et al. 2016, https://arxiv.org/abs/1609.08144), merges chosen by frequency as in BPE.
 
     The library numbers the continuing letters (##a, ##b ...) in the order of a hash map, and breaks ties between merges
     of the same frequency by these numbers, so that two runs differ. Naming all letters beforehand prevents it.
@@ -125,7 +125,7 @@ def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenize
 
 
 def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """Whole words and punctuation marks, the most frequent ones; the rest is [UNK]."""
+    """Train a tokeniser of whole words and punctuation marks, the most frequent ones; the rest is [UNK]."""
     from tokenizers import Tokenizer, decoders, models
 
     splitter = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
@@ -138,7 +138,9 @@ def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
 
 
 def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """What stands between white space, for texts whose words somebody has set apart already; the rest is [UNK].
+    """Train a tokeniser of what stands between white space, the most frequent words; the rest is [UNK].
+
+    It is for texts whose words somebody has set apart already.
 
     The classification sets of Kim 2014 (https://arxiv.org/abs/1408.5882) are such texts: "it 's" is two words.
     """
@@ -156,7 +158,7 @@ def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> "Tokeniz
 
 
 def _train_character(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
+    """Train a tokeniser of Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     trained = Tokenizer(models.WordLevel(_characters(texts, config), unk_token="[UNK]"))
@@ -176,7 +178,7 @@ def _characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]
 
 
 def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """The 256 bytes of UTF-8: nothing is learned and nothing is unknown."""
+    """Make a tokeniser of the 256 bytes of UTF-8: nothing is learned and nothing is unknown."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -189,7 +191,7 @@ def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
 
 
 def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
-    """Byte-level byte-pair encoding as in GPT-2 and RoBERTa: lossless, nothing is unknown."""
+    """Train byte-level byte-pair encoding as in GPT-2 and RoBERTa: lossless, nothing is unknown."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     trained = Tokenizer(models.BPE())

@@ -24,7 +24,7 @@ class SentencePairs:
 
     @property
     def lengths(self) -> Integers:
-        """Tokens of each pair, both sides."""
+        """Number of tokens of each pair, both sides together, shape (pairs,)."""
         return self.sources.lengths + self.targets.lengths
 
 

@@ -65,7 +65,7 @@ def _pairs(borders: Integers) -> list[tuple[int, int]]:
 
 
 def _window_ends(begin: int, end: int, length: int, stride: int) -> Integers:
-    """Of the windows of a stream: where each begins, where its new tokens begin, and its end, shape (3, windows)."""
+    """Return the begin of each window of a stream, the begin of its new tokens, and its end, shape (3, windows)."""
     ends = np.append(np.arange(begin + length, end, stride), end)
     new = np.insert(ends[:-1], 0, begin)
     return np.stack([np.maximum(ends - length, begin) if stride < length else new, new, ends]).astype(np.int64)

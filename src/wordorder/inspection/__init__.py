@@ -1,4 +1,4 @@
-"""What a model costs before it is trained, and what its encoding has learned afterwards."""
+"""The cost of a model before it is trained, and what its encoding has learned afterwards."""
 
 from wordorder.inspection.context import LossByContext, loss_by_context
 from wordorder.inspection.correlation import ScoreMap, position_correlation, score_maps

@@ -1,4 +1,4 @@
-"""A step on shapes as the device would do it: fused attention, autocast, masked places without looking at any."""
+"""Run a step on shapes as the device would: fused attention, autocast, masks whose contents nobody looks at."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
@@ -14,18 +14,19 @@ _LOWER: frozenset[Any] = frozenset(
     {F.linear, F.conv1d, F.scaled_dot_product_attention, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm}
     | {torch.einsum, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.bmm, torch.Tensor.mm}
 )
-"""What autocast runs in 16 bits on CUDA, of what the models call; PyTorch, "Automatic Mixed Precision package",
-https://docs.pytorch.org/docs/stable/amp.html, "Ops that autocast to float16"."""
+"""Functions that autocast runs in 16 bits on CUDA, of those that the models call; PyTorch, "Automatic Mixed Precision
+package", https://docs.pytorch.org/docs/stable/amp.html, "Ops that autocast to float16"."""
 _HIGHER: frozenset[Any] = frozenset(
     {F.layer_norm, F.rms_norm, F.softmax, F.log_softmax, F.cross_entropy, F.nll_loss, F.mse_loss}
     | {torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax, torch.logsumexp}
 )
-"""What it runs in float32; the same page, "Ops that autocast to float32"."""
+"""Functions that it runs in float32; the same page, "Ops that autocast to float32"."""
 
 
 class AsOnDevice(TorchFunctionMode):
-    """Within it, what a model does to meta tensors is what it would do to those of a GPU, and to fake tensors of a CPU
-    what it would do to real ones.
+    """Mode in which a model treats meta tensors as it would those of a GPU.
+
+    Fake tensors of a CPU are treated as real ones would be.
 
     Attention is one fused kernel (Dao et al. 2022, https://arxiv.org/abs/2205.14135): q, k, v, output and one number a
     row are kept, scores never leave the chip; backward computes them again, 5 products where forward has 2. A learned
@@ -53,7 +54,7 @@ class AsOnDevice(TorchFunctionMode):
         self._copies.clear()
 
     def watch(self, block: nn.Module) -> None:
-        """Hold within a block's forward too when backward runs it again: torch leaves modes behind there."""
+        """Keep this mode on when backward runs a block's forward again: torch leaves modes behind there."""
         forward: Callable[..., Any] = block.forward
 
         def again(*args: Any, **kwargs: Any) -> Any:
@@ -107,7 +108,7 @@ def _raised(tensor: Tensor) -> Tensor:
 
 
 def _selected(tensor: Tensor, mask: Tensor, share: float) -> Tensor:
-    """As many rows as the mask selects on average: which ones, shapes do not say."""
+    """Select as many rows as the mask selects on average: shapes do not say which ones."""
     rows = max(1, round(share * mask.numel()))
     return tensor.flatten(0, mask.dim() - 1).index_select(0, torch.arange(rows, device=tensor.device))
 
@@ -131,7 +132,10 @@ def fused_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """The output's shape, and the kernel told to the counter; arguments of `scaled_dot_product_attention`."""
+    """Return a tensor of the output's shape, and report the kernel to the counter.
+
+    The arguments are those of `scaled_dot_product_attention`.
+    """
     del dropout_p, scale, enable_gqa  # drawn within the kernel; no arithmetic of note
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])

@@ -1,4 +1,4 @@
-"""How long processes take to sum gradients and gather weights, and what each link carries."""
+"""Time that processes take to sum gradients and gather weights, and bytes that each link carries."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ STEP_IN_NODE, STEP_IN_NODE_PCI, STEP_BETWEEN_NODES = 3.4e-6, 5.7e-6, 9.6e-6
 """Seconds that a message takes from one device of a ring to the next, over NVLink, PCI Express and network: those of
 NCCL's own model (github.com/NVIDIA/nccl, src/graph/tuning.cc, hwLat, ring, simple protocol)."""
 TREE_IN_NODE, TREE_BETWEEN_NODES = 1.2e-6, 8.5e-6
-"""The same from a node of a tree to the next (hwLat, tree, LL128 protocol)."""
+"""Seconds that a message takes from one node of a tree to the next (hwLat, tree, LL128 protocol)."""
 BUCKET = 25 * 2**20
 """Bytes of gradients that DDP sums at a time: bucket_cap_mb of torch.nn.parallel.DistributedDataParallel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Processes that talk to each other.
+    """Processes that communicate with each other.
 
     A ring goes through all devices of a node before it leaves it, and there are as many rings as ports, so that a node
     sends and receives through all of its ports at once. What goes from device to device is then limited by the slower
@@ -37,7 +37,7 @@ class Group:
 
     @property
     def nodes(self) -> int:
-        """How many nodes they are on."""
+        """Number of nodes that the processes are on."""
         return ceil(self.ranks / self.per_node)
 
     @property
@@ -49,22 +49,24 @@ class Group:
         return LINK_SHARE * (self.device.node_link if self.nodes == 1 else min(self.device.node_link, ports))
 
     def _ring_latency(self, steps: int) -> float:
-        """Seconds of so many rounds, each through all devices but one."""
+        """Return the seconds of so many rounds, each through all devices but one."""
         between = self.nodes - 1 if self.nodes > 1 else 0
         in_node = STEP_IN_NODE if self.device.nvlink else STEP_IN_NODE_PCI
         return steps * ((self.ranks - 1 - between) * in_node + between * STEP_BETWEEN_NODES)
 
     def gather(self, size: float) -> float:
-        """Seconds of a ring all-gather that gives everybody ``size`` bytes, or of a reduce-scatter of as many::
+        """Return the seconds of a ring all-gather that gives every process ``size`` bytes.
 
-        N - 1 messages of size / N, one after another
+        A reduce-scatter of as many takes as long: N - 1 messages of size / N, one after another.
         """
         if self.ranks == 1:
             return 0.0
         return self._ring_latency(1) + (self.ranks - 1) / self.ranks * size / self.rate
 
     def all_reduce(self, size: float) -> float:
-        """Seconds to sum ``size`` bytes: a ring's 2 (N - 1) messages of size / N, or a tree where its fewer steps win.
+        """Return the seconds to sum ``size`` bytes over all processes.
+
+        A ring sends 2 (N - 1) messages of size / N; a tree wins where its fewer steps do.
 
         NCCL takes the faster too; trees matter for small messages among many nodes.
         """
@@ -78,7 +80,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What one step of the optimizer communicates.
+    """Bytes and seconds of the communication of one step of the optimizer.
 
     Args:
         sent_bytes: by each device, over all rings.
@@ -97,7 +99,7 @@ NOTHING = Communication(sent_bytes=0, network_bytes=0, seconds=0, exposed_second
 
 
 def data_parallel(group: Group, gradients: float, *, backward: float, overlap: bool) -> Communication:
-    """DDP: gradients are summed in buckets, each as soon as backward has it.
+    """Return the communication of DDP: gradients are summed in buckets, each as soon as backward has it.
 
     Args:
         group: all processes.
@@ -131,7 +133,7 @@ def fully_sharded(
     passes: int,
     overlap: bool,
 ) -> Communication:
-    """FSDP2, or hybrid shard where there are several replicas.
+    """Return the communication of FSDP2, or of hybrid shard where there are several replicas.
 
     Weights of each piece are gathered for the forward pass and, except of the first piece, which stays, again for the
     backward pass; gradients are scattered once a step, and a hybrid then sums each device's part over the replicas.
@@ -171,5 +173,5 @@ def fully_sharded(
 
 
 def _through_port(sent: float, group: Group) -> float:
-    """Of what each device sends, the part that leaves the node: one device's of each, shared by all ports."""
+    """Return the sent bytes that leave the node by each port: one device's per node, shared by all ports."""
     return sent / min(group.per_node, group.ranks) if group.nodes > 1 else 0.0

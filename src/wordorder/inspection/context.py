@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from wordorder.errors import BadInput
 
 BLOCK, BLOCKS = 16, 32
-"""Tokens that are predicted in a row, and how many such rows, where nobody says."""
+"""Default number of tokens that are predicted in a row, and of such rows."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LossByContext:
     block: int
 
     def effective(self, tolerance: float = 0.01) -> int:
-        """The least context from which on perplexity stays within a factor 1 + tolerance of that with all of it.
+        """Return the least context from which on perplexity stays within a factor 1 + tolerance of that with all of it.
 
         After Khandelwal et al. 2018, "Sharp nearby, fuzzy far away", https://arxiv.org/abs/1805.04623, who take 1 %.
 
@@ -117,7 +117,7 @@ def loss_by_context(
 
 
 def _doubling(first: int, most: int) -> list[int]:
-    """0, first, twice that, and so on, and the most."""
+    """Return 0, first, twice that, and so on, and at last the most."""
     found = [0]
     while (step := max(first, 2 * found[-1])) < most:
         found.append(step)
@@ -125,7 +125,7 @@ def _doubling(first: int, most: int) -> list[int]:
 
 
 def _losses(model: Any, rows_BS: Tensor, labels_BT: Tensor, segment_length: int | None) -> Tensor:
-    """Each row's mean loss over its last tokens, (B,), in float64."""
+    """Return each row's mean loss over its last tokens, (B,), in float64."""
     kept = labels_BT.shape[1]
     given: dict[str, Any] = {}
     with torch.no_grad():
@@ -138,7 +138,7 @@ def _losses(model: Any, rows_BS: Tensor, labels_BT: Tensor, segment_length: int 
 
 
 def _from_the_end(rows_BS: Tensor, length: int) -> list[Tensor]:
-    """Segments of a length, the first of which may be shorter."""
+    """Cut rows into segments of a length from their end; the first segment may be shorter."""
     ragged = rows_BS.shape[1] % length
     edges = ([0] if ragged else []) + list(range(ragged, rows_BS.shape[1] + 1, length))
     return [rows_BS[:, start:end] for start, end in pairwise(edges)]

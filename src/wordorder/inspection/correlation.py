@@ -1,4 +1,4 @@
-"""What an encoding adds to the score of each pair of positions, whatever the words are."""
+"""Maps of what an encoding adds to the score of each pair of positions, whatever the words are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ScoreMap:
 
 
 def position_correlation(model: nn.Module, length: int) -> dict[str, Tensor]:
-    """The learned position-to-position terms of a model with TUPE.
+    """Return the learned position-to-position terms of a model with TUPE.
 
     Args:
         model: anything that contains an encoder of this package.
@@ -50,7 +50,7 @@ def position_correlation(model: nn.Module, length: int) -> dict[str, Tensor]:
 
 
 def score_maps(model: nn.Module, length: int, *, layer: int | None = None) -> dict[str, ScoreMap]:
-    """Every term that a model adds to its scores whatever the tokens say, and their sum.
+    """Return every term that a model adds to its scores whatever the tokens say, and their sum.
 
     Args:
         model: anything that contains an encoder of this package.
@@ -75,7 +75,7 @@ def score_maps(model: nn.Module, length: int, *, layer: int | None = None) -> di
 
 
 def layers_note(model: nn.Module) -> list[str]:
-    """One sentence on which layers have which encodings, where they differ by layer; else nothing."""
+    """Return one sentence on which layers have which encodings if they differ by layer, else nothing."""
     composition = next((module for module in model.modules() if isinstance(module, Composition)), None)
     if not isinstance(composition, Hybrid):
         return []
@@ -87,7 +87,7 @@ def layers_note(model: nn.Module) -> list[str]:
 
 
 def _adding(composition: Composition | None, layer: int | None = None) -> list[tuple[str, tuple[OnScores, ...]]]:
-    """Which encodings add to the scores together, and in which layers, in words; "" where in all of them."""
+    """Return the encodings that add to the scores together, with their layers in words ("" for all layers)."""
     if composition is None:
         return []
     if layer is not None or not isinstance(composition, Hybrid):
@@ -108,7 +108,7 @@ def _terms(parts: Sequence[nn.Module]) -> tuple[OnScores, ...]:
 
 
 def _in_words(layers: Sequence[int]) -> str:
-    """Layers from 0 as people count them, neighbours drawn together: "layers 1-3, 5"."""
+    """Name layers, given from 0, as people count them from 1, neighbours joined: "layers 1-3, 5"."""
     runs: list[list[int]] = []
     for layer in layers:
         if runs and runs[-1][-1] == layer - 1:
@@ -120,7 +120,7 @@ def _in_words(layers: Sequence[int]) -> str:
 
 
 def _maps_together(parts: Sequence[OnScores], length: int) -> dict[str, ScoreMap]:
-    """The maps of encodings whose terms add up; see `score_maps`."""
+    """Return the maps of encodings whose terms add up; see `score_maps`."""
     adding = {name_of(part): part for part in parts}
     resets = any(part.first_position_apart for part in adding.values())
     found: dict[str, Tensor] = {}
@@ -135,12 +135,12 @@ def _maps_together(parts: Sequence[OnScores], length: int) -> dict[str, ScoreMap
 
 
 def name_of(encoding: nn.Module) -> str:
-    """The name of an encoding in the catalogue."""
+    """Return the name of an encoding in the catalogue."""
     return next((name for name, known in CATALOG.items() if type(encoding) is known), type(encoding).__name__)
 
 
 def _maps_of(part: OnScores, length: int) -> dict[str, Tensor]:
-    """The maps of one encoding, its whole term last; (H, N, N) each."""
+    """Return the maps of one encoding, its whole term last; (H, N, N) each."""
     where = Contiguous(length)
     with torch.no_grad():
         return {name: values[0].float().cpu() for name, values in part.maps(where).items()}

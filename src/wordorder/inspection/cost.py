@@ -76,7 +76,7 @@ def cost(
 
 
 def _full_memory(model: PreTrainedModel, token_ids: Tensor) -> Any:
-    """The memory after as many segments as fill it."""
+    """Return the memory after as many segments as fill it."""
     memory: Any = None
     with torch.no_grad():
         while memory is None or memory.length < model.config.memory_length:
@@ -133,5 +133,5 @@ class _KeptBytes(torch.autograd.graph.saved_tensors_hooks):
 
 
 def _identity(tensor: Tensor) -> int:
-    """Tells storages apart; meta tensors have no data pointer."""
+    """Return a number that tells storages apart; meta tensors have no data pointer."""
     return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]

@@ -22,9 +22,9 @@ _PRODUCTS = {
     aten.addmm_: flop_registry[aten.addmm],
 }
 _LOOK_UPS = {aten.embedding, aten.index_select, aten.index, aten.gather}
-"""Read of their first argument only what they give."""
+"""Operations that read of their first argument only what they return."""
 _MADE = {aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided, aten.set_}
-"""Allocate, and touch nothing."""
+"""Operations that allocate, and touch nothing."""
 _PER_HEAD = {aten.bmm, aten.baddbmm, aten.baddbmm_}
 
 
@@ -36,14 +36,14 @@ class Work(NamedTuple):
     """matmul: products with weights. attention: everything on tensors that have an axis of heads: scores, softmax,
     biases, rotations. memory: all else, which moves bytes and hardly computes."""
     half: bool
-    """The products are in 16 bits."""
+    """True if the products are in 16 bits."""
     flops: int
     moved: int
     """Bytes read and written."""
 
 
 class CountedOperations(TorchDispatchMode):
-    """Within it, every operation is counted, and every tensor that it makes until nobody holds it.
+    """Counts every operation within it, and every tensor that an operation makes until nobody holds it.
 
     Bytes of an operation are those of its arguments and results, each once: what an unfused kernel moves. Views move
     nothing. Weights and accumulated gradients are not among the living bytes, which are known without running.
@@ -155,5 +155,5 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def _size(tensor: Tensor) -> int:
-    """Bytes of a tensor, those that expanding it repeats counted once."""
+    """Return the bytes of a tensor, those that expanding it repeats counted once."""
     return min(tensor.numel() * tensor.dtype.itemsize, tensor.untyped_storage().nbytes())

@@ -1,4 +1,4 @@
-"""How much of a map of positions is a matter of distance alone."""
+"""The share of a map of positions that depends on distance alone."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class DistanceProfile:
 
 @dataclass(frozen=True)
 class ToeplitzShare:
-    """How much of what softmax sees of a map depends on distance alone.
+    """The share of what softmax sees of a map that depends on distance alone.
 
     Args:
         share_H: per head, the energy (sum of squares) of the best Toeplitz part over that of the map, each up to one
@@ -48,7 +48,7 @@ class ToeplitzShare:
 
 
 def distance_profile(values: Tensor, *, skip_first: bool = False, up_to_row_constants: bool = True) -> DistanceProfile:
-    """Mean of each diagonal of a map against signed distance, per head.
+    """Return mean and spread of each diagonal of a map, that is, of each signed distance, per head.
 
     Args:
         values: (H, N, N) or (N, N), logits.
@@ -106,7 +106,9 @@ def toeplitz_share(values: Tensor, *, skip_first: bool = False) -> ToeplitzShare
 
 
 def low_rank_share(values: Tensor, rank: int, *, skip_first: bool = False) -> Tensor:
-    """The other direction: how much of a map a correlation of absolute positions with ``rank`` channels could hold.
+    """Return the share of a map that a correlation of absolute positions with ``rank`` channels could hold.
+
+    It is the counterpart of `toeplitz_share`.
 
     The share of energy, rows centred, of the best approximation of that rank (Eckart and Young 1936: the largest
     singular values). Proposition 1 of TUPE promises all of a relative term to 2N channels; a head has far fewer.
@@ -133,7 +135,7 @@ def low_rank_share(values: Tensor, rank: int, *, skip_first: bool = False) -> Te
 
 
 def _stack(values: Tensor) -> Tensor:
-    """(H, N, N), whether or not there was an axis of heads."""
+    """Return a map as (H, N, N), whether or not it has an axis of heads."""
     if values.dim() not in (2, 3) or values.shape[-1] != values.shape[-2]:
         raise ValueError(f"values must be (heads, N, N) or (N, N), got {tuple(values.shape)}")
     return values if values.dim() == 3 else values[None]

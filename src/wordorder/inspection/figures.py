@@ -14,14 +14,14 @@ from wordorder.inspection.findings import Inspection, MapFindings, floats
 from wordorder.inspection.words import WordPositionCorrelations
 
 COLOURS = ("#0b6fb8", "#c8501b", "#24292e", "#0a8a6a", "#a8458f")
-"""One per map, in the order of the maps."""
+"""Colours of the maps, in the order of the maps."""
 
 _DPI = 150
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with what a page says of it.
+    """A figure with the text that a page shows beside it.
 
     Args:
         png: the file's bytes.
@@ -37,7 +37,7 @@ class Drawing:
 
 
 def draw(inspection: Inspection) -> dict[str, Drawing]:
-    """Every figure that an inspection has, by file name; none where there is nothing to draw.
+    """Draw every figure that an inspection has, by file name; none where there is nothing to draw.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -54,7 +54,7 @@ def draw(inspection: Inspection) -> dict[str, Drawing]:
 
 
 def new_figure(width: float, height: float) -> Any:  # matplotlib's own types are partly unknown to a strict reader
-    """An empty figure of this size in inches.
+    """Make an empty figure of this size in inches.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -78,7 +78,7 @@ def log_scale(axes: Any) -> None:
 
 
 def png_of(figure: Any) -> bytes:
-    """The file of a figure."""
+    """Return the bytes of a figure's PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI)
     return file.getvalue()
@@ -158,7 +158,7 @@ _WHAT = {
 
 
 def _with_strips(values_NN: Tensor) -> tuple[Tensor, list[float], list[str]]:
-    """A map whose row and column 0 are wide enough to be seen, apart from the rest; ticks and their labels."""
+    """Widen row and column 0 of a map and set them apart from the rest; return it with ticks and their labels."""
     length = len(values_NN)
     wide, gap = max(1, round(length / 24)), max(1, round(length / 60))
     place = [0] * wide + [-1] * gap + list(range(1, length))
@@ -248,11 +248,11 @@ def _toeplitz(all_maps: Mapping[str, MapFindings]) -> Drawing:
 
 
 def _colours(maps: Mapping[str, MapFindings], all_maps: Mapping[str, MapFindings]) -> list[str]:
-    """The colours of some maps, the same in every figure."""
+    """Return the colours of some maps, the same in every figure."""
     return [COLOURS[list(all_maps).index(name) % len(COLOURS)] for name in maps]
 
 
 def _limit(tensors: Iterable[Tensor]) -> float:
-    """A colour range that holds 99.5 % of the numbers; 1 where they are all 0."""
+    """Return a colour range that holds 99.5 % of the numbers; 1 where they are all 0."""
     largest = torch.cat([tensor.double().abs().flatten() for tensor in tensors]).sort().values
     return float(largest[int(0.995 * (len(largest) - 1))]) or 1.0

@@ -1,4 +1,4 @@
-"""Everything that `wordorder inspect` finds in a model, typed, and as JSON can hold it."""
+"""Findings of `wordorder inspect` on an encoder, typed, and as JSON can hold them."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _ALL = 1 - 1e-9
 
 @dataclass(frozen=True)
 class MapFindings:
-    """A map of positions and what is to be said of it.
+    """A map of positions with its profile by distance and the shares of its energy.
 
     Args:
         map: the numbers, and whether [CLS] was left out of all that follows.
@@ -49,13 +49,13 @@ class MapFindings:
 
     @property
     def by_distance_alone(self) -> bool:
-        """Whether it is a relative term, at this length at least (FIRE's up to its L): its share says nothing."""
+        """True if it is a relative term, at this length at least (FIRE's up to its L): its share says nothing."""
         return self.toeplitz.share >= _ALL
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found in a model.
+    """Findings on a model.
 
     Args:
         length: positions, N.
@@ -73,7 +73,7 @@ class Inspection:
     notes: tuple[str, ...]
 
     def answers(self) -> list[str]:
-        """One sentence per map to the question whether it could have been a relative term."""
+        """Answer for each map, in a sentence, whether it could have been a relative term."""
         return [
             f"{name}: {found.toeplitz.share:.1%} of what softmax sees of it depends on distance alone,"
             f" {1 - found.toeplitz.share:.1%} does not (random numbers: {found.toeplitz.chance:.1%})"
@@ -83,7 +83,7 @@ class Inspection:
 
 
 def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tensor | None = None) -> Inspection:
-    """Look at what a trained encoder has learned about positions.
+    """Measure what a trained encoder has learned about positions.
 
     Args:
         model: anything that contains an encoder of this package; only its weights are read, no text is run.
@@ -116,7 +116,7 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
 
 
 def check_range(length: int) -> None:
-    """Refuse lengths of which no map is made.
+    """Refuse lengths for which no map is made.
 
     Raises:
         BadInput: names the range.
@@ -173,7 +173,7 @@ def _notes(
 
 
 def numbers(inspection: Inspection) -> dict[str, Any]:
-    """All numbers but the maps and panels themselves, for JSON: NaN is null."""
+    """Return all numbers but the maps and panels themselves, for JSON: NaN is null."""
     resetting = [found.map for found in inspection.maps.values() if found.map.skip_first]
     return {
         "length": inspection.length,
@@ -223,7 +223,7 @@ def _map_numbers(found: MapFindings) -> dict[str, Any]:
 
 
 def _cls_numbers(values: ScoreMap) -> dict[str, Any]:
-    """The reset per head, and how it stands against what a query gives to all other keys on average."""
+    """Return the reset of [CLS] per head, and how far it is above what a query gives to all other keys on average."""
     maps_HNN = values.values_HNN.double()
     others_HN = maps_HNN[:, 1:, 1:].mean(-1)
     return {
@@ -234,12 +234,12 @@ def _cls_numbers(values: ScoreMap) -> dict[str, Any]:
 
 
 def floats(values: Tensor) -> list[float]:
-    """The numbers of a row, with the type that torch leaves open."""
+    """Return the numbers of a row as floats, the type that torch leaves open."""
     return cast("Any", values).tolist()
 
 
 def _plain(value: Tensor | float) -> Any:
-    """Numbers as JSON has them, null for NaN."""
+    """Convert numbers to what JSON has, null for NaN."""
     return without_nan(floats(value) if isinstance(value, Tensor) else value)
 
 

@@ -1,4 +1,4 @@
-"""Queries and keys of an encoder's first layer, taken apart into what words, positions and biases bring."""
+"""Split queries and keys of an encoder's first layer into summands of words, of positions and of biases."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -11,7 +11,7 @@ from wordorder.networks import Encoder, EncoderLayer
 from wordorder.ops import Contiguous
 
 _NUMBERS = 2**22
-"""Per tensor while words meet positions: 16 MiB in float32."""
+"""Most numbers of a tensor while words meet positions: 16 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Side:
     constant_HD: Tensor
 
     def summand(self, name: str) -> Tensor:
-        """The summand "word", "position" or "constant", (W, N or 1, H, D)."""
+        """Return the summand "word", "position" or "constant", (W, N or 1, H, D)."""
         return {"word": self.word_WHD, "position": self.position_NHD, "constant": self.constant_HD[None]}[name]
 
     def together(self, tokens: int) -> Tensor:
-        """The sum of the three for word t at position t, (tokens, H, D)."""
+        """Return the sum of the three for word t at position t, (tokens, H, D)."""
         return self.word_WHD[:tokens] + self.position_NHD[:tokens] + self.constant_HD
 
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """Both sides, with as many key heads as query heads, and the factor of their product."""
+    """Queries and keys, with as many key heads as query heads, and the factor of their product."""
 
     query: Side
     key: Side
@@ -47,7 +47,7 @@ class FirstLayer:
 
 
 def scores_of(query_THD: Tensor, key_SHD: Tensor, scale: float) -> Tensor:
-    """``scale * q.k``, (H, T, S)."""
+    """Return ``scale * q.k``, (H, T, S)."""
     return scale * torch.einsum("thd,shd->hts", query_THD, key_SHD)
 
 
@@ -85,7 +85,10 @@ def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
 
 
 def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
-    """``scale * q.k`` of the first layer as the model computes it for one text (without what is added), (H, T, T)."""
+    """Return ``scale * q.k`` of the first layer as the model computes it for one text, (H, T, T).
+
+    What encodings add to the scores is left out.
+    """
     where = Contiguous(len(ids_T))
     total_TC = encoder.encoding.embed(encoder.embedding.weight[ids_T].float()[None], where)[0]
     nothing_TC = torch.zeros_like(total_TC)
@@ -96,7 +99,10 @@ def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
 
 
 def shifts_of(part: OnQueriesAndKeys, length: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """What an encoding adds to queries and to keys at each position, (N, H, D); None where it turns them instead."""
+    """Return what an encoding adds to queries and to keys at each position, (N, H, D).
+
+    None if it turns them instead.
+    """
     where = Contiguous(length)
     query, key = part.prepare(where, where, dtype=torch.float32, device=device)
     if not (isinstance(query, Shift) and isinstance(key, Shift)):
@@ -105,7 +111,7 @@ def shifts_of(part: OnQueriesAndKeys, length: int, device: torch.device) -> tupl
 
 
 def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Word, position and constant after the norms before W_Q; their sum is what the model has there."""
+    """Pass word, position and constant through the norms before W_Q; their sum is what the model has there."""
     layer = cast(EncoderLayer, encoder.layers[0])
     for norm in (encoder.embedding_norm, *((layer.attention_norm,) if layer.pre else ())):
         if isinstance(norm, nn.LayerNorm):
@@ -123,7 +129,7 @@ def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) ->
 
 
 def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length: int) -> tuple[Side, Side]:
-    """Queries and keys of the summands, (W, C), (N, C) and (C,)."""
+    """Project the summands, (W, C), (N, C) and (C,), to queries and keys."""
     attention = cast(EncoderLayer, encoder.layers[0]).attention
     width, key_width, _ = attention.splits
     device = encoder.embedding.weight.device
@@ -145,6 +151,6 @@ def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length
 
 
 def _heads(projected: Tensor, head_dim: int, repeats: int) -> Tensor:
-    """(..., channels) -> (..., H, D); heads of grouped queries share keys, which are repeated."""
+    """Split (..., channels) into heads, (..., H, D); heads of grouped queries share keys, which are repeated."""
     heads = projected.reshape(*projected.shape[:-1], -1, head_dim)
     return heads.repeat_interleave(repeats, dim=-2)

@@ -1,4 +1,4 @@
-"""What would make a step fit that does not: each change by itself, tried out."""
+"""Changes that make a step fit that does not: each change by itself, tried out."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -8,21 +8,21 @@ from wordorder.inspection.prediction import Layout, memory_of
 from wordorder.inspection.traced_step import Step, Trace, trace
 
 MOST_DEVICES = 4096
-"""How far more devices are tried."""
+"""Largest number of devices that is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something that makes a step fit."""
+    """A change that makes a step fit."""
 
     what: str
-    """What to change, in words."""
+    """The change, in words."""
     memory_bytes: float
-    """What each device then holds."""
+    """Bytes that each device then holds."""
 
 
 def changes_that_fit(step: Step, traced: Trace, layout: Layout, device: Device) -> list[Change]:
-    """Every single change with which the step fits, and if there is none, all of them together.
+    """Return every single change with which the step fits; if there is none, all of them together.
 
     Args:
         step: one that does not fit.

@@ -1,4 +1,4 @@
-"""What accelerators can do, as data: every number with its public source."""
+"""Rates and sizes of accelerators, as data: every number with its public source."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ class Device:
     """One accelerator and how it is connected. Decimal units, as data sheets have them."""
 
     name: str
-    """As `--gpu` takes it."""
+    """Name, as `--gpu` takes it."""
     bf16_flops: float
     """Peak of dense bf16 matrix products with float32 sums, per second: never the figure "with sparsity"."""
     float32_flops: float
@@ -35,22 +35,22 @@ class Device:
     per_node: int
     """Devices of one node."""
     source: str
-    """Where the numbers come from."""
+    """Source of the numbers."""
     launch: float = LAUNCH
     """Seconds per operation on the side that issues them."""
     asynchronous: bool = True
-    """Whether issuing runs beside computing, as on GPUs; on a CPU they follow each other."""
+    """True if issuing runs beside computing, as on GPUs; on a CPU they follow each other."""
     attained: bool = False
-    """The rates were measured, not promised: no share is taken of them."""
+    """True if the rates were measured, not promised: no share is taken of them."""
     nvlink: bool = True
-    """Whether node_link is NVLink; PCI Express else."""
+    """True if node_link is NVLink, False if it is PCI Express."""
 
     def flops(self, precision: Precision) -> float:
-        """Peak per second in a precision."""
+        """Return the peak in a precision, in operations per second."""
         return self.bf16_flops if precision == "bf16" else self.float32_flops
 
     def rate(self, moved: float) -> float:
-        """Bytes per second of an operation that moves so many bytes."""
+        """Return the bytes per second of an operation that moves so many bytes."""
         return next(rate for limit, rate in self.bandwidth if moved <= limit)
 
 
@@ -67,7 +67,7 @@ def _gpu(
     per_node: int = 8,
     nvlink: bool = True,
 ) -> Device:
-    """A GPU from the units of data sheets: TFLOPS, GB and GB/s."""
+    """Make a GPU from the units of data sheets: TFLOPS, GB and GB/s."""
     return Device(
         name=name,
         bf16_flops=bf16 * 1e12,
@@ -179,7 +179,7 @@ machine that its source names.
 
 
 def device_named(name: str) -> Device:
-    """The accelerator of this name.
+    """Return the accelerator of this name.
 
     Raises:
         BadInput: unknown name; the known ones are listed.

@@ -1,4 +1,4 @@
-"""Everything that `wordorder inspect` finds in a causal language model, typed, and as JSON can hold it."""
+"""Findings of `wordorder inspect` on a causal language model, typed, and as JSON can hold them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class LanguageModelInspection:
-    """What was found in a causal language model while it read a text.
+    """Findings on a causal language model that read a text.
 
     Args:
         habits: attention by distance, and look-ahead memory by age.
@@ -31,7 +31,7 @@ class LanguageModelInspection:
     notes: tuple[str, ...]
 
     def answers(self) -> list[str]:
-        """How far the model looks, what that is worth, and how old slots change."""
+        """Say in sentences how far the model looks, what that is worth, and how old slots change."""
         context, habits = self.context, self.habits
         effective = context.effective(TOLERANCE)
         found = [
@@ -52,7 +52,7 @@ class LanguageModelInspection:
 def inspect_language_model(
     model: Any, token_ids: Tensor | Sequence[int], *, length: int | None = None, start_id: int | None = None
 ) -> LanguageModelInspection:
-    """Watch a causal language model read a text.
+    """Let a causal language model read a text, and measure its attention, its context and its memory.
 
     Args:
         model: a `WordOrderDecoderForCausalLM` in evaluation mode.
@@ -99,7 +99,7 @@ def _notes(habits: ReadingHabits, config: Any) -> list[str]:
 
 
 def language_model_numbers(inspection: LanguageModelInspection) -> dict[str, Any]:
-    """All numbers but those of each head by distance and age, for JSON."""
+    """Return all numbers but those of each head by distance and age, for JSON."""
     habits, context = inspection.habits, inspection.context
     alpha, on_memory = habits.alpha_LHA, habits.on_memory_LH
     return {

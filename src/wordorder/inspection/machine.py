@@ -1,4 +1,4 @@
-"""What the machine at hand can do, measured: its matrix products, its memory, and what an operation costs."""
+"""Measure the machine at hand: its matrix products, its memory, and what an operation costs."""
 
 import platform
 import time
@@ -52,7 +52,7 @@ def measure_here(*, seconds: float = 1.0, half: bool = False) -> Device:
 
 
 def typical_time(work: Callable[[], object], device: torch.device, seconds: float) -> float:
-    """The median time of something that is repeated for so many seconds, at least three times.
+    """Return the median time of something that is repeated for so many seconds, at least three times.
 
     A CPU that computes with one thread is timed by its own clock, which does not run while others have it.
 
@@ -75,7 +75,7 @@ def typical_time(work: Callable[[], object], device: torch.device, seconds: floa
 
 
 def wait_for(device: torch.device) -> None:
-    """Until all that was issued is done; a CPU is never behind."""
+    """Wait until all that was issued is done; a CPU is never behind."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
@@ -95,7 +95,10 @@ def _moving_rate(size: int, device: torch.device, seconds: float) -> float:
 
 
 def _seconds_an_operation(device: torch.device, seconds: float) -> float:
-    """What issuing costs: a layer too small to compute anything, forward and backward, by its operations."""
+    """Return the seconds that issuing an operation takes.
+
+    A layer too small to compute anything is run forward and backward, and its time divided by its operations.
+    """
     layer = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 8)).to(device)
     given = torch.ones(2, 8, device=device)
 

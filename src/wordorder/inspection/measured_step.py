@@ -1,4 +1,4 @@
-"""A few steps of a model on random data, timed and weighed, beside what was predicted of them."""
+"""Run a few steps of a model on random data, timed and weighed, beside what was predicted of them."""
 
 import ctypes
 import gc
@@ -22,13 +22,13 @@ from wordorder.inspection.traced_step import Step, checkpointed, step_inputs, tr
 from wordorder.models import build_model
 
 SECONDS = 3.0
-"""How long steps are repeated; the median counts, as in `measure_here`."""
+"""Seconds for which steps are repeated; the median counts, as in `measure_here`."""
 _WATCH_EVERY = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Measured beside predicted."""
+    """Time and memory of a step, measured beside predicted."""
 
     predicted: Prediction
     seconds: float
@@ -38,12 +38,12 @@ class Check:
 
     @property
     def time_ratio(self) -> float:
-        """Measured seconds by predicted ones."""
+        """Measured seconds divided by predicted ones."""
         return self.seconds / self.predicted.seconds
 
     @property
     def memory_ratio(self) -> float:
-        """Measured bytes by predicted ones."""
+        """Measured bytes divided by predicted ones."""
         return self.memory_bytes / self.predicted.memory.total
 
 
@@ -106,7 +106,7 @@ def _run(model: nn.Module) -> None:
 
 
 class _Watch:
-    """The most memory in use, beyond what is now."""
+    """Measures the most memory in use, beyond what is in use when it is made."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -119,7 +119,10 @@ class _Watch:
         return psutil.Process().memory_info().rss
 
     def during(self, work: Callable[[], object], *, times: int = 2) -> int:
-        """Bytes while something is done; twice, because optimizers make their state in the first step."""
+        """Return the most bytes in use while something is done.
+
+        It is done twice, because optimizers make their state in the first step.
+        """
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             for _ in range(times):
@@ -161,6 +164,6 @@ def _forget_peak() -> bool:
 
 
 def _peak() -> int:
-    """The largest resident set, proc(5), VmHWM."""
+    """Return the largest resident set, proc(5), VmHWM."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
     return 1024 * int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""What was found as tables for people, and as one HTML page that needs nothing else."""
+"""Show findings as tables for people, and as one HTML page that needs nothing else."""
 
 import math
 from base64 import b64encode
@@ -30,7 +30,7 @@ class Table:
 
 
 def tables(inspection: Inspection) -> list[Table]:
-    """The correlations, if there are any, and the Toeplitz shares, if there is a map."""
+    """Return the correlations as a table, if there are any, and the Toeplitz shares, if there is a map."""
     found: list[Table] = []
     if inspection.correlations:
         terms = inspection.correlations.terms
@@ -50,7 +50,10 @@ def tables(inspection: Inspection) -> list[Table]:
 
 
 def _shares(inspection: Inspection) -> Table:
-    """A row per head and one for all; a relative term, whose share is 1, has what a head's channels could hold."""
+    """Return the shares as a table, a row per head and one for all.
+
+    A relative term, whose share is 1, has what a head's channels could hold.
+    """
     first = next(iter(inspection.maps.values()))
     heads = len(first.toeplitz.share_H)
     columns: list[tuple[str, ...]] = [("head", *(str(head + 1) for head in range(heads)), "all")]
@@ -71,7 +74,7 @@ def _shares(inspection: Inspection) -> Table:
 
 
 def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
-    """The loss by context, and what each layer attends to.
+    """Return the loss by context, and what each layer attends to, as tables.
 
     Args:
         inspection: of `inspect_language_model`.
@@ -102,7 +105,7 @@ def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
 
 
 def worth_table(worth: Mapping[str, Mapping[str, object]] | None) -> list[Table]:
-    """The scores of the model with each part of its maps alone; none where nothing was scored."""
+    """Return the scores of the model with each part of its maps alone, as a table; none where nothing was scored."""
     if worth is None:
         return []
     names = [name for name, value in worth["whole"].items() if isinstance(value, float)]
@@ -127,7 +130,7 @@ def page(
     encoding: str,
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """The HTML page.
+    """Render the HTML page.
 
     Args:
         inspection: its answers and notes stand as text.
@@ -170,7 +173,7 @@ def _score(value: object) -> str:
 
 
 def _signed(value: float) -> str:
-    """A difference; one that is none at four digits has no minus."""
+    """Format a difference; one that is none at four digits has no minus."""
     return f"{round(value, 4) + 0.0:+.4f}"
 
 

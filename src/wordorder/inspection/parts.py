@@ -1,4 +1,4 @@
-"""What the parts of a learned position map are worth: the model's own scores with a part of the map alone."""
+"""Score a model with a part of its learned position map alone, to see what each part is worth."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ Part = Literal["toeplitz", "rest", "nothing"]
 
 @contextmanager
 def keep_part(part: Part) -> Generator[None]:
-    """Within it every encoding that adds to the scores adds a part of its map in place of the whole.
+    """Replace, within the context, the map of every encoding that adds to the scores by a part of it.
 
     The energy of a part says how large it is, not what it does: numbers that training left behind may be large and do
     nothing. Scored with one part alone, a model says what the part is worth.
@@ -61,7 +61,7 @@ def keep_part(part: Part) -> Generator[None]:
 
 
 def worth_of_parts(score: Callable[[], Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """A model's scores with the whole of its maps and with each part alone.
+    """Return a model's scores with the whole of its maps and with each part alone.
 
     Args:
         score: runs the model and gives its scores by name; called four times.

@@ -1,4 +1,4 @@
-"""Memory, time and what limits them: a training step on so many devices, by a roofline model."""
+"""Predict memory, time and what limits them: a training step on so many devices, by a roofline model."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -24,16 +24,17 @@ MOMENTS: dict[str, int] = {"sgd": 0, "adafactor": 0, "adamw_bnb_8bit": 2, "adamw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the work is spread."""
+    """Layout of the work over devices."""
 
     devices: int
-    """How many, in all nodes."""
+    """Number of devices, in all nodes."""
     strategy: Strategy = "ddp"
-    """ddp: a whole copy each. fsdp2: one copy, sharded over all. hybrid: one copy sharded over each node."""
+    """Distribution of the model. ddp: a whole copy each. fsdp2: one copy, sharded over all. hybrid: one copy sharded
+    over each node."""
     per_node: int = 8
-    """Devices of a node."""
+    """Number of devices of a node."""
     overlap: bool = True
-    """Communication goes on while the device computes."""
+    """True if communication goes on while the device computes."""
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -49,7 +50,7 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """Devices that share one copy of the model's state."""
+        """Number of devices that share one copy of the model's state."""
         if self.strategy == "ddp":
             return 1
         return self.devices if self.strategy == "fsdp2" else min(self.devices, self.per_node)
@@ -61,26 +62,26 @@ class Memory:
 
     weights: float
     gradients: float
-    """Whole during the backward pass already: from the second micro-batch on they are."""
+    """Gradients, whole during the backward pass already: from the second micro-batch on they are."""
     optimizer: float
     activations: float
     logits: float
     weight_copies: float
-    """In 16 bits, which autocast makes for a pass."""
+    """Copies of the weights in 16 bits, which autocast makes for a pass."""
     slots: float
-    """Of the memories that go from step to step, one for each micro-batch with rows of its own."""
+    """Slots of the memories that go from step to step, one memory for each micro-batch with rows of its own."""
     communication: float
-    """DDP: its buckets. FSDP2: gathered weights and gradients not yet scattered."""
+    """Buffers of communication: DDP's buckets, or FSDP2's gathered weights and gradients not yet scattered."""
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Bytes of all parts together."""
         return sum(asdict(self).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a step costs; times in seconds, sizes in bytes, all per device unless it says otherwise."""
+    """Cost of a step; times in seconds, sizes in bytes, all per device unless it says otherwise."""
 
     step: Step
     layout: Layout
@@ -91,23 +92,23 @@ class Prediction:
     operation takes the longer of its arithmetic and its bytes; launching is what issuing them takes beyond that."""
     communication: Communication
     flops: float
-    """Of a step, recomputation included."""
+    """FLOPs of a step, recomputation included."""
     model_flops: float
-    """Of a step as the model has them: three forward passes' worth, nothing twice."""
+    """FLOPs of a step as the model has them: three forward passes' worth, nothing twice."""
 
     @property
     def seconds(self) -> float:
-        """A step."""
+        """Seconds of a step."""
         return sum(self.parts.values())
 
     @property
     def tokens(self) -> int:
-        """Of a step, on all devices."""
+        """Number of tokens of a step, on all devices."""
         return self.step.tokens * self.layout.devices
 
     @property
     def tokens_per_second(self) -> float:
-        """On all devices."""
+        """Tokens per second, on all devices."""
         return self.tokens / self.seconds
 
     @property
@@ -118,16 +119,16 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether the device has that much memory."""
+        """True if the device has that much memory."""
         return self.memory.total <= self.device.memory_bytes
 
     @property
     def limit(self) -> str:
-        """What most of the time goes into."""
+        """Part of the step that takes the most time."""
         return max(self.parts, key=lambda part: self.parts[part])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the prediction as plain values, for JSON."""
         sizes = asdict(self.memory)
         return {
             "gpu": self.device.name,
@@ -183,7 +184,7 @@ def predict(step: Step, traced: Trace, layout: Layout, device: Device, *, model_
 
 
 def memory_of(step: Step, traced: Trace, layout: Layout) -> Memory:
-    """What each device holds.
+    """Return the memory that each device needs.
 
     Args:
         step: what each device computes.
@@ -216,7 +217,7 @@ def memory_of(step: Step, traced: Trace, layout: Layout) -> Memory:
 
 
 def _pass_seconds(traced: Trace, phase: Phase, device: Device) -> dict[str, float]:
-    """Seconds of a forward or backward pass, by part."""
+    """Return the seconds of a forward or backward pass, by part."""
     spent = {"matmul": 0.0, "attention": 0.0, "memory": 0.0}
     for one, times in traced.work.items():
         if one.phase != phase:
@@ -234,7 +235,10 @@ def _rate(device: Device, moved: float) -> float:
 
 
 def _optimizer_bytes(step: Step, traced: Trace) -> float:
-    """Weight, gradient and state are read, weight and state written; clipping reads gradients twice, writes once."""
+    """Return the bytes that the optimizer moves.
+
+    Weight, gradient and state are read, weight and state written; clipping reads gradients twice, writes once.
+    """
     state = MOMENTS.get(step.optimizer, 8)
     return traced.parameters * (12 + 2 * state + (12 if step.clipped else 0))
 
@@ -244,7 +248,7 @@ def _gathered_bytes(step: Step) -> int:
 
 
 def _pieces(traced: Trace) -> tuple[int, ...]:
-    """Numbers outside of the layers, and of each layer."""
+    """Return the number of parameters outside of the layers, and of each layer."""
     return (traced.parameters - sum(traced.blocks), *traced.blocks)
 
 

@@ -1,4 +1,4 @@
-"""How far a decoder looks back while it reads a text, and what the slots of its memory make of what comes after them.
+"""Measure how far a decoder looks back in a text, and how the slots of its memory take in what comes after them.
 
 Both are measured in one pass through the text, read as the model would read it: segments in turn beside the memory, or
 windows by themselves where there is none.
@@ -17,7 +17,7 @@ from wordorder.networks import Decoder
 
 @dataclass(frozen=True)
 class ReadingHabits:
-    """Where the attention of a decoder's tokens went, by distance; and how slots changed, by age.
+    """The attention of a decoder's tokens by distance, and the change of memory slots by age.
 
     Args:
         weights_LHO: mean weight that layer l and head h give to the key at a distance of o tokens to the left (0 = the
@@ -42,12 +42,12 @@ class ReadingHabits:
 
     @property
     def mean_O(self) -> Tensor:
-        """Mean over layers and heads: the utilisation figure of the LaMemo paper."""
+        """Mean weight over layers and heads, by distance: the utilisation figure of the LaMemo paper."""
         return self.weights_LHO.mean((0, 1))
 
     @property
     def half_L(self) -> Tensor:
-        """Per layer the distance within which half of all its tokens' attention lies."""
+        """Distance within which half of all attention of a layer's tokens lies, per layer."""
         total_LO = (self.weights_LHO.mean(1) * self.count_O).cumsum(-1)
         return (total_LO < 0.5 * total_LO[:, -1:]).sum(-1)
 
@@ -55,7 +55,7 @@ class ReadingHabits:
 def reading_habits(
     model: nn.Module, token_ids: Tensor | Sequence[int], *, length: int, start_id: int | None = None
 ) -> ReadingHabits:
-    """Read a text and watch.
+    """Let a decoder read a text, and measure its attention by distance and its slots by age.
 
     A model with a memory reads it in segments; those before the memory is full are read and not counted, if there are
     any after them, so that every token that counts sees as many slots. A model without one reads windows, in which a
@@ -93,7 +93,7 @@ def reading_habits(
 
 
 class _Watch:
-    """Sums by distance and by age.
+    """Sums of attention by distance and of alpha by age.
 
     Args:
         decoder: reads.

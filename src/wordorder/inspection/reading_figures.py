@@ -10,7 +10,7 @@ from wordorder.inspection.language_model import TOLERANCE, LanguageModelInspecti
 
 
 def draw_reading(inspection: LanguageModelInspection) -> dict[str, Drawing]:
-    """Attention by distance, loss by context, and for look-ahead memory alpha by age, by file name.
+    """Draw attention by distance, loss by context, and for look-ahead memory alpha by age; return them by file name.
 
     Args:
         inspection: of `inspect_language_model`.
@@ -106,6 +106,6 @@ def _axes() -> tuple[Any, Any]:
 
 
 def _shade(layer: int, layers: int) -> tuple[float, float, float]:
-    """From a pale to a dark blue."""
+    """Return the colour of a layer, from a pale to a dark blue."""
     share = 1.0 if layers == 1 else layer / (layers - 1)
     return (0.68 - 0.62 * share, 0.80 - 0.48 * share, 0.93 - 0.37 * share)

@@ -28,17 +28,17 @@ from wordorder.inspection.words import WORDS
 from wordorder.limits import read_json
 
 LENGTH = 512
-"""Positions looked at where nobody says how many, unless the model takes fewer."""
+"""Default number of positions, unless the model takes fewer."""
 
 TOKENS = 8192
-"""Tokens of a text that a language model is watched over."""
+"""Most tokens of a text that a language model is watched over."""
 
 NUMBERS, PAGE, MAPS, READING = "numbers.json", "inspect.html", "maps.safetensors", "reading.safetensors"
 
 
 @dataclass(frozen=True)
 class SavedInspection:
-    """What was found, and where it lies.
+    """Findings on a saved model, and the files that hold them.
 
     Args:
         inspection: what was found.
@@ -63,7 +63,7 @@ def inspect_model_dir(
     text: str | Path | None = None,
     score: Callable[[], Mapping[str, Any]] | None = None,
 ) -> SavedInspection:
-    """Look at what a saved encoder has learned about positions, or watch a saved language model read a text.
+    """Measure what a saved encoder has learned about positions, or watch a saved language model read a text.
 
     Writes numbers.json (every number, the model and the versions), and where there is something to draw the figures
     (PNG), maps.safetensors (maps and panels, float32; of a language model reading.safetensors, attention by distance
@@ -128,7 +128,7 @@ def inspect_model_dir(
 
 @dataclass(frozen=True)
 class _Found:
-    """What there is to write of a model of either kind.
+    """Everything that is written of a model of either kind.
 
     Args:
         inspection: what was found.
@@ -216,14 +216,14 @@ def _watch_language_model(
 
 
 def default_folder(model_dir: Path) -> Path:
-    """``inspect`` beside the folder model/ of a run, ``inspect-NAME`` beside a folder of any other name."""
+    """Return ``inspect`` beside the folder model/ of a run, ``inspect-NAME`` beside a folder of any other name."""
     place = Path(os.path.abspath(model_dir))  # so that "." has a name and a folder around it
     inside = "inspect" if place.name == "model" else f"inspect-{place.name}"
     return (place if model_dir.name in ("", "..") else model_dir).parent / inside
 
 
 def _files_listed(path: Path) -> set[str]:
-    """The names under "files" in a JSON file that an earlier inspection left; none where there is no such list."""
+    """Return the names under "files" in a JSON file that an earlier inspection left; none if there is no such list."""
     try:
         listed: Any = read_json(path)["files"]
         return {str(name) for name in listed if Path(str(name)).name == str(name)}
@@ -248,13 +248,18 @@ def _versions() -> dict[str, str]:
 
 
 def _json(value: object) -> str:
-    """JSON with one line per row of numbers; in strings a line break is escaped, so that only rows are joined."""
+    """Return a value as JSON with one line per row of numbers.
+
+    In strings a line break is escaped, so that only rows are joined.
+
+    In strings a line break is escaped, so that only rows are joined.
+    """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[\n[^\[\]{}\"]*\]", lambda row: " ".join(row[0].split()), text) + "\n"
 
 
 def _tensors(inspection: Inspection) -> bytes:
-    """Maps by their names, panels as "panel word-word" and so on; float32."""
+    """Return maps by their names, and panels as "panel word-word" and so on, as a safetensors file in float32."""
     from safetensors.torch import save
 
     tensors = {name: found.map.values_HNN for name, found in inspection.maps.items()}
@@ -265,7 +270,12 @@ def _tensors(inspection: Inspection) -> bytes:
 
 
 def _reading_tensors(inspection: LanguageModelInspection) -> bytes:
-    """Attention by layer, head and distance, with how many tokens see each; alpha by layer, head and age; float32."""
+    """Return attention by layer, head and distance, and alpha by layer, head and age, as a safetensors file.
+
+    It is in float32. Beside the attention stands how many tokens see each distance.
+
+    Beside the attention stands how many tokens see each distance.
+    """
     from safetensors.torch import save
 
     habits = inspection.habits

@@ -1,4 +1,4 @@
-"""Reading what `wordorder inspect` is pointed at: a saved model, from safetensors only, and a text."""
+"""Read the model and the text that `wordorder inspect` is given; a model from safetensors only."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +10,7 @@ LANGUAGE_MODEL = "wordorder-decoder"
 
 
 def class_of(folder: Path) -> Any:
-    """The class that config.json names, of a model that can be inspected.
+    """Return the class that config.json names, of a model that can be inspected.
 
     Args:
         folder: holds config.json.
@@ -45,11 +45,11 @@ _CLASSES = {
     "wordorder-encoder": ("WordOrderEncoder", "WordOrderEncoderModel"),
     LANGUAGE_MODEL: ("WordOrderDecoderForCausalLM", "WordOrderDecoderModel"),
 }
-"""Type of a model -> how the name of its class begins, and the class where config.json names none."""
+"""Type of a model -> beginning of its class's name, and the class where config.json names none."""
 
 
 def config_of(folder: Path, kind: Any) -> Any:
-    """The configuration of a saved model.
+    """Load the configuration of a saved model.
 
     Args:
         folder: holds config.json.
@@ -64,7 +64,7 @@ def config_of(folder: Path, kind: Any) -> Any:
 
 
 def load_saved(folder: Path, kind: Any) -> Any:
-    """The model, from safetensors only: nothing is unpickled.
+    """Load the model, from safetensors only: nothing is unpickled.
 
     Args:
         folder: holds it.
@@ -79,7 +79,7 @@ def load_saved(folder: Path, kind: Any) -> Any:
 
 
 def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> list[int]:
-    """The ids of the first tokens of a text.
+    """Return the ids of the first tokens of a text.
 
     Args:
         folder: holds the tokenizer.

@@ -1,4 +1,4 @@
-"""One training step of a model, run on shapes: what it computes and moves, and the memory that it needs."""
+"""Trace one training step of a model on shapes: what it computes and moves, and the memory that it needs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,57 +19,57 @@ from wordorder.models import model_class
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one device computes between two steps of the optimizer. It says nothing of how many devices there are."""
+    """The work of one device between two steps of the optimizer. It says nothing of how many devices there are."""
 
     config: PreTrainedConfig
-    """Of the model."""
+    """Configuration of the model."""
     task: str
-    """"masked-lm", "classification", ..."""
+    """Task of the model: "masked-lm", "classification", ..."""
     length: int
-    """Tokens per row that the model reads at a time."""
+    """Number of tokens per row that the model reads at a time."""
     rows: int
-    """Rows of one forward pass on one device: its micro-batch."""
+    """Number of rows of one forward pass on one device: its micro-batch."""
     accumulation: int = 1
-    """Forward and backward passes of a step."""
+    """Number of forward and backward passes of a step."""
     pieces: int = 1
-    """Of them, how many go on with the same rows (training.segments_per_step)."""
+    """Number of these passes that go on with the same rows (training.segments_per_step)."""
     labelled_share: float = 0.15
     """Share of tokens that masked LM predicts."""
     precision: Precision = "float32"
-    """bf16 is autocast over float32 weights, as transformers' Trainer does it."""
+    """Precision of a step; bf16 is autocast over float32 weights, as transformers' Trainer does it."""
     checkpointing: bool = False
-    """Each layer's inner activations are computed again in the backward pass."""
+    """True if each layer's inner activations are computed again in the backward pass."""
     optimizer: str = "adamw_torch"
-    """training.optim."""
+    """Name of the optimizer, as in training.optim."""
     clipped: bool = True
-    """Gradients are clipped, which reads them once and writes them once."""
+    """True if gradients are clipped, which reads them once and writes them once."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of a step on one device; in translation those of both sides."""
+        """Number of tokens of a step on one device; in translation those of both sides."""
         return self.rows * self.length * self.accumulation * (2 if self.task == "translation" else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What one forward and backward pass of a `Step` does."""
+    """Counts of one forward and backward pass of a `Step`."""
 
     parameters: int
-    """Numbers in the model."""
+    """Number of parameters of the model."""
     blocks: tuple[int, ...]
-    """Of them, those of each layer."""
+    """Number of parameters of each layer."""
     work: Mapping[Work, int]
-    """Operations, equal ones counted."""
+    """Operations, with the number of equal ones."""
     operations: Mapping[Phase, int]
-    """How many are issued."""
+    """Number of operations that are issued, by phase."""
     activation_bytes: int
-    """Alive when most was, besides what the others count: what autograd keeps and what is at work."""
+    """Bytes alive when most was, besides what the others count: what autograd keeps and what is at work."""
     logits_bytes: int
-    """Alive then of tensors with one number for each word."""
+    """Bytes alive then of tensors with one number for each word."""
     copy_bytes: int
-    """Alive then of the weights' copies in 16 bits."""
+    """Bytes alive then of the weights' copies in 16 bits."""
     memory_bytes: int
-    """Slots of one micro-batch's memory."""
+    """Bytes of the slots of one micro-batch's memory."""
 
 
 def trace(step: Step, *, device: Literal["gpu", "cpu"] = "gpu") -> Trace:
@@ -114,13 +114,13 @@ def trace(step: Step, *, device: Literal["gpu", "cpu"] = "gpu") -> Trace:
 
 
 def blocks_of(model: PreTrainedModel) -> list[nn.Module]:
-    """The layers that FSDP2 shards one by one: those that the model says must not be split."""
+    """Return the layers that FSDP2 shards one by one: those that the model says must not be split."""
     names: Any = getattr(model, "_no_split_modules", None) or ()
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
 def full_memory(model: PreTrainedModel, token_ids: Tensor) -> Any:
-    """The memory after as many segments as fill it; None where the model has none.
+    """Return the memory after as many segments as fill it; None where the model has none.
 
     Args:
         model: with a memory or without.
@@ -136,7 +136,7 @@ def full_memory(model: PreTrainedModel, token_ids: Tensor) -> Any:
 
 
 def step_inputs(model: PreTrainedModel, step: Step, token_ids: Tensor) -> dict[str, Any]:
-    """What the model is given in a step: tokens, labels, and a full memory where it has one.
+    """Return the arguments of the model in a step: tokens, labels, and a full memory where it has one.
 
     Args:
         model: of the step.
@@ -232,7 +232,7 @@ def _bytes_of(tensors: Mapping[str, Tensor]) -> int:
 
 
 def total_flops(work: Mapping[Work, int]) -> Counter[str]:
-    """FLOPs of a pass by kind of operation.
+    """Return the FLOPs of a pass by kind of operation.
 
     Args:
         work: of a `Trace`.

@@ -36,7 +36,7 @@ class Traffic:
 
 
 def traffic(model: nn.Module, *, tokens: int) -> Traffic:
-    """Count what a step moves.
+    """Count the bytes that a step moves for the weights.
 
     Args:
         model: its parameters that require a gradient count; shapes alone are read.
@@ -59,7 +59,7 @@ def traffic(model: nn.Module, *, tokens: int) -> Traffic:
 
 
 def _tables(model: nn.Module) -> set[int]:
-    """Identities of the parameters that are read by row and by nothing else."""
+    """Return the identities of the parameters that are read by row and by nothing else."""
     tables: set[int] = set()
     for module in model.modules():
         if isinstance(module, nn.Embedding):

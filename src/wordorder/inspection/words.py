@@ -28,7 +28,7 @@ WORDS = 1024
 
 @dataclass(frozen=True)
 class CorrelationTerm:
-    """How large one of the products is that the scores of the first layer are made of; per head, in logits.
+    """Size of one of the products that make up the scores of the first layer; per head, in logits.
 
     Args:
         mean_H: mean over all pairs.
@@ -72,7 +72,7 @@ class WordPositionCorrelations:
 
 
 def no_correlations_because(encoder: Encoder) -> str | None:
-    """Why an encoder's scores are no sum of terms of words and terms of positions; None where they are."""
+    """Return the reason why an encoder's scores are no sum of terms of words and of positions; None where they are."""
     if isinstance(encoder.embedding, ReplacesEmbedding):
         return "words and positions meet in the products that the embeddings are, so there is no sum to take apart"
     parts, where = encoder.encoding.parts_of(0), " of the first layer" if isinstance(encoder.encoding, Hybrid) else ""
@@ -90,7 +90,7 @@ def no_correlations_because(encoder: Encoder) -> str | None:
 def word_position_correlations(
     model: nn.Module, length: int, *, words: Sequence[int] | Tensor | None = None
 ) -> WordPositionCorrelations:
-    """The four correlations of Eq. 6 of TUPE (Ke et al. 2021, https://arxiv.org/abs/2006.15595), and how large each is.
+    """Compute the four correlations of TUPE's Eq. 6 (Ke et al. 2021, https://arxiv.org/abs/2006.15595) and their sizes.
 
     With positions added to the embeddings, q.k in the first layer is, up to the scale, ::
 
@@ -138,7 +138,10 @@ def word_position_correlations(
 def _terms_and_panels(
     layer: FirstLayer, added: ScoreMap | None, shown: int
 ) -> tuple[dict[str, CorrelationTerm], dict[str, Tensor]]:
-    """The terms, and the panels of the first words and positions; positions meet at the scores if a map is added."""
+    """Compute the terms, and the panels of the first words and positions.
+
+    If a map is added, positions meet at the scores.
+    """
     terms: dict[str, CorrelationTerm] = {}
     panels: dict[str, Tensor] = {}
     for query, key in product(("word", "position", "constant"), ("word", "position")):
@@ -154,7 +157,7 @@ def _terms_and_panels(
 
 
 def _term(query_THD: Tensor, key_SHD: Tensor, scale: float) -> CorrelationTerm:
-    """Mean and spreads of ``scale * q.k`` over all pairs, from second moments of queries and keys."""
+    """Compute mean and spreads of ``scale * q.k`` over all pairs, from second moments of queries and keys."""
     mean_q_HD, mean_k_HD = query_THD.mean(0), key_SHD.mean(0)
     centred_SHD = key_SHD - mean_k_HD
     second_q_HDD = torch.einsum("thd,the->hde", query_THD, query_THD) / len(query_THD)
@@ -167,7 +170,7 @@ def _term(query_THD: Tensor, key_SHD: Tensor, scale: float) -> CorrelationTerm:
 
 
 def _term_of(added: ScoreMap) -> CorrelationTerm:
-    """Mean and spreads of a map, the reset of [CLS] left out."""
+    """Compute mean and spreads of a map, the reset of [CLS] left out."""
     first = int(added.skip_first)
     inner_HNN = added.values_HNN[:, first:, first:].double()
     mean_H11 = inner_HNN.mean((-1, -2), keepdim=True)
@@ -178,7 +181,7 @@ def _term_of(added: ScoreMap) -> CorrelationTerm:
 
 
 def _explained(layer: FirstLayer, real_HTT: Tensor) -> float:
-    """Share of the variance of the real scores, rows centred, that the sum of the terms accounts for."""
+    """Return the share of the variance of the real scores, rows centred, that the sum of the terms accounts for."""
     tokens = real_HTT.shape[-1]
     ours_HTT = scores_of(layer.query.together(tokens), layer.key.together(tokens), layer.scale)
     real, ours = (x - x.mean(-1, keepdim=True) for x in (real_HTT, ours_HTT))
@@ -186,7 +189,7 @@ def _explained(layer: FirstLayer, real_HTT: Tensor) -> float:
 
 
 def _sample(encoder: Encoder, length: int) -> Tensor:
-    """Ids drawn from the vocabulary, those of the panels in order of their ids: related words often stand together."""
+    """Draw ids from the vocabulary, those of the panels in order of their ids: related words often stand together."""
     table = encoder.embedding
     order = torch.randperm(table.num_embeddings, generator=torch.Generator().manual_seed(0))
     chosen_W = order[order != table.padding_idx][:WORDS] if table.padding_idx is not None else order[:WORDS]

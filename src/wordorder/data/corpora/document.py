@@ -1,4 +1,4 @@
-"""What readers return: rows of named columns; and what the rest of the package gets: documents."""
+"""Rows of named columns, which readers return, and documents, which the rest of the package gets."""
 
 from dataclasses import dataclass
 
@@ -30,19 +30,21 @@ class Document:
     pair: str | None = None
     """The second text, for classification of pairs, or the translation; else None."""
     split: str | None = None
-    """As `Part.split`."""
+    """Split that the source names, as in `Part.split`."""
     group: str | None = None
     """Documents of one group are never on two sides of a split that is made here; None: those of the same text are
     not. Only translations that people made have groups."""
 
     @property
     def together(self) -> str:
-        """What documents have in common that must not be divided."""
+        """Name that documents share where they must not be divided: the group, or the text but for white space."""
         return same_text(self.text) if self.group is None else self.group
 
 
 def same_text(text: str) -> str:
-    """What two texts have in common that differ in white space alone: a copy of a text is often kept with other ends.
+    """Return a text with each run of white space as one space, the same for texts that differ in white space alone.
+
+    A copy of a text is often kept with other white space at its ends.
 
     Args:
         text: any.

@@ -1,4 +1,4 @@
-"""What labels must be for a task: classes that can be learned, or numbers."""
+"""Checks of the labels of a task: classes that can be learned, or numbers."""
 
 import math
 from collections.abc import Callable, Sequence

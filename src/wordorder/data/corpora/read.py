@@ -1,4 +1,4 @@
-"""From the `source` of a recipe to documents, with every fault of every file in one report."""
+"""Read the documents of a recipe's `source`, with every fault of every file in one report."""
 
 import math
 import re
@@ -112,7 +112,10 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
 
 
 def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    """Read one of the sources; name is what stands before `source` in the option that names it, such as "test_"."""
+    """Read one of the sources.
+
+    `name` is what stands before `source` in the option that names it, such as "test_".
+    """
     target: str | None = getattr(data, f"{name}target_source")
     if target is not None:
         pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
@@ -132,7 +135,7 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
 
 
 def _is_hidden(part: Part, data: DataConfig) -> bool:
-    """Whether this is a test split without labels."""
+    """Return whether this is a test split without labels."""
     if part.split != "test" or data.task not in LABEL_CHECKS:
         return False
     return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)
@@ -174,7 +177,10 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
 
 
 def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
-    """What can be read of a damaged file: the lines or records that are whole; of one without such nothing."""
+    """Read the lines or records of a damaged file that are whole, and log the others.
+
+    Of a file without lines or records nothing is read.
+    """
     if kind_of(path) not in TABLES:
         log.unreadable(str(path), 0, fault)
         return []
@@ -288,7 +294,7 @@ def _label_fault(label: object) -> str:
 
 
 def _row_faults(row: str, columns: Iterable[tuple[str | None, object]]) -> list[str]:
-    """What is wrong with the texts of a row."""
+    """Return the faults of the texts of a row."""
     faults: list[str] = []
     for name, value in columns:
         if value is not None and not isinstance(value, str):

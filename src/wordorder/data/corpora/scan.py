@@ -15,7 +15,7 @@ _BEGINNING = 4096  # bytes that tell what a file is
 
 
 def is_scan(path: Path) -> bool:
-    """Whether a file begins as SCAN's files do: ``IN:`` and, in the same line, ``OUT:``."""
+    """Return whether a file begins as SCAN's files do: ``IN:`` and, in the same line, ``OUT:``."""
     if path.suffix != ".txt" or not path.is_file():
         return False
     check_plain(path)

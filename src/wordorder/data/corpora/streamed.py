@@ -29,7 +29,7 @@ _BROKEN = (OSError, EOFError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where reading goes on in a file.
+    """A place in a file at which reading goes on.
 
     Args:
         offset: bytes before it, of the unpacked content; of Parquet the row group.
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A row of a file, or why there is none.
+    """A row of a file, or the reason why there is none.
 
     Args:
         row: its columns; None where it cannot be read.
@@ -84,7 +84,7 @@ def _lines(path: Path, place: Place) -> Iterator[tuple[bytes, Place] | Found]:
 
 
 def _text(line: bytes, path: Path, number: int) -> str | Found:
-    """The text of a line, or what is wrong with it."""
+    """Decode a line as text, or return what is wrong with it."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -24,7 +24,7 @@ _SMALLEST, _EACH = 2**9, 16  # a small text has shorter blocks, so that each rea
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Documents that are read at a time, and where reading goes on."""
+    """Encoded documents that are read at a time, and the position at which reading goes on."""
 
     encoded: EncodedDocuments
     after: Position
@@ -69,7 +69,7 @@ class Blocks:
         self._open: tuple[Position, Iterator[Text]] | None = None
 
     def for_process(self, rank: int, world: int, *, readers: int = 1) -> "Blocks":
-        """The blocks of one of several processes: no two have the same, and together they have all.
+        """Return the blocks of one of several processes: no two have the same, and together they have all.
 
         Args:
             rank: of the process.
@@ -90,11 +90,11 @@ class Blocks:
 
     @property
     def fingerprint(self) -> str:
-        """Of the source."""
+        """Fingerprint of the source."""
         return self._source.fingerprint
 
     def start(self, epoch: int) -> Position:
-        """Where an epoch begins.
+        """Return the position at which an epoch begins.
 
         Args:
             epoch: from 0.
@@ -102,7 +102,7 @@ class Blocks:
         return {**self._own.start(epoch), "block": 0}
 
     def read(self, position: Position) -> Block | None:
-        """The next block of this process; None at the end of the epoch.
+        """Read the next block of this process; return None at the end of the epoch.
 
         Args:
             position: from `start`, or from `Block.after`.
@@ -126,7 +126,10 @@ class Blocks:
                 return Block(encode_documents(kept, self._tokenizer, cache_dir=self._cache_dir), after)
 
     def _gather(self, position: Position) -> tuple[list[Text], Position | None]:
-        """Texts until they are enough, or until a border; and the position after them, None at the end of the epoch."""
+        """Gather texts until they are enough, or until a border.
+
+        Returns them and the position after them, None at the end of the epoch.
+        """
         if self._open is None or self._open[0] != position:
             self._open = position, self._own.texts(position)
         texts, size = list[Text](), 0
@@ -145,7 +148,11 @@ class Blocks:
         return texts, {**texts[-1].after(), "block": position["block"] + 1}
 
     def _is_wanted(self, text: Text, *, count: bool) -> bool:
-        """Leave out what validation or test has too, and count it, and what they nearly have."""
+        """Return whether training may see a text.
+
+        A copy of a text of validation or test is left out and counted. A text with the same words, where only case and
+        punctuation differ, is kept and counted; with leakage "error" it is refused, with "ignore" not looked for.
+        """
         content = str(text.text)
         split = self._held_out.copy_of(content)
         if split is not None:

@@ -61,7 +61,7 @@ class StreamedSegments(StreamedDataset):
         return self._masked(rows) if self._masking is not None else [_continued(ids) for _, _, ids in rows]
 
     def _row(self, number: int) -> tuple[int, int, Ids]:
-        """Epoch, number in the epoch, and tokens."""
+        """Return the epoch of a segment, its number in the epoch, and its tokens."""
         if number < self._first:
             self._return_to(number)
         while number >= self._first + len(self._run):
@@ -89,7 +89,7 @@ class StreamedSegments(StreamedDataset):
         present_BN = np.arange(int(length_B.max())) < length_B[:, None]
         ids_BN = np.zeros(present_BN.shape, np.int64)
         ids_BN[present_BN] = np.concatenate([ids for _, _, ids in rows])
-        # Of several processes each has its own n-th segment, and masks of its own for it.
+        # Each of several processes has its own n-th segment, and masks of its own for it.
         index_B = np.array([example for _, example, _ in rows]) * self._sharing.world + self._sharing.rank
         epoch_B = np.array([epoch for epoch, _, _ in rows])
         seen_BN, labels_BN = self._masking(ids_BN, present_BN, seed=self._mask_seed, epoch_B=epoch_B, index_B=index_B)
@@ -98,7 +98,7 @@ class StreamedSegments(StreamedDataset):
 
 
 def _continued(ids: Ids) -> Example:
-    """As `CausalLanguageExamples`: nothing stands before [CLS], so it is not predicted."""
+    """Make an example as `CausalLanguageExamples` does: nothing stands before [CLS], so it is not predicted."""
     read = torch.as_tensor(ids.astype(np.int64))
     labels = read.clone()
     labels[0] = IGNORED

@@ -22,7 +22,7 @@ _EVERY = 8  # steps between two noted places
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What a lane reads in a step: the tokens to predict, the one before them, and whether memory begins anew."""
+    """Tokens that a lane reads in a step: those to predict, the one before them, and whether memory begins anew."""
 
     before: int
     ids: Ids
@@ -30,7 +30,7 @@ class _Piece:
 
 
 class _Lane:
-    """A lane's block and how far it has been read."""
+    """The block of a lane and how far it has been read."""
 
     def __init__(self) -> None:
         self.position: Position | None = None
@@ -67,7 +67,7 @@ class StreamedLanes(StreamedDataset):
 
     @property
     def rows(self) -> int:
-        """Lanes of all processes, and so rows of a step."""
+        """Number of lanes of all processes, and so of rows of a step."""
         return self._sharing.rows
 
     def _place(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from wordorder.data.segments import (
 )
 
 Carry = dict[str, Any]
-"""What one block leaves for the next one, as plain values: fewer tokens than a segment has, or about so."""
+"""Tokens that one block leaves for the next one, as plain values: fewer than a segment has, or about so."""
 
 _NONE = np.empty(0, np.int32)
 
@@ -29,21 +29,21 @@ class Packer(Protocol):
     carry: Carry
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """The segments that are full after these documents."""
+        """Return the segments that are full after these documents."""
         ...
 
     def flush(self) -> Segments:
-        """What is left at the end of the text."""
+        """Return the segments of what is left at the end of the text."""
         ...
 
 
 def no_segments() -> Segments:
-    """Nothing."""
+    """Return an empty `Segments`."""
     return Segments(ids=_NONE, starts=np.zeros(1, np.int64))
 
 
 class WholeSentences:
-    """As `pack_full_sentences`: a segment never crosses documents, so that nothing is left over.
+    """Packs as `pack_full_sentences` does: a segment never crosses documents, so that nothing is left over.
 
     Args:
         length: most tokens of a segment.
@@ -56,16 +56,16 @@ class WholeSentences:
         self._how = {"length": length, "cls_id": cls_id, "sep_id": sep_id}
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """The segments of these documents."""
+        """Return the segments of these documents."""
         return pack_full_sentences(documents, **self._how)
 
     def flush(self) -> Segments:
-        """Nothing."""
+        """Return no segments."""
         return no_segments()
 
 
 class AcrossDocuments:
-    """As `pack_across_documents`. The open segment, whose end the next sentence may still move, is carried.
+    """Packs as `pack_across_documents` does. The open segment, whose end the next sentence may still move, is carried.
 
     Args:
         length: most tokens of a segment.
@@ -78,7 +78,7 @@ class AcrossDocuments:
         self._room, self._ends = length - 2, {"cls_id": cls_id, "sep_id": sep_id}
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """The segments that are closed after these documents."""
+        """Return the segments that are closed after these documents."""
         before, known = _carried(self.carry), list[int](self.carry.get("borders", [0]))
         running, borders = with_separators(documents, self._ends["sep_id"])
         whole = np.concatenate([before, running])
@@ -89,13 +89,15 @@ class AcrossDocuments:
         return framed(whole, spans, **self._ends) if spans else no_segments()
 
     def flush(self) -> Segments:
-        """The open segment."""
+        """Return the open segment, or no segments."""
         ids, self.carry = _carried(self.carry), {}
         return framed(ids, [(0, len(ids))], **self._ends) if len(ids) else no_segments()
 
 
 class RunningSegments:
-    """As `pack_contiguous`, or, with `keep_last`, as `pack_running_text`. What does not fill a segment is carried.
+    """Packs as `pack_contiguous` does, or, with `keep_last`, as `pack_running_text`.
+
+    What does not fill a segment is carried.
 
     Args:
         length: tokens of a segment.
@@ -109,14 +111,14 @@ class RunningSegments:
         self._length, self._cls_id, self._sep_id, self._keep_last = length, cls_id, sep_id, keep_last
 
     def feed(self, documents: EncodedDocuments) -> Segments:
-        """The segments that are full after these documents."""
+        """Return the segments that are full after these documents."""
         running = np.concatenate([_carried(self.carry), in_a_row(documents, self._sep_id)])
         segments = full_segments(running, length=self._length, cls_id=self._cls_id)
         self.carry = {"ids": running[len(segments) * (self._length - 1) :].tolist()}
         return segments
 
     def flush(self) -> Segments:
-        """The short segment at the end, or nothing."""
+        """Return the short segment at the end, or no segments."""
         ids, self.carry = _carried(self.carry), {}
         if not len(ids) or not self._keep_last:
             return no_segments()
@@ -128,7 +130,7 @@ def _carried(carry: Mapping[str, Any]) -> npt.NDArray[np.int32]:
 
 
 def packer_for(packing: str, task: str, *, length: int, cls_id: int, sep_id: int) -> Packer:
-    """The packer of a recipe.
+    """Return the packer of a recipe.
 
     Args:
         packing: one of `wordorder.data.segments.PACKINGS`.

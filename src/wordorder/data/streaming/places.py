@@ -1,5 +1,6 @@
 """Examples of a stream by number: reading on is cheap, and going back starts from a place that was noted."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,12 +12,12 @@ from wordorder.data.streaming.sharing import Sharing
 from wordorder.errors import RunFailed
 
 _NOTED = 8
-"""How many places are kept. A checkpoint is written while the loader is already a batch ahead, so the newest place may
-lie behind what has been trained on."""
+"""Number of places that are kept. A checkpoint is written while the loader is already a batch ahead, so the newest
+place may lie behind what has been trained on."""
 
 
-class StreamedDataset(Dataset[Example]):
-    """What streamed segments and streamed lanes share: asked for example n, they read on until they have it.
+class StreamedDataset(Dataset[Example], ABC):
+    """Base class of streamed segments and streamed lanes: asked for example n, they read on until they have it.
 
     A sampler asks for the examples of a process in order, from wherever a resumed run goes on. The state holds a few
     places to begin at; it only saves reading: without it the same examples come, found again from the beginning.
@@ -36,23 +37,25 @@ class StreamedDataset(Dataset[Example]):
     def __getitem__(self, key: Key) -> Example:
         return self.__getitems__([key])[0]
 
+    @abstractmethod
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        raise NotImplementedError
+        """Return the examples of some keys, reading on or going back as far as they need."""
 
     def own_number(self, key: Key) -> int:
-        """This process's number for an example.
+        """Return this process's number for an example.
 
         Args:
             key: (epoch, number) of a sampler; where an epoch of the text ends, the stream knows alone.
         """
         return self._sharing.own(key[1] if isinstance(key, tuple) else key)
 
+    @abstractmethod
     def _place(self) -> Any:
-        """Where reading goes on, as plain values."""
-        raise NotImplementedError
+        """Return the place where reading goes on, as plain values."""
 
+    @abstractmethod
     def _go_to(self, first: int, place: Any) -> None:
-        raise NotImplementedError
+        """Go on reading at a place from `_place`, where example `first` comes next."""
 
     def _note(self, first: int, *, at_least: int) -> None:
         """Note the present place, unless one was noted a few examples ago."""
@@ -66,7 +69,7 @@ class StreamedDataset(Dataset[Example]):
         self._go_to(*self._noted[-1])
 
     def state_dict(self) -> dict[str, Any]:
-        """What finds the next examples without reading all that came before, and what was passed over so far."""
+        """Return the state: places to begin at, so that not all is read again, and the log of texts passed over."""
         return {
             "source": self._blocks.fingerprint,
             "places": [[first, place] for first, place in self._noted],
@@ -74,7 +77,7 @@ class StreamedDataset(Dataset[Example]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state.
+        """Restore a state and go on reading from it.
 
         Args:
             state: from `state_dict` of the same process of a run with as many processes.

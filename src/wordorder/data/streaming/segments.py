@@ -31,11 +31,11 @@ class SegmentReader:
         self.load_state_dict({"position": blocks.start(0), "carry": {}, "used": 0, "example": 0})
 
     def state_dict(self) -> dict[str, Any]:
-        """Where reading goes on."""
+        """Return the state from which reading goes on."""
         return {"position": self._position, "carry": self._carry, "used": self._used, "example": self.example}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there.
+        """Restore a state and go on reading from it.
 
         Args:
             state: from `state_dict`.
@@ -52,7 +52,7 @@ class SegmentReader:
         return int(self._position["epoch"])
 
     def take(self, most: int) -> list[Ids]:
-        """The next segments of this epoch.
+        """Return the next segments of this epoch.
 
         Args:
             most: how many at most.

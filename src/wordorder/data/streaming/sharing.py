@@ -1,11 +1,11 @@
-"""Which of the numbered examples of a training belong to which process, and what its own number for each is."""
+"""Division of the numbered examples of a training among processes, and the numbers that each gives to its own."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """How a training deals its examples out: batch after batch, to the processes in turn.
+    """Division of a training's examples among processes: batch after batch, to the processes in turn.
 
     So accelerate does it with the batches of a sampler: example n is in batch n // batch, which is of process
     (n // batch) % world. Each process numbers its own examples from 0.
@@ -27,16 +27,16 @@ class Sharing:
     parts: int = 1
 
     def __len__(self) -> int:
-        """Examples of all processes."""
+        """Return the number of examples of all processes."""
         return self.batch * self.accumulation * self.world * self.steps
 
     @property
     def rows(self) -> int:
-        """Rows of a step, of all processes."""
+        """Number of rows of a step, of all processes."""
         return self.batch * (self.accumulation // self.parts) * self.world
 
     def own(self, index: int) -> int:
-        """The number that this process has for an example.
+        """Return the number that this process has for an example.
 
         Args:
             index: of the example.

@@ -52,18 +52,18 @@ class TextStream:
 
     @property
     def log(self) -> ReadingLog:
-        """What was passed over so far."""
+        """Log of what was passed over so far."""
         return self.blocks.log
 
     def statistics(self) -> dict[str, Any]:
-        """What is known of the text before it is read."""
+        """Return the statistics that are known before the text is read."""
         known = (
             {"files": self._source.files, "bytes": self._source.bytes} if isinstance(self._source, FileTexts) else {}
         )
         return {"streamed": True, **known}
 
     def examples(self, sharing: Sharing) -> StreamedSegments | StreamedLanes:
-        """The training examples of one process.
+        """Return the training examples of one process.
 
         Args:
             sharing: how many there are, and which are this process's.
@@ -95,7 +95,7 @@ def _all_of_them(segments: Segments) -> Segments:
 
 
 def first_texts(data: DataConfig, held_out: HeldOut, most: int) -> Iterator[str]:
-    """The first texts of a streamed source in its own order, whatever process asks: what a tokeniser is trained on.
+    """Yield the first texts of a streamed source in its own order, the same for every process, to train a tokeniser on.
 
     Args:
         data: the section [data].

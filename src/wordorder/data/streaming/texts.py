@@ -20,7 +20,7 @@ from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import check_plain
 
 Position = dict[str, Any]
-"""Where reading goes on, as plain values; `epoch` is always there."""
+"""A position at which reading goes on, as plain values; `epoch` is always there."""
 
 GROUP = 2**22
 """Bytes of the small files that are read together; a larger file is a group of its own. Groups are what each epoch
@@ -53,23 +53,23 @@ class Source(Protocol):
     fingerprint: str
     """A hash that changes when the source does."""
     bytes: int | None
-    """Of all its files; None where nobody knows."""
+    """Number of bytes of all its files; None if it is not known."""
 
     @property
     def shared(self) -> bool:
-        """Whether `texts` gives this process's share alone; else each process takes its blocks of all texts."""
+        """True if `texts` gives this process's share alone; else each process takes its blocks of all texts."""
         ...
 
     def for_process(self, rank: int, world: int) -> "Source":
-        """The same source, of which one process reads its share."""
+        """Return the same source, of which one process reads its share."""
         ...
 
     def start(self, epoch: int) -> Position:
-        """Where an epoch begins."""
+        """Return the position at which an epoch begins."""
         ...
 
     def texts(self, position: Position) -> Iterator[Text]:
-        """The texts from there to the end of the epoch."""
+        """Yield the texts from a position to the end of the epoch."""
         ...
 
 
@@ -110,11 +110,11 @@ class FileTexts:
 
     @property
     def shared(self) -> bool:
-        """Whether there are groups for every process; else each reads all groups and takes its blocks of them."""
+        """True if there are groups for every process; else each reads all groups and takes its blocks of them."""
         return len(self._groups) >= self._world
 
     def for_process(self, rank: int, world: int) -> "FileTexts":
-        """The same files, of which one process reads its share.
+        """Return the same files, of which one process reads its share.
 
         Args:
             rank: of the process.
@@ -125,7 +125,7 @@ class FileTexts:
         return own
 
     def start(self, epoch: int) -> Position:
-        """Where an epoch begins.
+        """Return the position at which an epoch begins.
 
         Args:
             epoch: from 0.
@@ -141,7 +141,7 @@ class FileTexts:
         return [self._groups[number] for number in numbers]
 
     def texts(self, position: Position) -> Iterator[Text]:
-        """The texts from there to the end of the epoch, and a border after each group.
+        """Yield the texts from a position to the end of the epoch, and a border after each group.
 
         Args:
             position: from `start`, or from `Text.after`.
@@ -182,7 +182,7 @@ def _there(epoch: int, group: int, file: int, place: Place) -> Callable[[], Posi
 
 
 def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
-    """What tells a file from another one without reading all of it."""
+    """Yield the path, size and both ends of a file: they tell it from another one without reading all of it."""
     size = path.stat().st_size
     yield f"{path.relative_to(root)} {size}"
     check_plain(path)
@@ -193,7 +193,7 @@ def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
 
 
 def text_of(row: Row, column: str) -> tuple[str | None, str]:
-    """The text of a row, None where it is empty; and what is wrong with it.
+    """Return the text of a row, None where it is empty, and what is wrong with it.
 
     Args:
         row: of a source.
@@ -234,7 +234,7 @@ class HubTexts:
         self._name = data.source
 
     def for_process(self, rank: int, world: int) -> "HubTexts":
-        """The same data set, of which one process reads its share: whole shards, or every `world`-th row.
+        """Return the same data set, of which one process reads its share: whole shards, or every `world`-th row.
 
         Args:
             rank: of the process.
@@ -250,7 +250,7 @@ class HubTexts:
         return own
 
     def start(self, epoch: int) -> Position:
-        """Where an epoch begins.
+        """Return the position at which an epoch begins.
 
         Args:
             epoch: from 0.
@@ -258,7 +258,7 @@ class HubTexts:
         return {"epoch": epoch, "row": 0, "state": None}
 
     def texts(self, position: Position) -> Iterator[Text]:
-        """The texts from there to the end of the epoch.
+        """Yield the texts from a position to the end of the epoch.
 
         Args:
             position: from `start`, or from `Text.after`.
@@ -290,7 +290,7 @@ def _after_row(dataset: Any, epoch: int, number: int) -> Callable[[], Position]:
 
 
 def open_source(data: DataConfig, log: ReadingLog, *, seed: int | None) -> FileTexts | HubTexts:
-    """The streamed source of a recipe.
+    """Open the streamed source of a recipe.
 
     Args:
         data: the section [data].
