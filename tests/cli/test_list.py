@@ -5,8 +5,9 @@ import json
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.data import TASKS, TOKENIZER_KINDS
+from wordorder.data import TOKENIZER_KINDS
 from wordorder.encodings import CATALOG
+from wordorder.tasks import TASKS
 
 
 def test_json_holds_every_encoding_with_place_paper_parameters_and_options():

@@ -223,7 +223,10 @@ def test_prepared_lanes_hold_the_whole_split(tmp_path):
     ("options", "words"),
     [
         ({"task": "masked-lm", "packing": "lanes"}, "data.packing lanes is only for task causal-lm, not for masked-lm"),
-        ({"task": "translation", "packing": "lanes"}, "data.packing does nothing for task translation"),
+        (
+            {"task": "translation", "packing": "lanes"},
+            "data.packing lanes is only for task causal-lm, not for translation",
+        ),
         ({"packing": "lanes", "reset_memory": "sometimes"}, "data.reset_memory must be one of never, documents"),
         ({"packing": "lanes", "eval_lanes": 0}, "data.eval_lanes must be a whole number of at least 1"),
         ({"packing": "lanes", "roll": 1}, "data.roll must be true or false, got 1"),

@@ -9,9 +9,9 @@ import os
 import pytest
 
 from wordorder.data import DataConfig, ReadingLog
-from wordorder.data.corpora import read
-from wordorder.data.corpora.read import read_and_count
+from wordorder.data import documents
 from wordorder.data.corpora.streamed import STREAM_READERS, WHOLE_FILE, Place
+from wordorder.data.documents import read_and_count
 from wordorder.data.streaming.texts import FileTexts
 from wordorder.errors import BadInput
 
@@ -210,6 +210,6 @@ def test_a_file_that_became_a_pipe_is_named_and_not_waited_for(tmp_path, name):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.tsv", "a.parquet", "a.txt", "a.tokens"])
 def test_a_pipe_is_not_waited_for_where_a_corpus_is_held_in_memory(tmp_path, name, monkeypatch):
     os.mkfifo(tmp_path / name)  # put there after the files were found
-    monkeypatch.setattr(read, "find_files", lambda name, source: (tmp_path, [next(tmp_path.iterdir())]))
+    monkeypatch.setattr(documents, "find_files", lambda name, source: (tmp_path, [next(tmp_path.iterdir())]))
     with pytest.raises(BadInput, match=rf"{name} .*it is a pipe or a device, not a file"):
         read_and_count(DataConfig(source=str(tmp_path), task="masked-lm"))

@@ -263,9 +263,18 @@ def test_pairs_that_are_all_too_long_are_one_fault(given, cache):
         ),
         ({"task": "translation", "target_source": 3}, "data.target_source must be a text"),
         ({"task": "translation", "pair_column": "x"}, "data.pair_column is only for tasks"),
-        ({"task": "translation", "max_pieces": 2}, "data.max_pieces does nothing for task translation"),
-        ({"task": "translation", "mask_probability": 0.3}, "mask_probability does nothing for task translation"),
-        ({"task": "causal-lm", "packing": "contiguous"}, "data.packing does nothing for task causal-lm, it is for mas"),
+        (
+            {"task": "translation", "max_pieces": 2},
+            "data.max_pieces is only for tasks classification and regression, not for translation",
+        ),
+        (
+            {"task": "translation", "mask_probability": 0.3},
+            "mask_probability is only for task masked-lm, not for translation",
+        ),
+        (
+            {"task": "causal-lm", "packing": "contiguous"},
+            "data.packing contiguous is only for task masked-lm, not for causal-lm",
+        ),
         ({"task": "translation", "text_column": "target"}, "are both 'target'; name two columns"),
     ],
 )

@@ -5,8 +5,8 @@ import torch
 
 from wordorder.comparison.quality import lower_is_better, metric_of, quality_of
 from wordorder.errors import BadInput
+from wordorder.tasks.translation_scores import TranslationTally
 from wordorder.training import read_recipe, run
-from wordorder.training.translation_scores import TranslationTally
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,8 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from wordorder.training.metrics import HEADLINE, METRICS
-from wordorder.training.scores import CausalTally, ClassTally, NumberTally, TokenTally, score, tally_for
+from wordorder.tasks import TASKS
+from wordorder.tasks.scores import CausalTally, ClassTally, NumberTally, TokenTally, score
 
 CPU = torch.device("cpu")
 
@@ -179,18 +179,18 @@ def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
     assert mine.scores() == pytest.approx(whole)
 
 
-@pytest.mark.parametrize(("task", "names"), METRICS.items())
-def test_every_metric_that_a_recipe_may_name_is_a_score(task, names):
+@pytest.mark.parametrize("task", TASKS)
+def test_every_metric_that_a_recipe_may_name_is_a_score(task):
     classes = 2 if task == "classification" else None
     text = SimpleNamespace(characters=9, words=2)
-    tally = tally_for(task, CPU, classes=classes, examples=[text, text])
+    tally = TASKS[task].tally(CPU, classes=classes, examples=[text, text])
     labels = torch.tensor([0, 1, 1]) if task != "regression" else torch.tensor([0.0, 1.0, 2.0])
     logits = torch.randn(3, 1 if task == "regression" else 2)
     tally.add(*(logits[None], labels[None]) if task == "causal-lm" else (logits, labels))
     if task == "translation":
         tally.add_translations(["a b"], ["a c"])
-    assert set(names) <= tally.scores().keys()
-    assert HEADLINE[task] in names
+    assert set(TASKS[task].metrics) <= tally.scores().keys()
+    assert TASKS[task].headline in TASKS[task].metrics
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.data.encode import encode_documents
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.tasks import TASKS
+from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
 from wordorder.training import evaluate_model_dir, read_recipe, run, translate
-from wordorder.training.label_smoothing import smoothed_inputs_for
 from wordorder.training.trainer import WordOrderTrainer
 from wordorder.training.translate import source_ids
-from wordorder.training.translation_scores import TranslationTally, bleu_signature
 
 CPU = torch.device("cpu")
 ENGLISH, GERMAN = "a dog the cat sees runs and".split(), "ein Hund die Katze sieht läuft und".split()
@@ -344,7 +344,7 @@ def test_what_the_trainer_smooths_is_the_loss_by_hand(task):
     from transformers.trainer_pt_utils import LabelSmoother
 
     labels = torch.tensor([[4, 5, 6], [7, 8, -100]])
-    smoothed = smoothed_inputs_for(task, start=2, padding=0)({"input_ids": labels, "labels": labels})
+    smoothed = TASKS[task].before_smoothing({"input_ids": labels, "labels": labels}, start=2, padding=0)
     logits = torch.randn(2, 3, 9)
     loss = LabelSmoother(0.2)({"logits": logits}, smoothed["labels"])
     if task == "translation":
@@ -353,7 +353,7 @@ def test_what_the_trainer_smooths_is_the_loss_by_hand(task):
     else:
         torch.testing.assert_close(loss, by_hand(logits[:, :-1], labels[:, 1:], 0.2))
     assert labels.tolist() == [[4, 5, 6], [7, 8, -100]]
-    assert smoothed_inputs_for("masked-lm", start=2, padding=0) is None
+    assert TASKS["masked-lm"].before_smoothing({"labels": labels}, start=2, padding=0) == {"labels": labels}
 
 
 def test_the_model_gets_what_is_smoothed(recipe_file, monkeypatch):

@@ -39,9 +39,10 @@ def catalogue() -> dict[str, Any]:
     """Collect the names that recipes know."""
     import torch
 
-    from wordorder.data import TASKS, TOKENIZER_KINDS
+    from wordorder.data import TOKENIZER_KINDS
     from wordorder.data.corpora import FILE_READERS
     from wordorder.encodings import CATALOG, build_encoding, options_of
+    from wordorder.tasks import TASKS
 
     encodings: list[dict[str, object]] = []
     for name, encoding in CATALOG.items():

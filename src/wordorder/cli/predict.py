@@ -45,14 +45,15 @@ def predict(
     """
     from wordorder.training.predict import answer, task_of
 
-    if task_of(model_dir) == "translation":
+    task = task_of(model_dir)
+    if task.translates:
         if pairs:
             raise BadInput(f"{model_dir}: the model translates single texts; give no second ones")
         print_translations(model_dir, texts, beams=beams, batch_size=batch_size, max_length=max_length, json=json)
         return
     for option, value in (("--beams", beams), ("--max-length", max_length)):
         if value is not None:
-            raise BadInput(f"{option} is for translation; {model_dir} holds a model for {task_of(model_dir)}")
+            raise BadInput(f"{option} is for translation; {model_dir} holds a model for {task.pipeline}")
     given, seconds = (texts, pairs) if texts else texts_from_stdin()
     if not given:
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")

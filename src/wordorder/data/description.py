@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wordorder.data.cache import default_cache_dir
-from wordorder.data.config import DataConfig, TokenizerConfig, token_faults
-from wordorder.data.corpora.read import read_and_count
+from wordorder.data.config import DataConfig, token_faults
+from wordorder.data.documents import read_and_count
 from wordorder.data.duplicates import Duplicates
 from wordorder.data.encode import encode_documents
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.same_text import HeldOut
+from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import split_documents, split_held_out
 from wordorder.data.streaming.stream import first_texts
 from wordorder.data.streaming.texts import open_source

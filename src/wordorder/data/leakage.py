@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from wordorder.data.config import DataConfig
 from wordorder.data.corpora.document import Document
 from wordorder.data.names import ERROR, IGNORE
 from wordorder.data.reading_log import LEAKS, ReadingLog
 from wordorder.data.same_text import HeldOut
+from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 
 _MOST_NAMED = 3
 
 
-def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataConfig, log: ReadingLog) -> None:
+def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettings, log: ReadingLog) -> None:
     """Count training texts whose words are those of a text of validation or test; case and punctuation may differ.
 
     Texts that differ in white space alone are not there any more: splitting leaves them out of training. Of labelled

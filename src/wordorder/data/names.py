@@ -1,6 +1,5 @@
 """Names and values that `[data]` and `[tokenizer]` of a recipe may hold."""
 
-TASKS = ("masked-lm", "causal-lm", "classification", "regression", "translation")
 TOKENIZER_KINDS = ("wordpiece", "bpe", "byte", "character", "word", "whitespace", "existing")
 NONE = "none"
 """Value of `test_source` where there is to be no test split."""
@@ -12,13 +11,11 @@ CROSS_VALIDATION = (
     *("streaming", "shuffle_buffer", "tokenizer_documents", "cache_shards"),
 )
 """Names of [data] that say how one source is divided, scored and read, and nothing about another source."""
-LABELLED_TASKS = ("classification", "regression")
 LANES = "lanes"
 PACKINGS = ("full-sentences", "full-sentences-across-documents", "contiguous", LANES)
 RESETS = ("never", "documents")
 WARN, ERROR, IGNORE = "warn", "error", "ignore"
 LEAKAGE = (WARN, ERROR, IGNORE)
-STREAMED_TASKS = ("masked-lm", "causal-lm")
 UNTRAINED_KINDS = ("byte", "existing")
 """Kinds of tokenisers that learn nothing from the text."""
 SPLITS = ("train", "validation", "test")

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wordorder.data.cache import content_hash, default_cache_dir
-from wordorder.data.config import LANES, NONE, DataConfig, TokenizerConfig, token_faults
-from wordorder.data.corpora.read import find_files, kind_of, read_and_count
+from wordorder.data.config import DataConfig, token_faults
+from wordorder.data.corpora.read import find_files, kind_of
+from wordorder.data.documents import read_and_count
 from wordorder.data.encode import encode_documents
 from wordorder.data.leakage import check_leakage
 from wordorder.data.masking import Masking
+from wordorder.data.names import LANES, NONE
 from wordorder.data.prepared import PreparedData
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.same_text import HeldOut
+from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, split_held_out
 from wordorder.data.streaming.stream import TextStream, first_texts, open_stream
-from wordorder.data.tasks import TASKS, Work
 from wordorder.data.tokenisers import character_vocab_size, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.tasks import TASKS, Corpus
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -50,6 +53,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     faults = token_faults(data, tokenizer)
     if faults:
         raise BadInput(faults)
+    task = TASKS[data.task]
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
     documents, dropped_empty = read_and_count(data, log)
@@ -71,9 +75,9 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         }
         encoded_pairs = {
             name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
-            for name, part in (parts.items() if data.pair_column or data.task == "translation" else ())
+            for name, part in (parts.items() if data.pair_column or task.translates else ())
         }
-    work = Work(
+    corpus = Corpus(
         data=data,
         length=data.length,
         tokenizer=trained,
@@ -82,10 +86,11 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         encoded_pairs=encoded_pairs,
         special=_special(trained),
         dropped_empty=dropped_empty,
+        dropped_duplicates=split.dropped_duplicates,
     )
     if data.streaming:
-        work = replace(work, stream=partial(_stream, work, held_out, seed=seed, cache_dir=cache_dir))
-    prepared = replace(TASKS[data.task](work, split, seed), reported=encoded["test" if split.test else "validation"])
+        corpus = replace(corpus, stream=partial(_stream, corpus, held_out, seed=seed, cache_dir=cache_dir))
+    prepared = replace(task.prepare(corpus, seed), reported=encoded["test" if split.test else "validation"])
     prepared = replace(prepared, log=log)
     if isinstance(prepared.train, TextStream):
         prepared = replace(prepared, statistics=_with_stream(prepared.statistics, prepared.train))
@@ -139,13 +144,14 @@ def _training_texts(split: Split) -> list[str]:
 
 
 def _stream(
-    work: Work, held_out: HeldOut, masking: Masking | None, mask_seed: int, *, seed: int, cache_dir: Path
+    corpus: Corpus, held_out: HeldOut, masking: Masking | None, mask_seed: int, *, seed: int, cache_dir: Path
 ) -> TextStream:
     return open_stream(
-        work.data,
-        work.tokenizer,
+        corpus.data,
+        corpus.tokenizer,
         held_out,
-        ends=work.ends,
+        ends=corpus.ends,
+        running_text=TASKS[corpus.data.task].running_text,
         masking=masking,
         seed=seed,
         mask_seed=mask_seed,

@@ -189,7 +189,7 @@ def pack_running_text(documents: EncodedDocuments, *, length: int, cls_id: int, 
     return Segments(ids=ids, starts=np.append(cuts + np.arange(len(cuts)), len(ids)).astype(np.int64))
 
 
-PACKINGS: dict[str, Packing] = {
+SEGMENT_PACKERS: dict[str, Packing] = {
     "full-sentences": pack_full_sentences,
     "full-sentences-across-documents": pack_across_documents,
     "contiguous": pack_contiguous,

@@ -5,11 +5,13 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 
-from wordorder.data.config import BEST_ON_TEST, NONE, DataConfig
+from wordorder.data.config import DataConfig
 from wordorder.data.corpora import Document
 from wordorder.data.corpora.document import same_text
+from wordorder.data.names import BEST_ON_TEST, NONE
 from wordorder.data.names import SPLITS as SPLITS
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,7 @@ def _take_fold(documents: list[Document], folds: int, data: DataConfig) -> tuple
 
 
 def _class_of(document: Document, data: DataConfig) -> str:
-    return document.label or "" if data.task == "classification" else ""  # a number is no class
+    return document.label or "" if TASKS[data.task].labels == "class" else ""  # a number is no class
 
 
 def _ranked(documents: list[Document], data: DataConfig, purpose: str) -> list[Document]:
@@ -148,7 +150,7 @@ def _too_few(left: int, classes: int, wanted: int, data: DataConfig) -> str:
 
     At least one document, or one of every class, stays behind.
     """
-    of = f" of {classes} classes" if data.task == "classification" and classes > 1 else ""
+    of = f" of {classes} classes" if TASKS[data.task].labels == "class" and classes > 1 else ""
     needed = wanted + classes
     text = (
         f"data.source {data.source} has too few different documents to split into train, validation and test: "

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.data.cache import content_hash, write_cached
-from wordorder.data.config import TokenizerConfig
 from wordorder.data.normalizer_growth import check_growth
+from wordorder.data.settings import TokenizerConfig
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import MOST_TOKENS, one_line, read_json
 

@@ -3,6 +3,7 @@
 from wordorder.data import PreparedData
 from wordorder.data.examples import LabelledExamples
 from wordorder.launch import process_count
+from wordorder.tasks import TASKS
 from wordorder.training.recipe import Recipe
 
 _SMALL, _LARGE = 0.05, 5.0  # limits for mean and standard deviation of labels
@@ -15,7 +16,7 @@ def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
         recipe: of the run.
         prepared: its data.
     """
-    if recipe.data.task != "regression" or not isinstance(prepared.train, LabelledExamples):
+    if TASKS[recipe.data.task].labels != "number" or not isinstance(prepared.train, LabelledExamples):
         return None
     labels = prepared.train.labels
     mean, spread = float(labels.mean()), float(labels.std())
@@ -74,7 +75,7 @@ def numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
         values = [float(name) for name in prepared.label_names]
     except ValueError:
         return None
-    if recipe.data.task != "classification" or (len(values) <= _MANY and all(value.is_integer() for value in values)):
+    if not values or (len(values) <= _MANY and all(value.is_integer() for value in values)):
         return None
     return (
         f"the {len(values)} classes of data.label_column {recipe.data.label_column!r} are all numbers, and each is "

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 from wordorder.hints import fits
 from wordorder.launch import process_count
 from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
+from wordorder.tasks.metrics import NAMES
 from wordorder.training.argument_names import BEAMS as BEAMS
 from wordorder.training.argument_names import (
     DEFAULTS,
@@ -23,7 +24,6 @@ from wordorder.training.argument_names import (
 from wordorder.training.argument_names import GENERATION as GENERATION
 from wordorder.training.argument_names import NO_EFFECT_ON_RESULTS as NO_EFFECT_ON_RESULTS
 from wordorder.training.checks import table_faults, unknown_choice
-from wordorder.training.metrics import NAMES
 from wordorder.training.trackers import TENSORBOARD, tracker_faults, tracker_names
 
 _FSDP_CONFIG: dict[str, Any] = {"reshard_after_forward": bool, "cpu_offload": bool}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wordorder.memory import MemoryState
-from wordorder.training.scores import CausalTally
+from wordorder.tasks.scores import CausalTally
 
 
 def has_memory(config: Any) -> bool:

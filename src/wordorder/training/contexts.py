@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +35,7 @@ class Context:
     length: int | None = None
     """Tokens of a segment or window; None: as in training."""
 
-    def resolved(self, *, task: str, remembers: bool) -> "Context":
+    def resolved(self, *, task: Task, remembers: bool) -> "Context":
         """Check the context against the model, and return it with the kind filled in.
 
         Args:
@@ -44,11 +45,11 @@ class Context:
         Raises:
             BadInput: the task has no context, the model no memory, or an option belongs to another kind.
         """
-        if task != "causal-lm":
+        if not task.running_text:
             if self == Context():
                 return self
             raise BadInput(
-                f"context, stride, lanes, length and memory length are for causal language models, not for {task}"
+                f"context, stride, lanes, length and memory length are for causal language models, not for {task.name}"
             )
         kind = self.kind or ("memory" if remembers else "segment")
         faults: list[str] = []
@@ -76,7 +77,7 @@ class Context:
             data: the settings of the model's run, or defaults.
             remembers: whether the model has a memory.
         """
-        if remembers and data.task == "causal-lm" and data.packing != "lanes":
+        if remembers and TASKS[data.task].running_text and data.packing != "lanes":
             data = replace(data, packing="lanes")
         if self.lanes is not None:
             data = replace(data, eval_lanes=self.lanes)

@@ -44,10 +44,11 @@ class Continuation:
         from wordorder.training.predict import load_model, task_of
         from wordorder.training.quiet import quiet_libraries
 
-        if task_of(model_dir) != "text-generation":
+        task = task_of(model_dir)
+        if not task.running_text:
             raise BadInput(
-                f"{model_dir}: the model was trained for {task_of(model_dir)}, it cannot go on with a text; try"
-                " wordorder predict"
+                f"{model_dir}: the model was trained for {task.pipeline}, it cannot go on with a text; try wordorder"
+                " predict"
             )
         with quiet_libraries():
             model, self.tokenizer = load_model(model_dir), read_tokenizer(Path(model_dir))

@@ -8,7 +8,7 @@ from typing import Any, cast
 from wordorder.durable import write_text
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, parse_json, read_bytes
-from wordorder.training.metrics import NAMES
+from wordorder.tasks.metrics import NAMES
 
 FILE = "curve.jsonl"
 

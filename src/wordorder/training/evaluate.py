@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
 from wordorder.training.contexts import Context, batches_in_context
 from wordorder.training.predict import load_model, load_tokenizer_of, remembers, task_of
 from wordorder.training.saved_run import data_settings, search_settings
@@ -15,16 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from wordorder.data import DataConfig, PreparedData
-    from wordorder.training.scores import CausalTally
+    from wordorder.tasks.scores import CausalTally
 
 SPLITS = ("train", "validation", "test")
-_TASKS = {
-    "fill-mask": "masked-lm",
-    "text-classification": "classification",
-    "text-regression": "regression",
-    "text-generation": "causal-lm",
-    "translation": "translation",
-}
 
 
 def evaluate_model_dir(
@@ -68,26 +62,27 @@ def evaluate_model_dir(
     import torch
 
     from wordorder.data import TokenizerConfig, prepare
-    from wordorder.data.config import BEST_ON_TEST, LANES
+    from wordorder.data.names import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.tasks.scores import CausalTally, score
+    from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
     from wordorder.training.carried_memory import has_memory
     from wordorder.training.generation import Search, Translator, check_beams, translate_examples
     from wordorder.training.quiet import quiet_libraries
-    from wordorder.training.scores import CausalTally, score, tally_for
-    from wordorder.training.translation_scores import TranslationTally, bleu_signature
 
     folder = Path(model_dir)
     data = _complete(folder, data, target)
-    if num_beams is not None and data.task != "translation":
+    task = TASKS[data.task]
+    if num_beams is not None and not task.translates:
         raise BadInput(f"num_beams is for translation; {folder} holds a model for {data.task}")
     # another source has lost the protocol of the run's
     beside: dict[str, Any] = {"optimistic": True} if data.protocol == BEST_ON_TEST else {}
-    if data.task == "translation":
+    if task.translates:
         data = replace(data, truncate=True)
         beside["bleu_signature"] = bleu_signature()  # first: sacrebleu may not be there
     with quiet_libraries():
-        context = (context or Context()).resolved(task=data.task, remembers=remembers(folder))
+        context = (context or Context()).resolved(task=task, remembers=remembers(folder))
         model = load_model(folder, memory_length=context.memory_length, segment_length=context.length)
         if num_beams is not None:
             check_beams(model.config, num_beams)
@@ -105,13 +100,13 @@ def evaluate_model_dir(
         check_tokenizer(load_tokenizer_of(folder), model.config, folder)
         prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
         beams, longest = search_settings(folder)
-        classes = model.config.num_labels if data.task == "classification" else None
+        classes = model.config.num_labels if task.labels == "class" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
         device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         device = device or torch.device("cpu")
         model = model.to(device).eval()
-        tally = tally_for(data.task, device, classes=classes, examples=parts)
+        tally = task.tally(device, classes=classes, examples=parts)
         if isinstance(tally, CausalTally) and (data.packing == LANES or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
         score(model, _batches(parts, collate, batch_size), tally, device=device)
@@ -159,9 +154,9 @@ def _score_in_context(
 def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
     """Return the settings for a source: those of the model's own run, or else the defaults."""
     from wordorder.data import DataConfig
-    from wordorder.data.config import CROSS_VALIDATION
+    from wordorder.data.names import CROSS_VALIDATION
 
-    task = _TASKS[task_of(folder)]
+    task = task_of(folder).name
     if isinstance(data, str):
         settings = data_settings(folder)
         if settings.get("source") != data or target is not None:

@@ -19,12 +19,13 @@ from wordorder.data import (
     StreamOrder,
     TextStream,
 )
-from wordorder.data.examples import LabelledExamples, TranslationExamples
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
 from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
+from wordorder.tasks import TASKS
+from wordorder.tasks.scores import Tally
 from wordorder.training import curve
 from wordorder.training.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
 from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
@@ -32,10 +33,8 @@ from wordorder.training.checkpoint import checkpoints, clean, read_state, write_
 from wordorder.training.environment import describe_environment
 from wordorder.training.generation import Search
 from wordorder.training.interruption import Interruption
-from wordorder.training.label_smoothing import smoothed_inputs_for
 from wordorder.training.memory_trainer import MemoryTrainer, rows_of_a_step
 from wordorder.training.meter import Meter
-from wordorder.training.metrics import HEADLINE
 from wordorder.training.model_card import write_run_card
 from wordorder.training.model_configuration import make_config as make_config
 from wordorder.training.passed_over import advise_of_reading, report_reading
@@ -45,7 +44,6 @@ from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
 from wordorder.training.row_wise import announce
 from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
-from wordorder.training.scores import Tally, tally_for
 from wordorder.training.threads import cpu_threads
 from wordorder.training.trackers import trackers_in
 from wordorder.training.trainer import WordOrderTrainer
@@ -101,7 +99,7 @@ def _train_and_test(
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
     arguments = build_arguments(recipe.training, folder)
-    examples, order = _training_examples(prepared, arguments, seed=seed, segments=recipe.segments_per_step)
+    examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
         make_folder(folder)
         clean(folder)
@@ -129,7 +127,7 @@ def _train_and_test(
     row_wise = recipe.training["optim"] == ROW_WISE_ADAM
     if row_wise:
         announce(model, arguments.weight_decay, progress)
-    meter = Meter(arguments.device, targets=recipe.data.task == "translation")
+    meter = Meter(arguments.device, targets=TASKS[recipe.data.task].translates)
     logs = _logs(recipe, folder, start)
     try:
         reporters = recipe.training.get("report_to")
@@ -144,7 +142,7 @@ def _train_and_test(
                 tokenizer=prepared.tokenizer,
                 make_tally=_make_tally(recipe, prepared),
                 headline=_headline(recipe),
-                smoothed_inputs=_smoothed_inputs(recipe, prepared),
+                before_smoothing=_before_smoothing(recipe, prepared),
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
                 keep_steps=recipe.training.get("keep_steps") or (),
                 row_wise=row_wise,
@@ -167,7 +165,7 @@ def _train_and_test(
 
 
 def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., WordOrderTrainer]:
-    if recipe.data.task != "translation":
+    if not TASKS[recipe.data.task].translates:
         if not isinstance(prepared.validation, RunningText):
             return WordOrderTrainer
         return partial(MemoryTrainer, segments=recipe.segments_per_step, stride=recipe.training.get("eval_stride"))
@@ -184,28 +182,24 @@ def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., Word
 
 def _make_tally(recipe: Recipe, prepared: PreparedData) -> Callable[[torch.device, Any], Tally]:
     classes = len(prepared.label_names) or None
-    return lambda device, examples: tally_for(recipe.data.task, device, classes=classes, examples=[examples])
+    task = TASKS[recipe.data.task]
+    return lambda device, examples: task.tally(device, classes=classes, examples=[examples])
 
 
-def _smoothed_inputs(recipe: Recipe, prepared: PreparedData) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+def _before_smoothing(recipe: Recipe, prepared: PreparedData) -> Callable[[dict[str, Any]], dict[str, Any]]:
     start, padding = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
-    return smoothed_inputs_for(recipe.data.task, start=start, padding=padding)
+    return partial(TASKS[recipe.data.task].before_smoothing, start=start, padding=padding)
 
 
 def _headline(recipe: Recipe) -> str:
     chosen = recipe.training.get("metric_for_best_model")
-    return chosen if chosen not in (None, "loss") else HEADLINE[recipe.data.task]
-
-
-_HEAD_GOES_ON = ("masked-lm", "causal-lm", "translation")
-"""Tasks whose head predicts tokens. The head of the model that a run starts from predicts them too, if its network is
-the same."""
+    return chosen if chosen not in (None, "loss") else TASKS[recipe.data.task].headline
 
 
 def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
     """Load the body of the saved model, and return its folder and which weights are loaded, new and unused."""
     folder = Path(str(recipe.pretrained))
-    found = load_body(model, folder, with_head=recipe.data.task in _HEAD_GOES_ON)
+    found = load_body(model, folder, with_head=TASKS[recipe.data.task].predicts_tokens)
     return {
         "folder": str(folder),
         "content": weights_content(folder),
@@ -215,13 +209,14 @@ def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, segments: int) -> tuple[Any, EpochOrder]:
+def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -> tuple[Any, EpochOrder]:
     """Return the training examples by (epoch, index), and their order.
 
     Lanes come as they are; examples of unequal length are grouped, so that little is padded; all others come in a plain
     random order.
     """
-    train = prepared.train
+    train, task = prepared.train, TASKS[recipe.data.task]
+    seed, segments = recipe.training["seed"], recipe.segments_per_step
     if isinstance(train, TextStream):
         sharing = Sharing(
             batch=arguments.train_batch_size,
@@ -236,7 +231,7 @@ def _training_examples(prepared: PreparedData, arguments: Any, *, seed: int, seg
         lanes = train.training_lanes(rows_of_a_step(arguments, segments), seed=seed, parts=segments)
         return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
-    if isinstance(train, LabelledExamples | TranslationExamples) and lengths is not None:
+    if task.grouped_by_length and lengths is not None:
         # the batch of all processes, so that they read together what one would
         batch = arguments.train_batch_size * arguments.world_size
         return train, LengthGroupedEpochOrder(lengths, batch_size=batch, seed=seed)

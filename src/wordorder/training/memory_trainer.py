@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from wordorder.data import Lanes, RunningText
 from wordorder.errors import RunFailed
+from wordorder.tasks.scores import CausalTally, Tally
 from wordorder.training.carried_memory import CarriedMemory, has_memory, score_running_text
-from wordorder.training.scores import CausalTally, Tally
 from wordorder.training.state_files import load_state, taken_up
 from wordorder.training.trainer import WordOrderTrainer
 

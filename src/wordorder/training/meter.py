@@ -8,7 +8,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from wordorder.training.scores import IGNORED
+from wordorder.tasks.scores import IGNORED
 from wordorder.training.threads import Crowding
 
 _SAMPLE_EVERY = 0.05

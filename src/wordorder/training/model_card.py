@@ -8,16 +8,10 @@ from typing import Any
 from wordorder import __version__
 from wordorder.limits import read_json, read_toml
 from wordorder.models.hub.model_card import CardFacts, code, fenced, plain, write_card
+from wordorder.tasks import TASKS
 from wordorder.training.run import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 from wordorder.training.toml_text import to_toml
 
-_TASKS = {
-    "masked-lm": "fills masked tokens",
-    "causal-lm": "goes on with a text",
-    "classification": "classifies texts",
-    "regression": "gives a number for a text",
-    "translation": "translates texts",
-}
 _HUB = "hub:"
 
 
@@ -46,12 +40,12 @@ def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> Car
     found = _json(run_folder / METRICS) if metrics is None else metrics
     data: Mapping[str, Any] = recipe.get("data", {})
     source = str(data.get("source", ""))
-    task = str(data.get("task", ""))
-    shown = without_folders(source)
+    task = TASKS.get(str(data.get("task", "")))  # a card is written of any recipe.toml
+    does, shown = task.summary if task else "reads texts", without_folders(source)
     scores = {split: found[split] for split in ("validation", "test") if split in found}
     return CardFacts(
         title=f"{run_folder.name}: {recipe['model'].get('encoding', recipe['model'].get('network'))}",
-        summary=f"A model that {_TASKS.get(task, 'reads texts')}, trained by `wordorder train` on {code(shown)}.",
+        summary=f"A model that {does}, trained by `wordorder train` on {code(shown)}.",
         data=shown.removeprefix(_HUB),
         datasets=(source.removeprefix(_HUB),) if source.startswith(_HUB) else (),
         scores=scores,
@@ -60,7 +54,7 @@ def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> Car
             ("Recipe", _recipe(recipe)),
             ("Versions", _versions(run_folder)),
         ],
-        untested=_untested(task, found, shown),
+        untested=[*_untested(found, shown), *(task.card_warnings if task else ())],
     )
 
 
@@ -112,7 +106,7 @@ def _versions(run_folder: Path) -> str:
     return ", ".join(f"{name} {plain(version)}" for name, version in packages.items())
 
 
-def _untested(task: str, metrics: Mapping[str, Any], source: str) -> list[str]:
+def _untested(metrics: Mapping[str, Any], source: str) -> list[str]:
     split = "test" if "test" in metrics else "validation"
     lines = [
         f"Any texts but the {split} split of {code(source)}: other sources, times, domains and languages.",
@@ -123,8 +117,6 @@ def _untested(task: str, metrics: Mapping[str, Any], source: str) -> list[str]:
         lines.insert(
             0, f"An unseen split: the {split} split also chose the checkpoint, so its scores are **optimistic**."
         )
-    if task == "causal-lm":
-        lines.append("Whether what it writes is true, or copied from its training texts.")
     return lines
 
 

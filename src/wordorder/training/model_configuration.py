@@ -6,6 +6,7 @@ from wordorder.data import PreparedData, RunningText
 from wordorder.data.tokenisers import adds_special_tokens
 from wordorder.errors import BadInput
 from wordorder.models import build_config, config_fields
+from wordorder.tasks import TASKS
 from wordorder.training.pretrained import saved_version
 from wordorder.training.recipe import Recipe
 
@@ -28,9 +29,9 @@ def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
         known["id2label"] = dict(enumerate(prepared.label_names))
         known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
         known["num_labels"] = len(prepared.label_names)
-    if recipe.data.task == "regression":
-        known |= {"num_labels": 1, "problem_type": "regression"}
-    if recipe.data.task in ("causal-lm", "translation"):
+    task = TASKS[recipe.data.task]
+    known |= task.model_fields(prepared)
+    if task.writes:
         # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
         in_lanes = isinstance(prepared.validation, RunningText)
         end = prepared.tokenizer.sep_token_id

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS, Task
 from wordorder.training.saved_run import data_settings
 from wordorder.training.translate import translate
 
@@ -156,27 +157,25 @@ def answer(
         BadInput: the folder holds no model that can do it, or the texts are not what it takes.
     """
     task = task_of(model_dir)
-    if task == "text-generation":
+    if task.running_text:
         raise BadInput(
             f"{model_dir}: the model goes on with a text; it neither fills masks nor classifies nor translates"
         )
-    if task == "translation":
+    if task.translates:
         if pairs is not None:
             raise BadInput(f"{model_dir}: the model translates single texts; give no second ones")
         return [[{"translation": text}] for text in translate(model_dir, texts)]
-    if task == "text-regression":
+    if task.labels == "number":
         return regress(model_dir, texts, pairs=pairs)
-    if task == "text-classification":
+    if task.labels == "class":
         return classify(model_dir, texts, pairs=pairs, top_k=top_k)
     if pairs is not None:
         raise BadInput(f"{model_dir}: the model fills masks, in single texts; give no second ones")
     return fill_mask(model_dir, texts, top_k=top_k)
 
 
-def task_of(model_dir: str | Path) -> str:
+def task_of(model_dir: str | Path) -> Task:
     """Return the task that a saved model was trained for.
-
-    "fill-mask", "text-classification", "text-regression", "text-generation" or "translation".
 
     Args:
         model_dir: holds config.json.
@@ -185,15 +184,10 @@ def task_of(model_dir: str | Path) -> str:
         BadInput: there is no model, or it is for something else.
     """
     config = _config(model_dir)
-    architecture = config["architectures"][0]
-    if architecture.endswith("ForMaskedLM"):
-        return "fill-mask"
-    if architecture.endswith("ForSequenceClassification"):
-        return "text-regression" if config.get("problem_type") == "regression" else "text-classification"
-    for ending, task in (("ForCausalLM", "text-generation"), ("ForConditionalGeneration", "translation")):
-        if architecture.endswith(ending):
+    for task in TASKS.values():
+        if task.fits(config):
             return task
-    raise BadInput(f"{model_dir}: {architecture} neither fills masks nor classifies nor writes texts")
+    raise BadInput(f"{model_dir}: {config['architectures'][0]} neither fills masks nor classifies nor writes texts")
 
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
@@ -251,9 +245,13 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
     from wordorder.models.hub.saved_folder import load_config, load_model_of
 
     folder = Path(model_dir)
-    kinds: dict[str, Any] = {"fill-mask": AutoModelForMaskedLM, "text-generation": AutoModelForCausalLM}
-    kinds["translation"] = AutoModelForSeq2SeqLM
-    kind = kinds.get(task_of(model_dir), AutoModelForSequenceClassification)
+    kinds: dict[str, Any] = {
+        "ForMaskedLM": AutoModelForMaskedLM,
+        "ForCausalLM": AutoModelForCausalLM,
+        "ForConditionalGeneration": AutoModelForSeq2SeqLM,
+        "ForSequenceClassification": AutoModelForSequenceClassification,
+    }
+    kind = kinds[task_of(model_dir).head]
     config = load_config(AutoConfig, folder)
     if memory_length is not None:
         config.memory_length = memory_length
@@ -283,7 +281,7 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     from wordorder.data.tokenisers import read_tokenizer
     from wordorder.models.hub.saved_folder import check_tokenizer
 
-    found = task_of(model_dir)
+    found = task_of(model_dir).pipeline
     if found != task:
         raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
     device = "cpu" if not _accelerator() else None

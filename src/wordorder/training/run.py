@@ -13,6 +13,7 @@ from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
 from wordorder.limits import one_line, read_json, read_toml
 from wordorder.streams import printable
+from wordorder.tasks import TASKS
 from wordorder.training import curve
 from wordorder.training.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
@@ -280,7 +281,7 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
         return before  # another check reports what is wrong
     if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
         return before
-    if now["data"]["task"] not in ("masked-lm", "causal-lm") and then != here:
+    if TASKS[now["data"]["task"]].grouped_by_length and then != here:
         return before
     return {**before, "training": {**tables[0], size: tables[1][size], pieces: tables[1][pieces]}}
 

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from wordorder.errors import BadInput
 from wordorder.hints import fits
+from wordorder.tasks import TASKS
+from wordorder.tasks.metrics import metric_fault
 from wordorder.training.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.checks import unknown_choice, unknown_name
-from wordorder.training.metrics import metric_fault
 from wordorder.training.pretrained import complete
 from wordorder.training.sources import SOURCES, find_source
 
@@ -100,17 +101,14 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
     metric = training.get("metric_for_best_model")
     fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
     faults = [] if fault is None else [fault]
-    if (
-        metric in ("bleu", "exact_match")
-        and task == "translation"
-        and training.get("predict_with_generate") is not True
-    ):
+    translates = task is not None and TASKS[task].translates
+    if metric in ("bleu", "exact_match") and translates and training.get("predict_with_generate") is not True:
         faults.append(
             f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
         )
-    if task == "translation" and training.get("fsdp"):
+    if translates and training.get("fsdp"):
         faults.append("training.fsdp: translation searches in each process by itself; leave fsdp out for this task")
-    if task not in (None, "translation"):
+    if task is not None and not translates:
         faults += [
             f"training.{name}: is only for task translation; leave it out" for name in GENERATION if name in training
         ]
@@ -137,7 +135,6 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
 
 
 _STAND_INS = {"source": "sotu", "task": "masked-lm"}
-_TIED_TASKS = ("masked-lm", "causal-lm", "translation")  # their heads have an output layer over the vocabulary
 
 
 def _placed(section: str, fault: str) -> str:
@@ -148,7 +145,7 @@ def _placed(section: str, fault: str) -> str:
 
 def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
     """Return [model] with `segment_length` set from the data, for a language model with memory that leaves it out."""
-    fields, length = dict(model), None if data is None or data.task != "causal-lm" else data.length
+    fields, length = dict(model), None if data is None or not TASKS[data.task].running_text else data.length
     if length is not None and fields.get("memory", "none") != "none":
         fields.setdefault("segment_length", length // pieces)
     return fields
@@ -173,7 +170,7 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
         return faults + [_placed("model", fault) for fault in error.faults], None
     except (ValueError, TypeError) as error:
         return [*faults, _placed("model", str(error))], None
-    if task in _TIED_TASKS and isinstance(config, WordOrderConfig):
+    if task in TASKS and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
         faults += [_placed("model", fault) for fault in config.tying_faults()]
     longest = getattr(config, "max_position_embeddings", None)
     if takes_any_length(config):
@@ -202,7 +199,7 @@ def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training:
     """Return the faults of memory, lanes and segments that do not fit together."""
     faults: list[str] = []
     in_lanes, segment = data.packing == "lanes", model.get("segment_length")
-    if model.get("memory", "none") != "none" and data.task == "causal-lm" and not in_lanes:
+    if model.get("memory", "none") != "none" and TASKS[data.task].running_text and not in_lanes:
         faults.append(
             f"data.packing: model.memory {model['memory']!r} goes from segment to segment of running text; set "
             'data.packing = "lanes"'

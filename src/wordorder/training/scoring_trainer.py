@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from wordorder.errors import RunFailed
+from wordorder.tasks.scores import Tally, score
 from wordorder.training.checkpoint import last_good
 from wordorder.training.progress import Progress
 from wordorder.training.row_wise import RowWiseTrainer
-from wordorder.training.scores import Tally, score
 from wordorder.training.sharded import ask_for_nothing, is_sharded
 
 

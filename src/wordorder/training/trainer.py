@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from transformers import PrinterCallback
 
 from wordorder.errors import RunFailed, Stopped
+from wordorder.tasks.scores import Tally
 from wordorder.training import curve
 from wordorder.training.checkpoint import last_good
 from wordorder.training.fed import FED, READ, FedBatches, WithRows
 from wordorder.training.interruption import Interruption
 from wordorder.training.meter import Meter
 from wordorder.training.progress import Progress
-from wordorder.training.scores import Tally
 from wordorder.training.scoring_trainer import ScoringTrainer
 from wordorder.training.share import training_loader
 
@@ -47,7 +47,7 @@ class WordOrderTrainer(ScoringTrainer):
         tokenizer: saved beside every model.
         make_tally: gives an empty tally of the task's scores on a device, for a data set.
         headline: the score that is shown beside the loss; accuracy stands in where it was not measured.
-        smoothed_inputs: changes a batch before its labels are smoothed, see `label_smoothing`; None leaves it alone.
+        before_smoothing: changes a batch before its labels are smoothed, see `Task.before_smoothing`.
         decay_all: let weight decay act on biases and norms too; transformers leaves them out.
         keep_steps: save checkpoints after these steps, and never remove them.
         row_wise: update token tables by row, see `RowWiseTrainer`.
@@ -69,7 +69,7 @@ class WordOrderTrainer(ScoringTrainer):
         tokenizer: Any,
         make_tally: Callable[[torch.device, Any], Tally],
         headline: str,
-        smoothed_inputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        before_smoothing: Callable[[dict[str, Any]], dict[str, Any]],
         decay_all: bool = False,
         keep_steps: Sequence[int] = (),
         row_wise: bool = False,
@@ -107,7 +107,7 @@ class WordOrderTrainer(ScoringTrainer):
         """Number of examples of the current batch, without those of a `Spare`."""
         self._failure: str | None = None
         """Fault of this process that the other processes do not know yet."""
-        self._smoothed_inputs = smoothed_inputs
+        self._before_smoothing = before_smoothing
         self._sampler, self._decay_all = sampler, decay_all
         self._interruption = interruption
         self._seen_step = -1
@@ -164,8 +164,8 @@ class WordOrderTrainer(ScoringTrainer):
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Compute the loss of a batch, smoothed where the arguments say so; see transformers.Trainer."""
-        if self.label_smoother is not None and self._smoothed_inputs is not None:
-            inputs = self._smoothed_inputs(inputs)
+        if self.label_smoother is not None:
+            inputs = self._before_smoothing(inputs)
         found = super().compute_loss(model, inputs, *args, **kwargs)
         if not self._mean_of_batch or self._processes.count == 1 or not model.training:
             return found

@@ -42,8 +42,9 @@ def translate(
     from wordorder.training.predict import load_model, load_tokenizer_of, task_of
     from wordorder.training.quiet import quiet_libraries
 
-    if task_of(model_dir) != "translation":
-        raise BadInput(f"{model_dir}: the model was trained for {task_of(model_dir)}, it cannot do translation")
+    task = task_of(model_dir)
+    if not task.translates:
+        raise BadInput(f"{model_dir}: the model was trained for {task.pipeline}, it cannot do translation")
     with quiet_libraries():
         model, tokenizer = load_model(model_dir), load_tokenizer_of(model_dir)
         check_tokenizer(tokenizer, model.config, Path(model_dir))

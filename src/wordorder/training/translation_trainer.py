@@ -5,10 +5,10 @@
 
 from typing import Any, cast
 
+from wordorder.tasks.scores import Tally
+from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
 from wordorder.training.generation import Search, Translator, translate_examples
-from wordorder.training.scores import Tally
 from wordorder.training.trainer import WordOrderTrainer
-from wordorder.training.translation_scores import TranslationTally, bleu_signature
 
 
 class TranslationTrainer(WordOrderTrainer):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wordorder.data.encoded import EncodedDocuments
-from wordorder.data.segments import PACKINGS, pack_running_text
+from wordorder.data.segments import SEGMENT_PACKERS, pack_running_text
 from wordorder.data.streaming.packing import packer_for
+from wordorder.tasks import TASKS
 
 CLS, SEP = 2, 3
 DOCUMENTS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=9)  # lengths of sentences
-WHOLE = {(packing, "masked-lm"): pack for packing, pack in PACKINGS.items()}
+WHOLE = {(packing, "masked-lm"): pack for packing, pack in SEGMENT_PACKERS.items()}
 WHOLE["full-sentences", "causal-lm"] = pack_running_text
 
 
@@ -36,10 +37,10 @@ def rows(segments):
 def test_blocks_give_the_segments_of_the_whole(packing, task, documents, cuts, length):
     ends = {"length": length, "cls_id": CLS, "sep_id": SEP}
     borders = [0, *sorted(cut for cut in cuts if cut < len(documents)), len(documents)]
-    packer, found, first = packer_for(packing, task, **ends), [], 10
+    packer, found, first = packer_for(packing, running_text=TASKS[task].running_text, **ends), [], 10
     for a, b in pairwise(borders):
         carry = json.loads(json.dumps(packer.carry))  # as a checkpoint has it
-        packer = packer_for(packing, task, **ends)
+        packer = packer_for(packing, running_text=TASKS[task].running_text, **ends)
         packer.carry = carry
         block = encoded(documents[a:b], first)
         first += len(block.ids)

@@ -1,28 +1,20 @@
-"""Read the documents of a recipe's `source`, with every fault of every file in one report."""
+"""Readers of files by their endings, the files that a source names, and the split that a file's name says."""
 
-import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
-from wordorder.data.config import NONE, DataConfig
 from wordorder.data.corpora.comma_separated import read_csv
-from wordorder.data.corpora.document import Document, Part, Row
+from wordorder.data.corpora.document import Part, Row
 from wordorder.data.corpora.hub import read_hub
 from wordorder.data.corpora.json_lines import read_json_lines, read_packed_json_lines
-from wordorder.data.corpora.labels import LABEL_CHECKS
-from wordorder.data.corpora.parallel import keep_translations_together, read_line_pairs
 from wordorder.data.corpora.parquet import read_parquet
-from wordorder.data.corpora.plain_text import cut_into_documents, read_text
-from wordorder.data.corpora.scan import is_scan, read_scan
+from wordorder.data.corpora.plain_text import read_text
 from wordorder.data.corpora.state_of_the_union import read_sotu
-from wordorder.data.corpora.streamed import STREAM_READERS, Place
 from wordorder.data.corpora.tab_separated import read_tsv
 from wordorder.data.corpora.wikitext import read_wikitext
-from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
 from wordorder.limits import matches
 
@@ -43,7 +35,8 @@ FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
 TABLES = tuple(ending for ending in FILE_READERS if ending not in (".txt", ".tokens"))
 """Endings of files whose rows have several columns."""
 
-_RUNNING_TEXT = (".txt", ".tokens")  # one row may be a whole corpus, to be cut into documents
+RUNNING_TEXT = (".txt", ".tokens")
+"""Endings of files of which one row may be a whole corpus, to be cut into documents."""
 
 
 def kind_of(path: Path) -> str:
@@ -63,137 +56,6 @@ _SPLIT_WORDS = {
     "dev": "validation",
     "test": "test",
 }
-_MOST_FAULTS = 20
-_NO_LABEL = "has no label"
-
-
-def read_documents(data: DataConfig) -> list[Document]:
-    """Read all documents of the source, in the order of their file names; see `read_and_count`."""
-    return read_and_count(data)[0]
-
-
-def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[list[Document], int]:
-    """Read all documents of the source, in the order of their file names, and count the rows without text.
-
-    Rows without text are left out: sets such as CR and MPQA have a few, and there is nothing to learn from them.
-
-    Splits are official when files or folders below the source are named train, validation (valid, val, dev) and test,
-    alone or as a word of the name (`train.jsonl`, `test-00000-of-00002.parquet`, `train/pos/3.txt`), and at least
-    train and one other are there. Such a test split is left out where all its labels are hidden (no such column, or
-    null throughout), as GLUE's are. `validation_source` and `test_source` take the place of the source's own splits.
-
-    Args:
-        data: the section [data].
-        log: takes what cannot be read where data.skip_unreadable says so; None: nobody wants to know.
-
-    Raises:
-        BadInput: one line per fault: no such file, empty, binary or not UTF-8, no such column, label missing ...
-        MissingExtra: the reader's package is not installed.
-    """
-    log = ReadingLog(skip=data.skip_unreadable) if log is None else log
-    given = {"validation": data.validation_source, "test": data.test_source}
-    parts: list[Part] = []
-    if not data.streaming:  # else the source's texts are read when they are trained on
-        parts = [part for part in _read("", data.source, data, log) if not given.get(part.split or "")]
-        parts = [part for part in parts if not _is_hidden(part, data)]
-    for split, source in given.items():
-        if source not in (None, NONE):
-            parts += [replace(part, split=split) for part in _read(f"{split}_", source, data, log)]
-    faults: list[str] = []
-    documents = [document for part in parts for document in _documents_of(part, data, faults, log)]
-    if not documents and not faults:
-        faults.append(f"data.source {data.source} has no text")
-    _raise_if_any(faults)
-    if data.task in LABEL_CHECKS:
-        LABEL_CHECKS[data.task](documents, data)
-    empty = sum(len(part.rows) for part in parts) - len(documents)
-    together = data.task == "translation" and not any(part.by_rule for part in parts)
-    return keep_translations_together(documents) if together else documents, empty
-
-
-def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    """Read one of the sources.
-
-    `name` is what stands before `source` in the option that names it, such as "test_".
-    """
-    target: str | None = getattr(data, f"{name}target_source")
-    if target is not None:
-        pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
-        rows: list[Row] = [{data.text_column: text, data.target_column: other} for text, other in pairs]
-        return [Part(origin=f"{source} and {target}", rows=rows)]
-    path = Path(source).expanduser()
-    if data.task == "translation" and kind_of(path) not in TABLES and path.is_file() and not is_scan(path):
-        raise BadInput(
-            f"data.{name}source {source} is a file of lines: name the file of their translations by "
-            f"data.{name}target_source, or take a file that has both in columns ({', '.join(TABLES)}), or one of "
-            "lines like SCAN's, IN: ... OUT: ..."
-        )
-    reader, _, rest = source.partition(":")
-    if reader in NAMED_READERS:
-        return NAMED_READERS[reader](rest)
-    return _read_files(f"data.{name}source", source, data, log)
-
-
-def _is_hidden(part: Part, data: DataConfig) -> bool:
-    """Return whether this is a test split without labels."""
-    if part.split != "test" or data.task not in LABEL_CHECKS:
-        return False
-    return all(_label_fault(row.get(data.label_column)) == _NO_LABEL for row in part.rows)
-
-
-def _raise_if_any(faults: list[str]) -> None:
-    if len(faults) > _MOST_FAULTS:
-        faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]
-    if faults:
-        raise BadInput(faults)
-
-
-def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    root, paths = find_files(name, source)
-    splits = official_splits([path.relative_to(root) for path in paths])
-    parts: list[Part] = []
-    faults: list[str] = []
-    for path, split in zip(paths, splits, strict=True):
-        try:
-            if data.task == "translation" and is_scan(path):
-                pairs: list[Row] = [{data.text_column: text, data.target_column: to} for text, to in read_scan(path)]
-                parts.append(Part(origin=str(path), rows=pairs, split=split, by_rule=True))
-                continue
-            table = TABLE_READERS.get(path.suffix)
-            rows = table(path, data.columns) if table else FILE_READERS[kind_of(path)](path)
-            if path.suffix in _RUNNING_TEXT and splits.count(split) == 1 and len(rows) == 1:
-                rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
-            parts.append(Part(origin=str(path), rows=rows, split=split))
-        except (BadInput, OSError) as error:
-            own = (
-                error.faults if isinstance(error, BadInput) else (f"{path} cannot be read: {error.strerror or error}",)
-            )
-            if not log.skip:
-                faults += own
-            elif rows := _readable_rows(path, data, own[0], log):
-                parts.append(Part(origin=str(path), rows=rows, split=split))
-    _raise_if_any(faults)
-    return parts
-
-
-def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
-    """Read the lines or records of a damaged file that are whole, and log the others.
-
-    Of a file without lines or records nothing is read.
-    """
-    if kind_of(path) not in TABLES:
-        log.unreadable(str(path), 0, fault)
-        return []
-    rows: list[Row] = []
-    try:
-        for found in STREAM_READERS[kind_of(path)](path, Place(), data.columns):
-            if found.row is None:
-                log.unreadable(str(path), found.line, found.fault)
-            else:
-                rows.append(found.row)
-    except OSError as error:
-        log.unreadable(str(path), 0, f"{path} cannot be read: {error.strerror or error}")
-    return rows
 
 
 def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
@@ -239,74 +101,3 @@ def official_splits(paths: list[Path]) -> list[str | None]:
 def _split_word(path: Path) -> str | None:
     words = {_SPLIT_WORDS.get(word.lower()) for word in re.split(r"[/\\._-]", str(path))} - {None}
     return words.pop() if len(words) == 1 else None
-
-
-def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> list[Document]:
-    label_column = data.label_column if data.task in LABEL_CHECKS else None
-    translated = data.task == "translation"
-    pair_column = data.target_column if translated else data.pair_column
-    needed = [name for name in (data.text_column, label_column, pair_column) if name is not None]
-    present = list(dict.fromkeys(name for row in part.rows for name in row))
-    missing = [name for name in needed if name not in present]
-    if missing and part.rows:
-        settings = {data.text_column: "data.text_column", label_column: "data.label_column"}
-        settings[pair_column] = "data.target_column" if translated else "data.pair_column"
-        files = ", or the file of translations by data.target_source (evaluate: --target)" if translated else ""
-        faults += [
-            f"{part.origin} has no column {name!r}; its columns are {', '.join(present)}; name the right one by"
-            f" {settings[name]}{files}"
-            for name in missing
-        ]
-        return []
-    documents: list[Document] = []
-    for number, row in enumerate(part.rows, start=1):
-        text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
-        own = _row_faults(f"{part.origin} row {number}", ((data.text_column, text), (pair_column, pair)))
-        if own and log.skip:
-            log.unreadable(part.origin, number, own[0])
-            continue
-        faults += own
-        if not isinstance(text, str) or not text.strip():
-            continue
-        if translated:
-            if isinstance(pair, str) and pair.strip():
-                documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
-            continue
-        fault = _label_fault(label) if label_column else ""
-        if fault:
-            fault = f"{part.origin} row {number}: column {label_column!r} {fault}"
-            if log.skip:
-                log.unreadable(part.origin, number, fault)
-                continue
-            faults.append(fault)
-        label_name = str(label).strip() if label_column else None
-        documents.append(
-            Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
-        )
-    return documents
-
-
-def _label_fault(label: object) -> str:
-    """Return what is wrong with a label, or ""; pandas writes NaN for a missing one."""
-    if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
-        return _NO_LABEL
-    return "" if _is_unicode(str(label)) else "holds half of a surrogate pair, not text"
-
-
-def _row_faults(row: str, columns: Iterable[tuple[str | None, object]]) -> list[str]:
-    """Return the faults of the texts of a row."""
-    faults: list[str] = []
-    for name, value in columns:
-        if value is not None and not isinstance(value, str):
-            faults.append(f"{row}: column {name!r} holds {type(value).__name__}, not text")
-        elif value and not _is_unicode(value):
-            faults.append(f"{row}: column {name!r} holds half of a surrogate pair, not text")
-    return faults
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # JSON can spell it: "\\ud800"
-        return False
-    return True

@@ -129,18 +129,18 @@ def _carried(carry: Mapping[str, Any]) -> npt.NDArray[np.int32]:
     return np.array(carry.get("ids", ()), np.int32)
 
 
-def packer_for(packing: str, task: str, *, length: int, cls_id: int, sep_id: int) -> Packer:
+def packer_for(packing: str, *, running_text: bool, length: int, cls_id: int, sep_id: int) -> Packer:
     """Return the packer of a recipe.
 
     Args:
-        packing: one of `wordorder.data.segments.PACKINGS`.
-        task: for causal-lm text is cut anywhere, whatever the packing.
+        packing: one of `wordorder.data.names.PACKINGS`.
+        running_text: cut text anywhere, whatever the packing.
         length: most tokens of a segment.
         cls_id: id of [CLS].
         sep_id: id of [SEP].
     """
     ends = {"length": length, "cls_id": cls_id, "sep_id": sep_id}
-    if task == "causal-lm":
+    if running_text:
         return RunningSegments(keep_last=True, length=length, cls_id=cls_id, sep_id=sep_id)
     if packing == "contiguous":
         return RunningSegments(length=length, cls_id=cls_id, sep_id=sep_id)

@@ -5,11 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.data.config import LANES, DataConfig
 from wordorder.data.masking import Masking
+from wordorder.data.names import LANES
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.same_text import HeldOut
 from wordorder.data.segments import Segments, with_something_to_predict
+from wordorder.data.settings import DataSettings
 from wordorder.data.streaming.blocks import Blocks
 from wordorder.data.streaming.examples import StreamedSegments
 from wordorder.data.streaming.lanes import StreamedLanes
@@ -31,23 +32,26 @@ class TextStream:
         source: of the texts.
         blocks: the same texts, encoded.
         ends: ids of [CLS] and [SEP], as packing wants them: cls_id, sep_id.
-        masking: for masked-lm; None for causal-lm.
+        running_text: cut text anywhere, whatever data.packing says.
+        masking: of masked language modelling; None: tokens are not masked.
         seed: of the order of examples.
         mask_seed: of the masks.
     """
 
     def __init__(
         self,
-        data: DataConfig,
+        data: DataSettings,
         source: Source,
         blocks: Blocks,
         *,
         ends: dict[str, int],
+        running_text: bool,
         masking: Masking | None,
         seed: int,
         mask_seed: int,
     ) -> None:
         self._data, self._source, self.blocks, self._ends = data, source, blocks, ends
+        self._running_text = running_text
         self.masking, self._seed, self._mask_seed = masking, seed, mask_seed
 
     @property
@@ -77,7 +81,7 @@ class TextStream:
             return StreamedLanes(
                 blocks, sharing, length=self._data.length, sep_id=self._ends["sep_id"], by_document=by_document
             )
-        packer = packer_for(self._data.packing, self._data.task, length=self._data.length, **self._ends)
+        packer = packer_for(self._data.packing, running_text=self._running_text, length=self._data.length, **self._ends)
         wanted = _all_of_them if self.masking is None else partial(with_something_to_predict, self.masking.special)
         return StreamedSegments(
             blocks,
@@ -94,7 +98,7 @@ def _all_of_them(segments: Segments) -> Segments:
     return segments
 
 
-def first_texts(data: DataConfig, held_out: HeldOut, most: int) -> Iterator[str]:
+def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[str]:
     """Yield the first texts of a streamed source in its own order, the same for every process, to train a tokeniser on.
 
     Args:
@@ -116,11 +120,12 @@ def first_texts(data: DataConfig, held_out: HeldOut, most: int) -> Iterator[str]
 
 
 def open_stream(
-    data: DataConfig,
+    data: DataSettings,
     tokenizer: "PreTrainedTokenizerFast",
     held_out: HeldOut,
     *,
     ends: dict[str, int],
+    running_text: bool,
     masking: Masking | None,
     seed: int,
     mask_seed: int,
@@ -132,10 +137,11 @@ def open_stream(
         data: the section [data].
         tokenizer: encodes.
         held_out: texts that training must not see.
-        ends: see `TextStream`, and so the next three.
-        masking: see there.
-        seed: see there; of the order of files too.
-        mask_seed: see there.
+        ends: ids of [CLS] and [SEP], see `TextStream`.
+        running_text: see `TextStream`.
+        masking: see `TextStream`.
+        seed: of the order of files and examples.
+        mask_seed: of the masks.
         cache_dir: where shards are kept, if they are.
 
     Raises:
@@ -153,4 +159,6 @@ def open_stream(
         log=log,
         cache_dir=cache_dir if cached else None,
     )
-    return TextStream(data, source, blocks, ends=ends, masking=masking, seed=seed, mask_seed=mask_seed)
+    return TextStream(
+        data, source, blocks, ends=ends, running_text=running_text, masking=masking, seed=seed, mask_seed=mask_seed
+    )

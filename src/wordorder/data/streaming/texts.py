@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from wordorder.data.cache import content_hash
-from wordorder.data.config import DataConfig
 from wordorder.data.corpora.document import Row
 from wordorder.data.corpora.hub import check_hub_name
 from wordorder.data.corpora.read import find_files, kind_of, official_splits
 from wordorder.data.corpora.streamed import STREAM_READERS, Found, Place
 from wordorder.data.randomness import counter_hash
 from wordorder.data.reading_log import ReadingLog
+from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import check_plain
 
@@ -85,7 +85,7 @@ class FileTexts:
         BadInput: there is no such file, or one of another kind.
     """
 
-    def __init__(self, data: DataConfig, log: ReadingLog, *, seed: int | None) -> None:
+    def __init__(self, data: DataSettings, log: ReadingLog, *, seed: int | None) -> None:
         self._data, self._log, self._seed = data, log, seed
         root, paths = find_files("data.source", data.source)
         splits = official_splits([path.relative_to(root) for path in paths])
@@ -229,7 +229,7 @@ class HubTexts:
     shared = True
     bytes: int | None = None
 
-    def __init__(self, dataset: Any, data: DataConfig, log: ReadingLog, *, fingerprint: str) -> None:
+    def __init__(self, dataset: Any, data: DataSettings, log: ReadingLog, *, fingerprint: str) -> None:
         self._dataset, self._data, self._log, self.fingerprint = dataset, data, log, fingerprint
         self._name = data.source
 
@@ -289,7 +289,7 @@ def _after_row(dataset: Any, epoch: int, number: int) -> Callable[[], Position]:
     return lambda: {"epoch": epoch, "row": number, "state": dataset.state_dict()}
 
 
-def open_source(data: DataConfig, log: ReadingLog, *, seed: int | None) -> FileTexts | HubTexts:
+def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> FileTexts | HubTexts:
     """Open the streamed source of a recipe.
 
     Args:

@@ -1,7 +1,7 @@
 """Exact scores of a model on a data set: sums over all predictions, divided once."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -235,27 +235,6 @@ class NumberTally:
             float(measure(predicted, label)[0]) if defined else 0.0 for measure in (library.pearsonr, library.spearmanr)
         ]
         return {"loss": loss, "pearson": found[0], "spearmanr": found[1], "examples": len(label)}
-
-
-def tally_for(task: str, device: torch.device, *, classes: int | None = None, examples: Sequence[Any] = ()) -> Tally:
-    """Return an empty tally for a task.
-
-    Args:
-        task: one of `wordorder.training.metrics.METRICS`.
-        device: where the sums are kept.
-        classes: number of classes, for classification.
-        examples: the data sets that are scored; causal-lm takes their numbers of characters and words.
-    """
-    if task == "regression":
-        return NumberTally(device)
-    if task == "causal-lm":
-        sizes = {name: sum(getattr(part, name) for part in examples) for name in ("characters", "words")}
-        return CausalTally(device, **sizes)
-    if task == "translation":
-        from wordorder.training.translation_scores import TranslationTally
-
-        return TranslationTally(device)
-    return ClassTally(device, classes) if classes else TokenTally(device)
 
 
 def score(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wordorder.errors import MissingExtra
-from wordorder.training.scores import TokenTally
+from wordorder.tasks.scores import TokenTally
 
 _ORDERS = 4  # n-grams of up to this many words, as BLEU is commonly computed
 

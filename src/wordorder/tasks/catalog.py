@@ -1,0 +1,49 @@
+"""The tasks by name. A new task is a file with a subclass of `Task` and a line here; see CONTRIBUTING.md."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import get_args
+
+from wordorder.data.checks import choice_faults
+from wordorder.data.names import PACKINGS
+from wordorder.data.settings import DataSettings
+from wordorder.tasks.causal_lm import CausalLM
+from wordorder.tasks.classification import Classification
+from wordorder.tasks.masked_lm import MaskedLM
+from wordorder.tasks.regression import Regression
+from wordorder.tasks.task import Task, TaskOption
+from wordorder.tasks.translation import Translation
+
+TASKS: dict[str, Task] = {
+    "masked-lm": MaskedLM(),
+    "causal-lm": CausalLM(),
+    "classification": Classification(),
+    "regression": Regression(),
+    "translation": Translation(),
+}
+"""Name in recipes -> task."""
+
+
+def check_data(data: DataSettings) -> list[str]:
+    """Return a fault for an unknown task, and for each value of [data] that the task does not read.
+
+    Args:
+        data: the section, whatever its values.
+    """
+    if data.task not in TASKS:
+        return choice_faults("data.task", data.task, tuple(TASKS))
+    task, usual = TASKS[data.task], {field.name: field.default for field in fields(DataSettings)}
+    faults: list[str] = []
+    for option in get_args(TaskOption):
+        if option not in task.options and getattr(data, option) != usual[option]:
+            known = [name for name, other in TASKS.items() if option in other.options]
+            faults.append(f"data.{option} is only for {_tasks(known)}, not for {data.task}; leave it out")
+    if data.packing in PACKINGS and data.packing not in task.packings:
+        known = [name for name, other in TASKS.items() if data.packing in other.packings]
+        faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
+    return faults + task.data_faults(data)
+
+
+def _tasks(names: Sequence[str]) -> str:
+    """Return "task x", or "tasks x, y and z"."""
+    return f"task {names[0]}" if len(names) == 1 else f"tasks {', '.join(names[:-1])} and {names[-1]}"

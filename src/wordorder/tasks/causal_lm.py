@@ -1,0 +1,95 @@
+"""Causal language modelling: predict each token from those before it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from wordorder.data.names import LANES
+from wordorder.errors import BadInput
+from wordorder.tasks.task import Corpus, Task, TaskOption
+
+if TYPE_CHECKING:
+    import torch
+
+    from wordorder.data.lanes import RunningText
+    from wordorder.data.prepared import PreparedData
+    from wordorder.tasks.scores import Tally
+
+
+class CausalLM(Task):
+    """Predict each token of running text from those before it, in segments or in lanes."""
+
+    name = "causal-lm"
+    summary = "goes on with a text"
+    pipeline = "text-generation"
+    head = "ForCausalLM"
+    metrics = ("loss", "accuracy")
+    headline = "accuracy"
+    options: ClassVar[frozenset[TaskOption]] = frozenset({"streaming"})
+    packings = ("full-sentences", LANES)
+    predicts_tokens = True
+    writes = True
+    running_text = True
+    card_warnings = ("Whether what it writes is true, or copied from its training texts.",)
+
+    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+        """Return segments that begin with [CLS] each, or the running text that is read in lanes."""
+        from wordorder.data.collate import Collate, CollateLanes
+        from wordorder.data.examples import CausalLanguageExamples
+        from wordorder.data.prepared import PreparedData
+        from wordorder.data.segments import pack_running_text
+
+        if corpus.stream is None and len(corpus.encoded["train"].ids) < corpus.length - 1:
+            raise BadInput(
+                f"data.source {corpus.data.source}: train has {len(corpus.encoded['train'].ids)} tokens, less than one "
+                f"segment of data.length {corpus.length}; give more text or a smaller length"
+            )
+        in_lanes, padding = corpus.data.packing == LANES, corpus.id_of("pad")
+        # a segment that begins with [CLS] has room for one token less
+        length = corpus.length if in_lanes else corpus.length - 1
+        texts = {name: _running_text(corpus, name, length) for name in corpus.parts}
+        segments = {
+            name: pack_running_text(corpus.encoded[name], length=corpus.length, **corpus.ends) for name in corpus.parts
+        }
+        examples: dict[str, Any] = texts
+        if not in_lanes:
+            examples = {name: CausalLanguageExamples(segments[name], text) for name, text in texts.items()}
+        return PreparedData(
+            tokenizer=corpus.tokenizer,
+            train=examples["train"] if corpus.stream is None else corpus.stream(None, 0),
+            validation=examples["validation"],
+            test=examples.get("test"),
+            collate=CollateLanes(padding=padding) if in_lanes else Collate(padding=padding, longest=corpus.length),
+            statistics=corpus.statistics(texts if in_lanes else segments),
+        )
+
+    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+        """Return a tally that knows the characters and words of the texts that are scored."""
+        from wordorder.tasks.scores import CausalTally
+
+        sizes = {name: sum(getattr(part, name) for part in examples) for name in ("characters", "words")}
+        return CausalTally(device, **sizes)
+
+    def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
+        """Return the batch with the labels moved to the logits that predict them."""
+        import torch
+
+        from wordorder.data.masking import IGNORED
+
+        labels = batch["labels"]
+        return {**batch, "labels": torch.cat((labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)), dim=1)}
+
+
+def _running_text(corpus: Corpus, name: str, length: int) -> "RunningText":
+    from wordorder.data.lanes import running_text
+
+    texts = [document.text for document in corpus.parts[name]]
+    return running_text(
+        corpus.encoded[name],
+        sep_id=corpus.ends["sep_id"],
+        length=length,
+        characters=sum(map(len, texts)),
+        words=sum(len(text.split()) for text in texts),
+        by_document=corpus.data.reset_memory == "documents",
+        eval_lanes=corpus.data.eval_lanes,
+        roll=corpus.data.roll,
+    )

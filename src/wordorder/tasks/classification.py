@@ -1,0 +1,75 @@
+"""Classification: tell which of several classes a text belongs to."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wordorder.data.settings import DataSettings
+from wordorder.errors import BadInput
+from wordorder.tasks.labelled import LabelledTask, is_number
+from wordorder.tasks.task import Corpus
+
+if TYPE_CHECKING:
+    import torch
+
+    from wordorder.data.corpora.document import Document
+    from wordorder.data.prepared import PreparedData
+    from wordorder.tasks.scores import Tally
+
+
+class Classification(LabelledTask):
+    """Tell which class a text, or a pair of texts, belongs to."""
+
+    name = "classification"
+    summary = "classifies texts"
+    pipeline = "text-classification"
+    head = "ForSequenceClassification"
+    metrics = ("loss", "accuracy", "macro_f1", "f1", "matthews_correlation")
+    headline = "accuracy"
+    labels = "class"
+
+    def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:
+        """Refuse labels that name no classes, or one class, or classes that training never shows."""
+        labels = {document.label for document in documents}
+        column = f"data.label_column {data.label_column!r}"
+        if len(labels) == 1:
+            raise BadInput(
+                f"{column} has one class only, {labels.pop()!r}; classification needs two{_of_folders(data)}"
+            )
+        if len(labels) == len(documents):
+            raise BadInput(
+                f"{column} has a different value for each of the {len(documents)} documents; it names no classes"
+                f"{'; numbers need task regression' if all(is_number(str(label)) for label in labels) else ''}"
+            )
+        trained = {document.label for document in documents if document.split in (None, "train")}
+        unseen = sorted(str(label) for label in labels - trained)
+        if unseen:
+            raise BadInput(f"{column}: no training document has {', '.join(unseen)}")
+
+    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+        """Return pieces of texts with the ids of their classes, which are sorted by name."""
+        import numpy as np
+
+        from wordorder.data.classification import label_names
+
+        names = label_names({str(document.label) for part in corpus.parts.values() for document in part})
+        return self.prepare_labelled(corpus, names.index, np.int64, names)
+
+    def fits(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a saved model has outputs of classes."""
+        return super().fits(config) and config.get("problem_type") != "regression"
+
+    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+        """Return a tally of classes."""
+        from wordorder.tasks.scores import ClassTally
+
+        assert classes is not None, "scoring classification needs the number of classes"
+        return ClassTally(device, classes)
+
+
+def _of_folders(data: DataSettings) -> str:
+    if not data.source.endswith((".txt", ".tokens")):
+        return ""
+    return (
+        "; the class of a text file is the name of its folder: give each class a folder, with a source such as "
+        "'texts/*/*.txt', or take a table, which has a column for it"
+    )

@@ -1,0 +1,77 @@
+"""The base of the tasks that give one answer per text: pieces of long texts, and labels."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from wordorder.tasks.task import Corpus, Task, TaskOption
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from wordorder.data.prepared import PreparedData
+
+
+class LabelledTask(Task):
+    """A task whose documents have a label each."""
+
+    options: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces", "truncate", "pair_column"})
+    grouped_by_length = True
+
+    def prepare_labelled(
+        self,
+        corpus: Corpus,
+        value_of: Callable[[str], float],
+        dtype: "type[np.generic]",
+        label_names: tuple[str, ...] = (),
+    ) -> "PreparedData":
+        """Return pieces of texts with their labels.
+
+        Args:
+            corpus: the documents.
+            value_of: turns a label's text into a number.
+            dtype: of these numbers.
+            label_names: classes in the order of their ids.
+        """
+        import numpy as np
+
+        from wordorder.data.classification import cut_in_pieces
+        from wordorder.data.collate import Collate
+        from wordorder.data.examples import LabelledExamples
+        from wordorder.data.prepared import PreparedData
+        from wordorder.data.segments import Segments
+        from wordorder.data.tokenisers import adds_special_tokens, pair_separators
+
+        segments: dict[str, Segments] = {}
+        examples: dict[str, LabelledExamples] = {}
+        for name, part in corpus.parts.items():
+            segments[name], owners = cut_in_pieces(
+                corpus.encoded[name],
+                corpus.encoded_pairs.get(name),
+                length=corpus.length,
+                max_pieces=corpus.data.max_pieces,
+                truncate=corpus.data.truncate,
+                separators=pair_separators(corpus.tokenizer),
+                add_special_tokens=adds_special_tokens(corpus.tokenizer),
+                unknown_id=None if corpus.tokenizer.unk_token_id is None else corpus.id_of("unk"),
+                **corpus.ends,
+            )
+            labels: Any = np.array([value_of(str(document.label)) for document in part], dtype)
+            examples[name] = LabelledExamples(segments[name], labels[owners], owners)
+        return PreparedData(
+            tokenizer=corpus.tokenizer,
+            train=examples["train"],
+            validation=examples["validation"],
+            test=examples.get("test"),
+            label_names=label_names,
+            collate=Collate(padding=corpus.id_of("pad"), longest=corpus.length),
+            statistics=corpus.statistics(segments),
+        )
+
+
+def is_number(label: str) -> bool:
+    """Tell whether a label is a finite number."""
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False

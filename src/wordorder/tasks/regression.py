@@ -1,0 +1,64 @@
+"""Regression: give a number for a text."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from wordorder.data.settings import DataSettings
+from wordorder.errors import BadInput
+from wordorder.tasks.labelled import LabelledTask, is_number
+from wordorder.tasks.task import Corpus, TaskOption
+
+if TYPE_CHECKING:
+    import torch
+
+    from wordorder.data.corpora.document import Document
+    from wordorder.data.prepared import PreparedData
+    from wordorder.tasks.scores import Tally
+
+_MOST_SHOWN = 5
+
+
+class Regression(LabelledTask):
+    """Give a number for a text, or a pair of texts, such as how similar they are."""
+
+    name = "regression"
+    summary = "gives a number for a text"
+    pipeline = "text-regression"
+    head = "ForSequenceClassification"
+    metrics = ("loss", "pearson", "spearmanr")
+    headline = "pearson"
+    options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"label_scale"})
+    labels = "number"
+
+    def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:
+        """Refuse labels that are no finite numbers, or all the same."""
+        labels = {str(document.label) for document in documents}
+        column = f"data.label_column {data.label_column!r}"
+        wrong = sorted(label for label in labels if not is_number(label))
+        if wrong:
+            shown = ", ".join(repr(label) for label in wrong[:_MOST_SHOWN])
+            more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
+            raise BadInput(f"{column}: regression needs numbers, got {shown}{more}; classes need task classification")
+        if len({float(label) for label in labels}) == 1:
+            raise BadInput(f"{column} is {labels.pop()} for every document; there is nothing to learn")
+
+    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+        """Return pieces of texts with their numbers, divided by data.label_scale."""
+        import numpy as np
+
+        # float32 as the model's output: transformers' loss takes no other pair of types
+        return self.prepare_labelled(corpus, lambda label: float(label) / corpus.data.label_scale, np.float32)
+
+    def fits(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a saved model has the one output of a regression."""
+        return super().fits(config) and config.get("problem_type") == "regression"
+
+    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+        """Return a tally of numbers."""
+        from wordorder.tasks.scores import NumberTally
+
+        return NumberTally(device)
+
+    def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
+        """Return the fields of a head with one output."""
+        return {"num_labels": 1, "problem_type": "regression"}

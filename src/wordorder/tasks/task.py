@@ -1,0 +1,196 @@
+"""The base of the tasks: what a task decides about data, model, scores and words."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from wordorder.data.settings import DataSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from transformers import PreTrainedTokenizerFast
+
+    from wordorder.data.corpora.document import Document
+    from wordorder.data.encoded import EncodedDocuments
+    from wordorder.data.masking import Masking
+    from wordorder.data.prepared import PreparedData
+    from wordorder.data.streaming.stream import TextStream
+    from wordorder.tasks.scores import Tally
+
+TaskOption = Literal[
+    "mask_probability",
+    "max_pieces",
+    "truncate",
+    "pair_column",
+    "label_scale",
+    "target_source",
+    "validation_target_source",
+    "test_target_source",
+    "target_column",
+    "streaming",
+]
+"""Names of `[data]` that some tasks read and others do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """Documents that are read, split and encoded, from which a task makes its examples."""
+
+    data: DataSettings
+    """The section [data]."""
+    length: int
+    """Tokens of an example, special ones included."""
+    tokenizer: "PreTrainedTokenizerFast"
+    """The tokenizer that encoded the documents."""
+    parts: "dict[str, list[Document]]"
+    """Split -> documents."""
+    encoded: "dict[str, EncodedDocuments]"
+    """Split -> their tokens, without special ones."""
+    encoded_pairs: "dict[str, EncodedDocuments]"
+    """Split -> tokens of the second text or the translation; empty where documents have none."""
+    special: "np.ndarray[Any, np.dtype[np.bool_]]"
+    """True for ids that text never has."""
+    dropped_empty: int
+    """Number of rows without text."""
+    dropped_duplicates: int
+    """Number of documents that a later part holds too."""
+    stream: "Callable[[Masking | None, int], TextStream] | None" = None
+    """Function from a masking and its seed to the training text, where it is streamed; `parts` has no "train" then."""
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Ids of [CLS] and [SEP], as packing takes them."""
+        return {"cls_id": self.id_of("cls"), "sep_id": self.id_of("sep")}
+
+    def id_of(self, role: str) -> int:
+        """Return the id of a special token, such as "pad"."""
+        value = getattr(self.tokenizer, f"{role}_token_id")
+        assert isinstance(value, int), "load_tokenizer refuses a tokenizer without this special token"
+        return value
+
+    def statistics(self, examples: Mapping[str, Sized]) -> dict[str, Any]:
+        """Return the numbers of all splits, see `PreparedData.statistics`.
+
+        Args:
+            examples: split -> the task's examples.
+        """
+        from wordorder.data.statistics import fingerprint, split_statistics
+
+        unknown = self.tokenizer.unk_token_id
+        counts = {
+            name: split_statistics(part, self.encoded[name], examples=len(examples[name]), unknown_id=unknown)
+            for name, part in self.parts.items()
+        }
+        return {
+            **counts,
+            "dropped_duplicates": self.dropped_duplicates,
+            "dropped_empty": self.dropped_empty,
+            "vocab_size": len(self.special),
+            "fingerprint": fingerprint(self.parts, self.encoded, self.encoded_pairs),
+        }
+
+
+class Task(ABC):
+    """A task. The class attributes say what it is; the methods do what no other task does in the same way."""
+
+    name: ClassVar[str]
+    """Name in recipes, as `data.task`."""
+    summary: ClassVar[str]
+    """What a model for it does, after "a model that"; for model cards."""
+    pipeline: ClassVar[str]
+    """Name of transformers' pipeline for it, or the nearest one."""
+    head: ClassVar[str]
+    """End of the names of its model classes, such as "ForMaskedLM"."""
+    metrics: ClassVar[tuple[str, ...]]
+    """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`)."""
+    headline: ClassVar[str]
+    """Metric that is shown beside the loss where the recipe names none."""
+    options: ClassVar[frozenset[TaskOption]] = frozenset()
+    """Options of [data] that this task reads and some others do not."""
+    packings: ClassVar[tuple[str, ...]] = ("full-sentences",)
+    """Values of data.packing that it knows; the first is the default, which means nothing to most tasks."""
+    labels: ClassVar[Literal["class", "number"] | None] = None
+    """Kind of the label that each document needs; None: documents have none."""
+    translates: ClassVar[bool] = False
+    """True if each document is a text with its translation."""
+    predicts_tokens: ClassVar[bool] = False
+    """True if the head has an output layer over the vocabulary, which fine-tuning keeps and embeddings are tied to."""
+    writes: ClassVar[bool] = False
+    """True if the model writes text, so that its configuration must say how a text begins and ends."""
+    grouped_by_length: ClassVar[bool] = False
+    """True if training batches hold examples of about one length, so that little is padded."""
+    running_text: ClassVar[bool] = False
+    """True if text is cut anywhere, and may be read in lanes by a model with a memory."""
+    card_warnings: ClassVar[tuple[str, ...]] = ()
+    """What nobody tested, for model cards."""
+
+    def data_faults(self, data: DataSettings) -> list[str]:
+        """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks.
+
+        Args:
+            data: the section, whatever its values.
+        """
+        return []
+
+    def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:  # noqa: B027  most have none
+        """Refuse labels from which nothing can be learned.
+
+        Args:
+            documents: all of the source, each with its label.
+            data: the section [data].
+
+        Raises:
+            BadInput: names the column.
+        """
+
+    @abstractmethod
+    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+        """Return the datasets of training, validation and test.
+
+        Args:
+            corpus: the documents.
+            seed: of the run.
+
+        Raises:
+            BadInput: the texts are too short, or labels are wrong.
+        """
+
+    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+        """Return an empty tally of this task's scores.
+
+        Args:
+            device: where the sums are kept.
+            classes: number of classes, where labels are classes.
+            examples: the data sets that are scored.
+        """
+        from wordorder.tasks.scores import TokenTally
+
+        return TokenTally(device)
+
+    def fits(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether a saved model was trained for this task.
+
+        Args:
+            config: the contents of its config.json, with at least one name in `architectures`.
+        """
+        return str(config["architectures"][0]).endswith(self.head)
+
+    def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
+        """Return the fields of the model's configuration that the task and its data decide.
+
+        Args:
+            prepared: the data.
+        """
+        return {}
+
+    def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
+        """Return a batch as label smoothing outside the model needs it, which takes the labels from the model.
+
+        Args:
+            batch: with `labels`.
+            start: the token that a translation begins with.
+            padding: what stands in the decoder's inputs where nothing is predicted.
+        """
+        return batch

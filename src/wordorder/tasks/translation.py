@@ -1,0 +1,101 @@
+"""Translation: write one text for another, token by token."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from wordorder.data.names import NONE
+from wordorder.data.settings import DataSettings
+from wordorder.errors import BadInput
+from wordorder.tasks.task import Corpus, Task, TaskOption
+
+if TYPE_CHECKING:
+    import torch
+
+    from wordorder.data.prepared import PreparedData
+    from wordorder.tasks.scores import Tally
+
+
+class Translation(Task):
+    """Write the translation of a text; any task from a text to a text is one."""
+
+    name = "translation"
+    summary = "translates texts"
+    pipeline = "translation"
+    head = "ForConditionalGeneration"
+    metrics = ("loss", "accuracy", "bleu", "exact_match")
+    headline = "bleu"
+    options: ClassVar[frozenset[TaskOption]] = frozenset(
+        {"truncate", "target_source", "validation_target_source", "test_target_source", "target_column"}
+    )
+    translates = True
+    grouped_by_length = True
+    predicts_tokens = True
+    writes = True
+
+    def data_faults(self, data: DataSettings) -> list[str]:
+        """Return the faults of columns and files that do not go together."""
+        faults: list[str] = []
+        if data.text_column == data.target_column:
+            faults.append(f"data.text_column and data.target_column are both {data.text_column!r}; name two columns")
+        for split in ("", "validation_", "test_"):
+            if getattr(data, f"{split}target_source") is not None and getattr(data, f"{split}source") in (None, NONE):
+                faults.append(
+                    f"data.{split}target_source needs the lines that it translates: give data.{split}source too"
+                )
+        return faults
+
+    def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
+        """Return pairs of token ids; training pairs that are too long are left out, or cut with data.truncate."""
+        from wordorder.data.collate import CollatePairs
+        from wordorder.data.examples import TranslationExamples
+        from wordorder.data.prepared import PreparedData
+        from wordorder.data.statistics import target_statistics
+        from wordorder.data.translation import join_pairs
+
+        pairs = {
+            name: join_pairs(
+                corpus.encoded[name],
+                corpus.encoded_pairs[name],
+                length=corpus.length,
+                # What is scored is the same whatever the length; training gains nothing from halves of sentences.
+                drop_long=name == "train" and not corpus.data.truncate,
+                **corpus.ends,
+            )
+            for name in corpus.parts
+        }
+        if not len(pairs["train"].kept):
+            raise BadInput(
+                f"data.source {corpus.data.source}: all {len(corpus.parts['train'])} training pairs are longer than "
+                f"data.length {corpus.length}; raise it, or set data.truncate=true"
+            )
+        examples = {
+            name: TranslationExamples(pairs[name], [part[int(number)].pair or "" for number in pairs[name].kept])
+            for name, part in corpus.parts.items()
+        }
+        statistics = corpus.statistics({name: found.sources for name, found in pairs.items()})
+        for name, found in pairs.items():
+            statistics[name] |= target_statistics(
+                corpus.parts[name], corpus.encoded_pairs[name], found, unknown_id=corpus.tokenizer.unk_token_id
+            )
+        return PreparedData(
+            tokenizer=corpus.tokenizer,
+            train=examples["train"],
+            validation=examples["validation"],
+            test=examples.get("test"),
+            collate=CollatePairs(padding=corpus.id_of("pad"), longest=corpus.length),
+            statistics=statistics,
+        )
+
+    def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
+        """Return a tally that counts whole translations too."""
+        from wordorder.tasks.translation_scores import TranslationTally
+
+        return TranslationTally(device)
+
+    def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
+        """Return the batch with the decoder's inputs, which a model makes from labels that it gets."""
+        from wordorder.data.masking import IGNORED
+
+        shifted = batch["labels"].roll(1, dims=1)
+        shifted[:, 0] = start
+        return {**batch, "decoder_input_ids": shifted.masked_fill(shifted == IGNORED, padding)}
