@@ -99,6 +99,18 @@ def test_every_network_is_sized_to_within_one_percent(make_recipe, tmp_path, mat
     assert f"{before[first]:,} {'parameters' if match == 'parameters' else 'FLOP per token'}" in budget["sentence"]
 
 
+@pytest.mark.parametrize("match", ["parameters", "flops"])
+def test_an_arm_or_a_seed_that_is_added_leaves_the_others_as_they_were(make_recipe, tmp_path, match):
+    sizes = ("model.hidden_size=32", "model.intermediate_size=96")
+    arms = {name: ENCODER[name] for name in ("none", "shaw", "transformer-xl")}
+    fewer = make_recipe(*sizes, arms=dict(list(arms.items())[:2]), match=match, seeds=[0])
+    before, _ = fit_budget(resolve_arms(fewer), fewer, pipeline=pipeline(), folder=tmp_path)
+    more = make_recipe(*sizes, arms=arms, match=match, seeds=[0, 1])
+    after, budget = fit_budget(resolve_arms(more), more, pipeline=pipeline(), folder=tmp_path)
+    assert budget["arms"]["shaw"]["changed"]
+    assert [arm.recipe.model for arm in after[:2]] == [arm.recipe.model for arm in before]
+
+
 def test_only_what_differs_is_changed_and_by_the_feed_forward_width_first(make_recipe, tmp_path):
     arms = {"none": {}, "rope": {"model.encoding": "rope"}, "shaw": {"model.encoding": "shaw"}}
     recipe = make_recipe("model.hidden_size=64", "model.intermediate_size=256", arms=arms, match="parameters")

@@ -77,7 +77,7 @@ def test_arms_of_two_comparisons_stand_in_one_table(done, tmp_path, log):
     assert list(results["correlations"]) == ["tupe-r"]
     assert results["significance"]["sentence"] == "over 6 rows"
     assert results["merged_from"] == [
-        {"name": "small", "folder": f"../{name}", "device": "cpu: made up", "threads": None} for name in "ab"
+        {"name": "small", "folder": f"../{name}", "device": "cpu: made up", "threads": 1} for name in "ab"
     ]
     for row in results["rows"]:
         assert (folder / row["model"] / "encoding").is_file()

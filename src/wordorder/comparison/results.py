@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 SCHEMA = 1
+
+MACHINE = ("device", "processors", "threads")
+"""Names of an environment that decide the speed of a training, besides other programs on the machine."""
 
 DIGEST = "sha256"
 """Name of the digest in results.json."""
@@ -73,6 +77,8 @@ class Record:
             chosen = best_rates(self.grid, self.metric)
             self.runs = [run for run in self.grid if chosen[run.arm] == run.rate]
         finished = [run for run in self.runs if run.finished()]
+        environments = _environments(finished)
+        notes = _notes_on_machines(environments)
         waiting = [run for run in self.grid or self.runs if not run.finished() and run.folder not in self.failed]
         for run in finished:
             self._look_into(run)
@@ -101,7 +107,7 @@ class Record:
                     "rates": list(tune),
                 },
                 "recipe": self.recipe.to_dict(),
-                "environment": self._environment(finished),
+                "environment": environments[0] if environments else {},
                 "data": dict(next(iter(self.statistics.values()))),
                 "folds": self._folds(),
                 "arms": [self._arm(arm) for arm in self.arms],
@@ -120,6 +126,7 @@ class Record:
                 **({"budget": self.budget} if self.budget else {}),
                 **({"plan": self.plan} if self.plan else {}),
                 **({"own_encodings": own} if (own := own_encodings_of(arm.recipe for arm in self.arms)) else {}),
+                **({"notes": notes} if notes else {}),
                 **self._signature(finished),
             }
         )
@@ -232,15 +239,32 @@ class Record:
             return "tuning"
         return "seeds" if any(run.folder == own.folder for own in self.runs) else "grid"
 
-    def _environment(self, finished: list[Run]) -> dict[str, Any]:
-        for run in finished:
-            path = run.folder / ENVIRONMENT
-            if path.is_file():
-                try:
-                    return read_json(path)
-                except (OSError, ValueError) as error:
-                    raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
-        return {}
+
+def _environments(finished: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the environments of the runs, in their order; runs without one are left out."""
+    found: list[dict[str, Any]] = []
+    for path in [run.folder / ENVIRONMENT for run in finished]:
+        if path.is_file():
+            try:
+                found.append(read_json(path))
+            except (OSError, ValueError) as error:
+                raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
+    return found
+
+
+def _notes_on_machines(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
+    counts = Counter(tuple(own.get(name) for name in MACHINE) for own in environments)
+    if len(counts) < 2:
+        return []
+    told = [
+        f"{runs} run{'s' * (runs > 1)} on {device} with {threads} thread{'s' * (threads != 1)}"
+        for (device, _, threads), runs in counts.items()
+    ]
+    return [
+        "Tokens per second and peak memory were measured in different conditions and compare only within one: "
+        f"{'; '.join(told)}."
+    ]
 
 
 def _fold(run: Run) -> dict[str, int]:
