@@ -23,12 +23,13 @@ from wordorder.comparison.probes.options import check_probes
 from wordorder.comparison.progress import Display, print_changes, print_plan
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report import write_report
-from wordorder.comparison.results import Record, write_results
+from wordorder.comparison.results import Record
 from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
 from wordorder.comparison.schedule import PLAN, make_plan
 from wordorder.comparison.table import place_of
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
 from wordorder.data.config import BEST_ON_TEST
+from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
 from wordorder.training.checkpoint import run_folder_fault
@@ -233,7 +234,7 @@ def _save(record: Record, *, is_a_look: bool = False) -> dict[str, Any]:
         results["looks"] = with_look(results)
     check_trained(results)  # first: no table may show arms that were not given the same
     try:
-        write_results(results, record.folder / "results.json")
+        write_json(record.folder / "results.json", results)
         write_report(results, record.folder)
     except OSError as error:
         raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +21,6 @@ from wordorder.comparison.statistics import summarise
 from wordorder.comparison.steps_to_loss import steps_to_loss
 from wordorder.data.config import TEST_ONCE
 from wordorder.data.split import SPLITS
-from wordorder.durable import write_json
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
 from wordorder.training.run import ENVIRONMENT, MODEL
@@ -35,9 +32,6 @@ SCHEMA = 1
 
 MACHINE = ("device", "processors", "threads")
 """Names of an environment that decide the speed of a training, besides other programs on the machine."""
-
-DIGEST = "sha256"
-"""Name of the digest in results.json."""
 
 VALIDATION_ONLY = "validation-only"
 """Protocol where there is no test split: validation chooses the checkpoint and is the score."""
@@ -275,28 +269,9 @@ def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conclusions from the rows of a results file: how the arms compare, and how early they learn.
 
     Args:
-        results: with its rows; of one comparison, or of several that were merged.
+        results: with its rows.
     """
     return {**compare_arms(results), "steps_to_loss": steps_to_loss(results)}
-
-
-def write_results(results: Mapping[str, Any], path: Path) -> None:
-    """Write results.json with a digest of the rest; a reader sees the old or the new file, never a part of one.
-
-    The digest tells `wordorder compare --from` whether somebody changed the file; it is no signature.
-    """
-    write_json(path, {**results, DIGEST: digest_of(results)})
-
-
-def digest_of(results: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything in a results file but the digest.
-
-    Args:
-        results: its content, before it is written or as it is read.
-    """
-    rest = {name: value for name, value in results.items() if name != DIGEST}
-    written = json.loads(json.dumps(rest))  # keys and tuples as JSON has them
-    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
 def finite(value: Any) -> Any:
