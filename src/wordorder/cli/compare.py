@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _REMOVED = {
     "--budget": (
-        "--budget was removed; train fewer seeds with --set compare.seeds=[0,1] and add more later, or stop the "
+        "--budget was removed; train fewer seeds with --set 'compare.seeds=[0,1]' and add more later, or stop the "
         "comparison when you like: the same command goes on"
     ),
     "--from": (
@@ -51,31 +51,21 @@ def compare(
         ),
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget",
-            metavar="TIME",
-            help="Train what fits into 90s, 30m, 2h, 1h30m: seeds are left out, then arms, never steps.",
-        ),
+        str | None, typer.Option("--budget", hidden=True, is_eager=True, callback=_refuse_removed)
     ] = None,
     merged: Annotated[str | None, typer.Option("--from", hidden=True, is_eager=True, callback=_refuse_removed)] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option("--output-dir", metavar="FOLDER", help="Where the results go; by default as the recipe says."),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; with --budget print its plan."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
 ) -> None:
     """Train every arm with every seed on the same batches; a killed comparison goes on where it stopped.
 
     Example: **wordorder compare recipes/demo.toml**
 
-    What fits into half an hour: **wordorder compare recipes/demo.toml --budget 30m**
-
-    More seeds in the same folder: **wordorder compare recipes/demo.toml --set compare.seeds=[0,1,2,3,4,5]**
+    More seeds in the same folder: **wordorder compare recipes/demo.toml --set 'compare.seeds=[0,1,2,3,4,5]'**
 
     An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
     """
@@ -83,10 +73,8 @@ def compare(
 
     if not json and not dry_run:
         drop_lost_output()
-    from wordorder.comparison.schedule import parse_budget
     from wordorder.training import read_recipe
 
-    seconds = None if budget is None else parse_budget(budget)
     if own_arms:  # before the recipe is read, which may name them
         from wordorder.comparison.own_arm import load_own_arms
 
@@ -97,17 +85,13 @@ def compare(
         from wordorder.comparison.own_arm import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
-    if dry_run and seconds is None:
+    if dry_run:
         _check(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.comparison import compare as run_comparison
 
-    results = run_comparison(resolved, output_dir=output_dir, progress=not json, budget=seconds, plan_only=dry_run)
-    if not dry_run:
-        _show(results, json=json)
-    elif json:
-        sys.stdout.write(printable(results.read_text(encoding="utf-8")))
+    _show(run_comparison(resolved, output_dir=output_dir, progress=not json), json=json)
 
 
 def _check(recipe: "Recipe") -> None:

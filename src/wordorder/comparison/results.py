@@ -60,8 +60,6 @@ class Record:
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     budget: Mapping[str, Any] | None = None
     """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.budget`."""
-    plan: Mapping[str, Any] | None = None
-    """The plan for a limit of time, with what was left out; None without a limit."""
     looks: Sequence[Mapping[str, Any]] = ()
     """Dates and runs of the earlier looks at the results; see `wordorder.comparison.looks`."""
 
@@ -118,7 +116,6 @@ class Record:
                 "looks": list(self.looks),
                 **({"baseline": compare.reference} if compare else {}),
                 **({"budget": self.budget} if self.budget else {}),
-                **({"plan": self.plan} if self.plan else {}),
                 **({"own_encodings": own} if (own := own_encodings_of(arm.recipe for arm in self.arms)) else {}),
                 **({"notes": notes} if notes else {}),
                 **self._signature(finished),
