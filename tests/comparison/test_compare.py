@@ -241,7 +241,6 @@ def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
         ({"a": {"model.max_position_embeddings": 32}}, "other data"),
         ({"Rope": {"model.encoding": "rope"}, "rope": {"model.encoding": "rope"}}, "case"),
         ({"figures": {"model.encoding": "rope"}}, "'figures' is the name of a file or folder"),
-        ({"timing.json": {"model.encoding": "rope"}}, "'timing.json' is the name of a file or folder"),
         ({"Report.html": {"model.encoding": "rope"}}, "'Report.html' is the name of a file or folder"),
         ({"results.json": {"model.encoding": "rope"}}, "'results.json' is the name of a file or folder"),
         ({"a": {"training.dataloader_drop_last": True}}, "different batches"),

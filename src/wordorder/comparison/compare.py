@@ -87,7 +87,7 @@ def compare(
     console = Console(stderr=True, quiet=not progress)
     with stopped_by_signals():
         statistics = _statistics(recipe, config, tools)
-        arms, matched = fit_budget(arms, recipe, pipeline=tools, folder=folder, say=console.print)
+        arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, console)
         record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=[])
         record.budget = matched
