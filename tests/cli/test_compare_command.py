@@ -1,7 +1,8 @@
-"""`wordorder compare` with a limit of time, and of earlier results."""
+"""`wordorder compare`: seeds and arms that are added, and wrong use."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -41,40 +42,30 @@ def run(*arguments: str, code: int = 0) -> Result:
     return result
 
 
-def test_a_real_comparison_within_a_budget_and_the_plan_alone(folder: Path):
-    plan = json.loads(run("arms.toml", "--budget", "20m", "--dry-run", "--json").stdout)
-    assert (plan["budget_seconds"], plan["seeds"], plan["arms"], plan["left_out"]) == (1200, [0, 1], ["rope"], [])
-    assert 0 < plan["runs"][0]["seconds_per_run"] < 600
-    assert {path.name for path in (folder / "run").iterdir()} == {"plan.json", "timing.json"}
-    said = run("arms.toml", "--budget", "20m", "--dry-run")
-    assert said.stdout == ""
-    assert "Seconds per run" in said.stderr
-    (fault,) = run("arms.toml", "--budget", "1s", "--set", "training.max_steps=10000000", code=2).stderr.splitlines()
-    assert "one seed of the baseline 'rope' takes about" in fault
-    results = json.loads(run("arms.toml", "--budget", "20m", "--json").stdout)
-    assert [row["seed"] for row in results["rows"]] == [0, 1]
-    assert results["plan"] == plan
-
-
-def test_earlier_results_in_one_table_without_training(folder: Path):
-    run("arms.toml", "--set", "compare.seeds=[0]", "--output-dir", "a")
-    results = json.loads(run("--from", "a:first", "a:second", "--output-dir", "both", "--json").stdout)
-    assert [row["arm"] for row in results["rows"]] == ["first-rope", "second-rope"]
-    assert (folder / "both" / "report.html").is_file()
-    assert "Report: both/report.html" in run("--from", "a", "--from", "a:b", "--output-dir", "both").stdout
+def test_seeds_and_arms_are_added_to_the_folder_and_the_rest_is_not_trained_again(folder: Path):
+    more = '[{name="rope", "model.encoding"="rope"}, {name="alibi", "model.encoding"="alibi"}]'
+    trained: dict[Path, int] = {}
+    results: dict[str, Any] = {}
+    for added in ("compare.seeds=[0]", "compare.seeds=[0, 1]", f"compare.arms={more}"):
+        results = json.loads(run("arms.toml", "--output-dir", "more", "--set", added, "--json").stdout)
+        before, trained = trained, {path: path.stat().st_mtime_ns for path in folder.glob("more/*/seed-*/metrics.json")}
+        assert before.items() < trained.items()
+    assert [(row["arm"], row["seed"]) for row in results["rows"]] == [
+        (arm, seed) for seed in (0, 1) for arm in ("rope", "alibi")
+    ]
+    assert [look["runs"] for look in results["looks"]] == [{"rope": 1}, {"rope": 2}, {"rope": 2, "alibi": 2}]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["arms.toml", "--budget", "soon"], "--budget: 'soon' is no length of time; write it as 90s, 30m, 2h or 1h30m"),
+        (["arms.toml", "--budget", "30m"], "--budget was removed; train fewer seeds with --set 'compare.seeds=[0,1]'"),
         (["arms.toml", "--dry-run", "--set", "compare.probes.shuffeled.x=1"], "there is no such probe"),
         (["arms.toml", "--dry-run", "--set", "compare.grid=[1e-3]", "--set", "compare.tune=[1e-3]"], "compare.grid"),
         (["more-steps.toml", "--dry-run"], "overrides training.max_steps: the arms would see different amounts"),
-        ([], "RECIPE is missing"),
-        (["arms.toml", "more.toml"], "one recipe at a time"),
-        (["--from", "nowhere"], "there is no nowhere/results.json"),
-        (["--from", "nowhere", "--budget", "30m", "--dry-run"], "--budget, --dry-run: --from trains nothing"),
+        ([], "Missing argument 'RECIPE'"),
+        (["arms.toml", "more.toml"], "unexpected extra argument"),
+        (["--from", "a", "b", "c"], "run compare again in the same folder with more seeds or arms"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(arguments: list[str], words: str):

@@ -9,12 +9,11 @@ import pytest
 from comparison_example import example_results
 from comparison_stand_in import STAND_IN
 
-from wordorder.comparison import timing
 from wordorder.comparison.arms import resolve_arms
 from wordorder.comparison.budget import check_trained, fit_budget
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.sizing import count_parameters, fit_widths, nearest
-from wordorder.errors import BadInput, UnfairComparison
+from wordorder.errors import UnfairComparison
 from wordorder.training.fed import FedBatches, rows_of
 from wordorder.training.fit import make_config
 
@@ -80,11 +79,11 @@ CLASSIFIERS = {name: {"model.architecture": name} for name in ("transformer", "c
         ("flops", (UNTIED,), COMPLEX, {}),
     ],
 )
-def test_every_network_is_sized_to_within_one_percent(make_recipe, tmp_path, match, overrides, arms, known):
+def test_every_network_is_sized_to_within_one_percent(make_recipe, match, overrides, arms, known):
     recipe = make_recipe("model.hidden_size=32", "model.intermediate_size=96", *overrides, arms=arms, match=match)
     before = counted(resolve_arms(recipe), match, **known)
     assert max(before.values()) > 1.01 * min(before.values())  # there is something to do
-    sized, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(**known), folder=tmp_path)
+    sized, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(**known))
     after = counted(sized, match, **known)
     first = next(iter(arms))
     assert max(after.values()) <= 1.01 * min(after.values())
@@ -99,10 +98,22 @@ def test_every_network_is_sized_to_within_one_percent(make_recipe, tmp_path, mat
     assert f"{before[first]:,} {'parameters' if match == 'parameters' else 'FLOP per token'}" in budget["sentence"]
 
 
-def test_only_what_differs_is_changed_and_by_the_feed_forward_width_first(make_recipe, tmp_path):
+@pytest.mark.parametrize("match", ["parameters", "flops"])
+def test_an_arm_or_a_seed_that_is_added_leaves_the_others_as_they_were(make_recipe, match):
+    sizes = ("model.hidden_size=32", "model.intermediate_size=96")
+    arms = {name: ENCODER[name] for name in ("none", "shaw", "transformer-xl")}
+    fewer = make_recipe(*sizes, arms=dict(list(arms.items())[:2]), match=match, seeds=[0])
+    before, _ = fit_budget(resolve_arms(fewer), fewer, pipeline=pipeline())
+    more = make_recipe(*sizes, arms=arms, match=match, seeds=[0, 1])
+    after, budget = fit_budget(resolve_arms(more), more, pipeline=pipeline())
+    assert budget["arms"]["shaw"]["changed"]
+    assert [arm.recipe.model for arm in after[:2]] == [arm.recipe.model for arm in before]
+
+
+def test_only_what_differs_is_changed_and_by_the_feed_forward_width_first(make_recipe):
     arms = {"none": {}, "rope": {"model.encoding": "rope"}, "shaw": {"model.encoding": "shaw"}}
     recipe = make_recipe("model.hidden_size=64", "model.intermediate_size=256", arms=arms, match="parameters")
-    sized, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(), folder=tmp_path)
+    sized, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
     assert [list(own["changed"]) for own in budget["arms"].values()] == [[], [], ["model.intermediate_size"]]
     old, new = budget["arms"]["shaw"]["changed"]["model.intermediate_size"]
     assert old == 256 > new
@@ -111,30 +122,30 @@ def test_only_what_differs_is_changed_and_by_the_feed_forward_width_first(make_r
     assert sized[0].recipe is recipe.for_arm(recipe.compare.arms[0]) or sized[0].recipe.model == recipe.model
 
 
-def test_the_baseline_may_be_any_arm(make_recipe, tmp_path):
+def test_the_baseline_may_be_any_arm(make_recipe):
     recipe = make_recipe(arms={"none": {}, "shaw": {"model.encoding": "shaw"}}, match="parameters", baseline="shaw")
-    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(), folder=tmp_path)
+    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
     assert budget["arms"]["shaw"]["changed"] == {}
     old, new = budget["arms"]["none"]["changed"]["model.intermediate_size"]
     assert new > old
 
 
-def test_where_the_feed_forward_width_is_not_enough_the_model_becomes_narrower(make_recipe, tmp_path):
+def test_where_the_feed_forward_width_is_not_enough_the_model_becomes_narrower(make_recipe):
     """A complex network's attention alone has more parameters than the whole of the real one."""
     arms = {"none": {}, "complex": {"model.encoding": "complex-order+rope", "model.complex_valued": True}}
     recipe = make_recipe(UNTIED, "model.hidden_size=48", "model.intermediate_size=48", arms=arms, match="parameters")
-    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(), folder=tmp_path)
+    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
     old, new = budget["arms"]["complex"]["changed"]["model.hidden_size"]
     assert old == 48 > new
     assert (new // 2) % 2 == 0  # two heads of an even number of channels, as rotations want them
     assert "model width" in budget["sentence"]
 
 
-def test_a_bag_of_words_has_the_width_of_its_embeddings_only(make_recipe, tmp_path):
+def test_a_bag_of_words_has_the_width_of_its_embeddings_only(make_recipe):
     arms = {"transformer": {}, "bag": {"model.architecture": "bag-of-words"}}
     recipe = make_recipe(*CLASSES, "model.hidden_size=160", arms=arms, match="parameters")
     known = {"label_names": ("no", "yes"), "statistics": {"vocab_size": 999}}
-    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(**known), folder=tmp_path)
+    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(**known))
     assert list(budget["arms"]["bag"]["changed"]) == ["model.hidden_size"]
 
 
@@ -147,13 +158,13 @@ def fixed(more, **compare):
     }
 
 
-def test_an_arm_that_asks_for_three_percent_more_parameters_is_refused(make_recipe, tmp_path):
+def test_an_arm_that_asks_for_three_percent_more_parameters_is_refused(make_recipe):
     sizes = ("model.hidden_size=128", "model.intermediate_size=512")
     recipe = make_recipe(*sizes, **fixed(27))
     counts = counted(resolve_arms(recipe), "parameters")
     assert counts["larger"] / counts["base"] == pytest.approx(1.03, abs=0.002)
     with pytest.raises(UnfairComparison) as refused:
-        fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(), folder=tmp_path)
+        fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
     first, base, larger, shaw, remedy = refused.value.faults
     assert "within 1%" in first
     assert f"{counts['base']:,}" in base
@@ -161,18 +172,18 @@ def test_an_arm_that_asks_for_three_percent_more_parameters_is_refused(make_reci
     assert "shaw" in shaw
     assert "compare.match" in remedy
     within = make_recipe(*sizes, **fixed(4))
-    sized, budget = fit_budget(resolve_arms(within), within, pipeline=pipeline(), folder=tmp_path)
+    sized, budget = fit_budget(resolve_arms(within), within, pipeline=pipeline())
     assert sized[1].recipe.model["intermediate_size"] == 516
     assert budget["arms"]["larger"]["changed"] == {}
 
 
-def test_what_no_width_can_reach_is_refused_with_every_count(make_recipe, tmp_path):
+def test_what_no_width_can_reach_is_refused_with_every_count(make_recipe):
     """Twelve layers are more than one, however narrow their feed-forward networks: eight heads want eight channels."""
     arms = {"one": {"model.num_hidden_layers": 1}, "small": {}}
     sizes = ("model.num_hidden_layers=12", "model.hidden_size=8", "model.num_attention_heads=8")
     recipe = make_recipe(*sizes, arms=arms, match="parameters")
     with pytest.raises(UnfairComparison) as refused:
-        fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(), folder=tmp_path)
+        fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
     _, one, small, _ = refused.value.faults
     counts = counted(resolve_arms(recipe), "parameters")
     assert one == f"one: {counts['one']:,} parameters, the baseline"
@@ -180,10 +191,10 @@ def test_what_no_width_can_reach_is_refused_with_every_count(make_recipe, tmp_pa
     assert small.endswith("cannot be resized: model.hidden_size 8 cannot become smaller")
 
 
-def test_without_a_budget_nothing_is_counted(make_recipe, tmp_path):
+def test_without_a_budget_nothing_is_counted(make_recipe):
     recipe = make_recipe()
     arms = resolve_arms(recipe)
-    same, budget = fit_budget(arms, recipe, pipeline=None, folder=tmp_path)
+    same, budget = fit_budget(arms, recipe, pipeline=None)
     assert same == arms
     assert (budget["match"], budget["reference"], budget["arms"], budget["sentence"]) == ("none", "none", {}, "")
 
@@ -208,79 +219,19 @@ def test_counting_is_cheap(make_recipe):
     assert len(calls) <= 8
 
 
-TIMES = {"none": 0.1, "rope": 0.123, "tupe-r": 0.2}
-
-
-@pytest.fixture
-def timed(monkeypatch):
-    """Arms take as long as TIMES says."""
-
-    def measure_steps(arms, *, pipeline, folder, config, say):
-        assert config.workers == 1
-        found = {arm.name: SimpleNamespace(seconds_per_step=TIMES[arm.name], total_steps=700) for arm in arms}
-        return found
-
-    monkeypatch.setattr(timing, "measure_steps", measure_steps)
-
-
-def test_equal_time_is_another_number_of_steps_on_the_same_schedule(make_recipe, tmp_path, timed):
-    schedule = ("training.max_steps=1000", "training.warmup_steps=100", "training.eval_steps=0.2")
-    recipe = make_recipe(*schedule, match="time", baseline="rope")
-    sized, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=None, folder=tmp_path)
-    steps = {arm.name: arm.recipe.training["max_steps"] for arm in sized}
-    assert steps == {"none": 1230, "rope": 1000, "tupe-r": 615}
-    for arm in sized:
-        own = budget["arms"][arm.name]
-        assert own["value"] == pytest.approx(123, rel=0.01)
-        assert (own["unit"], own["steps"]) == ("seconds", steps[arm.name])
-        assert arm.recipe.training["warmup_steps"] == round(0.1 * steps[arm.name])
-        assert arm.recipe.training["eval_steps"] == 0.2
-    assert budget["arms"]["rope"]["changed"] == {}
-    assert budget["arms"]["none"]["changed"] == {"training.max_steps": [1000, 1230]}
-    assert budget["sentence"] == "Every arm trained for 123 seconds of steps within 1% (615 to 1,230 steps)."
-
-
-def test_with_equal_time_checkpoints_still_fall_on_evaluations(make_recipe, tmp_path, timed):
-    from wordorder.training.arguments import build_arguments
-
-    each = ("eval_strategy='steps'", "save_strategy='steps'", "eval_steps=50", "save_steps=150", "max_steps=1000")
-    best = ("load_best_model_at_end=true", "use_cpu=true")
-    recipe = make_recipe(*(f"training.{setting}" for setting in (*each, *best)), match="time", baseline="rope")
-    sized, _ = fit_budget(resolve_arms(recipe), recipe, pipeline=None, folder=tmp_path)
-    found = [build_arguments(arm.recipe.training, tmp_path) for arm in sized]  # transformers checks them
-    assert [(own.eval_steps, own.save_steps) for own in found] == [(62, 186), (50, 150), (31, 93)]
-
-
-def test_epochs_become_steps(make_recipe, tmp_path, timed):
-    recipe = make_recipe("training.max_steps=-1", "training.num_train_epochs=2", match="time")
-    sized, _ = fit_budget(resolve_arms(recipe), recipe, pipeline=None, folder=tmp_path)
-    assert [arm.recipe.training["max_steps"] for arm in sized] == [700, 569, 350]
-
-
-def test_time_that_cannot_be_shared_out_is_refused(make_recipe, tmp_path, timed):
-    recipe = make_recipe("training.max_steps=7", match="time")
-    with pytest.raises(UnfairComparison, match=r"(?s)rope: 6 steps, 0.738 s.*raise training.max_steps"):
-        fit_budget(resolve_arms(recipe), recipe, pipeline=None, folder=tmp_path)
-    recipe = make_recipe("training.keep_steps=[3]", "training.max_steps=1000", match="time")
-    with pytest.raises(BadInput, match=r"keep_steps is counted in steps"):
-        fit_budget(resolve_arms(recipe), recipe, pipeline=None, folder=tmp_path)
-
-
 def results_of(match="parameters"):
     results = example_results({"none": 300.0, "rope": 40.0}, seeds=2)
     marks = {row["seed"]: {"1": "a", "2": f"b{row['seed']}"} for row in results["rows"]}
     for row in results["rows"]:
         row |= {"parameters": 1000, "flops_per_token": 5000, "steps": 1000, "batches": marks[row["seed"]]}
-    value = {"parameters": 1000, "flops": 5000, "time": 9.0}.get(match, 0)
-    entry = {"value": value, "target": value, "steps": 1000, "changed": {}}
+    value = {"parameters": 1000, "flops": 5000}.get(match, 0)
+    entry = {"value": value, "target": value, "changed": {}}
     results["budget"] = {"match": match, "tolerance": 0.01, "arms": {"none": dict(entry), "rope": dict(entry)}}
     results["baseline"] = "none"
     return json.loads(json.dumps(results))
 
 
-@pytest.mark.parametrize(
-    ("match", "name"), [("parameters", "parameters"), ("flops", "flops_per_token"), ("time", "steps")]
-)
+@pytest.mark.parametrize(("match", "name"), [("parameters", "parameters"), ("flops", "flops_per_token")])
 def test_what_was_trained_is_what_was_matched(match, name):
     results = results_of(match)
     check_trained(results)

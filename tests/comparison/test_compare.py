@@ -70,6 +70,52 @@ def test_finished_runs_are_not_trained_again_and_new_arms_and_seeds_are_added(ma
     assert len(results["rows"]) == 8
 
 
+@pytest.mark.parametrize(
+    "options", [{"tune": [0.002, 0.004]}, {"grid": [0.002, 0.004]}, {"folds": [0, 1]}], ids=["tune", "grid", "folds"]
+)
+def test_seeds_and_arms_that_are_added_give_the_results_of_one_comparison(make_recipe, log, tmp_path, options):
+    overrides = ["data.folds=3"] if "folds" in options else []
+    arms = {name: {"model.encoding": name} for name in ("none", "rope", "alibi")}
+    first = dict(list(arms.items())[:2])
+    run(make_recipe(*overrides, **options, arms=first, seeds=[0]))
+    run(make_recipe(*overrides, **options, arms=first, seeds=[0, 1]))
+    added = run(make_recipe(*overrides, **options, arms=arms, seeds=[0, 1]))
+    once = len(starts(log))
+    whole = run(make_recipe(*overrides, **options, arms=arms, seeds=[0, 1]), output_dir=tmp_path / "whole")
+    assert len(starts(log)) == 2 * once  # nothing was trained twice
+    for name in ("rows", "summary", "tuning", "grid", "arms", "comparisons", "planned", "complete"):
+        assert added[name] == whole[name]
+    folds = len(options.get("folds", [0]))
+    assert [look["runs"] for look in added["looks"]] == [
+        {"none": folds, "rope": folds},
+        {"none": 2 * folds, "rope": 2 * folds},
+        {"none": 2 * folds, "rope": 2 * folds, "alibi": 2 * folds},
+    ]
+
+
+def test_the_same_command_with_fewer_seeds_shows_these_and_keeps_the_others(make_recipe, log):
+    run(make_recipe(seeds=[0, 1]))
+    assert {row["seed"] for row in run(make_recipe(seeds=[0]))["rows"]} == {0}
+    assert {row["seed"] for row in run(make_recipe(seeds=[0, 1]))["rows"]} == {0, 1}
+    assert len(starts(log)) == 6
+
+
+def test_runs_that_other_machines_added_are_told_where_speeds_are_read(make_recipe, log, tmp_path):
+    assert "notes" not in run(make_recipe(seeds=[0]))
+    there = tmp_path / "out" / "rope" / "seed-0" / "environment.json"
+    there.write_text(json.dumps({"device": "cuda: H100", "threads": 4}))
+    results = run(make_recipe(seeds=[0, 1]))
+    (note,) = results["notes"]
+    assert note == (
+        "Tokens per second and peak memory were measured in different conditions and compare only within one: "
+        "5 runs on cpu: made up with 1 thread; 1 run on cuda: H100 with 4 threads."
+    )
+    assert note in (tmp_path / "out" / "table.md").read_text()
+    there.write_text("{")
+    with pytest.raises(RunFailed, match=r"rope/seed-0/environment.json: cannot be read: .*; remove it"):
+        run(make_recipe(seeds=[0, 1]))
+
+
 def test_a_folder_of_another_recipe_is_refused_and_names_the_difference(make_recipe, log):
     run(make_recipe(seeds=[0]))
     before = len(starts(log))
@@ -195,8 +241,6 @@ def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
         ({"a": {"model.max_position_embeddings": 32}}, "other data"),
         ({"Rope": {"model.encoding": "rope"}, "rope": {"model.encoding": "rope"}}, "case"),
         ({"figures": {"model.encoding": "rope"}}, "'figures' is the name of a file or folder"),
-        ({"plan.json": {"model.encoding": "rope"}}, "'plan.json' is the name of a file or folder"),
-        ({"timing.json": {"model.encoding": "rope"}}, "'timing.json' is the name of a file or folder"),
         ({"Report.html": {"model.encoding": "rope"}}, "'Report.html' is the name of a file or folder"),
         ({"results.json": {"model.encoding": "rope"}}, "'results.json' is the name of a file or folder"),
         ({"a": {"training.dataloader_drop_last": True}}, "different batches"),

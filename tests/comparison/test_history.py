@@ -60,7 +60,7 @@ def test_a_memory_without_a_length_gets_half(make_recipe):
 
 def test_without_equal_history_the_sentence_says_so(make_recipe):
     recipe = make_recipe(*LANES, arms=ARMS, seeds=[0])
-    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=None, folder=None)
+    _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=None)
     assert budget["histories"]["half"] == {"segment": 32, "memory": 16, "history": 48}
     assert "History is not equal" in budget["sentence"]
     assert "32 to 56 tokens" in budget["sentence"]

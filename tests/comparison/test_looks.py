@@ -8,8 +8,7 @@ from comparison_example import example_results
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.looks import looks_of, together, with_look
-from wordorder.comparison.merge import merge
+from wordorder.comparison.looks import looks_of, with_look
 from wordorder.comparison.verdict import verdict
 
 
@@ -65,25 +64,6 @@ def test_an_older_file_without_looks_was_looked_at_once(looked, tmp_path):
         assert in_short(looked(seeds=[0, 1])) == [(2, None, 0.95)]
 
 
-def test_merging_keeps_the_looks(looked, tmp_path):
-    one = looked(name="one", seeds=[0])
-    looked(name="two", seeds=[1])
-    two = looked(name="two", seeds=[1, 2], baseline="rope")
-    folders = [str(tmp_path / "one"), f"{tmp_path / 'two'}:two"]
-    both = json.loads(merge(folders, output_dir=tmp_path / "both").read_text("utf-8"))
-    assert both["looks"][0] == one["looks"][0]
-    assert both["looks"][2] == {
-        **two["looks"][1],
-        "runs": {"two-none": 2, "two-rope": 2, "two-tupe-r": 2},
-        "seeds": {"two-none": [1, 2], "two-rope": [1, 2], "two-tupe-r": [1, 2]},
-        "baseline": "two-rope",
-    }
-    assert both["looks"][3]["runs"] == {"none": 1, "rope": 1, "tupe-r": 1, **both["looks"][2]["runs"]}
-    assert "Fourth look" in verdict(both).evidence
-    again = json.loads(merge(folders, output_dir=tmp_path / "both").read_text("utf-8"))
-    assert again["looks"] == both["looks"]
-
-
 def test_the_first_look_says_nothing():
     results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
     assert "look" not in verdict(results).evidence
@@ -128,7 +108,6 @@ def test_looks_of_an_earlier_version_hold_counts_alone():
     assert with_look({**results, "looks": old}) == old  # nothing that it says differs
     (known,) = looks_of({**results, "looks": old})
     assert known["seeds"]["t5"] == [0, 1, 2, 3, 4, 5]  # as the rows of its own file say
-    assert together([*old, known]) == together([known, *old]) == [known]
 
 
 @pytest.mark.parametrize("grid", [[], [0.002, 0.004]])

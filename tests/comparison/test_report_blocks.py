@@ -18,7 +18,7 @@ from wordorder.comparison.differences import against, difference_title, in_short
 from wordorder.comparison.figure_files import figure_files
 from wordorder.comparison.figures import write_figures
 from wordorder.comparison.probe_points import probe_panels, probe_table, spans_octaves
-from wordorder.comparison.report import report_page, rows_as_csv
+from wordorder.comparison.report import report_page, rows_as_csv, write_report
 from wordorder.comparison.report_blocks import blocks_of
 from wordorder.comparison.table import caption
 
@@ -339,3 +339,22 @@ def test_with_equal_time_the_batches_are_the_same_as_far_as_the_steps_go():
     assert "see the same batches in the same order and start" in caption(results)
     results["budget"]["match"] = "time"
     assert "see the same batches in the same order, each as far as its steps go, and start" in caption(results)
+
+
+def test_results_of_an_earlier_version_with_equal_time_and_a_plan_are_still_read(tmp_path):
+    results = full_results(SMALL, seeds=3)  # a plan, and results that were merged
+    results |= {"sha256": "0a", "notes": ["Measured on two machines."]}
+    sentence = "Every arm trained for 123 seconds of steps within 1% (800 to 1,000 steps)."
+    results["budget"] |= {"match": "time", "sentence": sentence}
+    for arm, own in results["budget"]["arms"].items():
+        steps = 1000 if arm == "rope" else 800
+        changed = {} if arm == "rope" else {"training.max_steps": [1000, steps]}
+        own |= {"value": 122.9, "target": 123.0, "unit": "seconds", "steps": steps, "changed": changed}
+    write_report(results, tmp_path)
+    page = text_of((tmp_path / "report.html").read_text("utf-8"))
+    for words in ("training time", sentence, "training.max_steps", "Planned to fit 60 minutes", "runs/second"):
+        assert words in page
+    assert results["plan"]["left_out"][0] in page
+    table = (tmp_path / "table.md").read_text("utf-8")
+    assert "Measured on two machines." in table
+    assert "at 3 times the time of rope" in table

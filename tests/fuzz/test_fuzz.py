@@ -15,10 +15,7 @@ from targets import TARGETS, check, folder_of
 SEEDS = Path(__file__).resolve().parent / "seeds"
 FAILED = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 ASKED = int(os.environ.get("WORDORDER_FUZZ", "0"))
-LONG = {"results": 1000}
-"""Inputs that `make fuzz` gives to targets that read for a tenth of a second: it should end within twenty minutes."""
 SLOW = {
-    "results": 10,
     "model-folder": 40,
     "recipe": 60,
     "tokenizer": 100,
@@ -41,7 +38,7 @@ def test_spoilt_files_give_typed_errors(name: str, monkeypatch: pytest.MonkeyPat
     read_a_good_one(name, monkeypatch)  # without this what fails might fail for another reason
 
     @settings(
-        max_examples=min(ASKED, LONG.get(name, ASKED)) or SLOW.get(name, 200),
+        max_examples=ASKED or SLOW.get(name, 200),
         deadline=None,
         database=None,
         derandomize=not ASKED,

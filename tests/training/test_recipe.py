@@ -322,7 +322,7 @@ def test_all_arms_are_checked_at_once(recipe_file):
     found = faults(recipe_file)
     for words in [
         ("compare.seeds", "twice"),
-        ("compare.match", "'flop'", "'flops'?", "none, parameters, flops, time"),
+        ("compare.match", "'flop'", "'flops'?", "none, parameters, flops"),
         ("two arms are named 'nested'",),
         ("number 4", "'a/b'"),
         ("arm 'quoted'", "roep"),
@@ -331,6 +331,19 @@ def test_all_arms_are_checked_at_once(recipe_file):
     ]:
         assert any(all(word in fault for word in words) for fault in found), (words, found)
     assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('match = "time"', 'compare.match: "time" was removed; use match = "flops", or write a recipe for each arm'),
+        ('budget = "30m"', "compare.budget: a limit of time was removed; list fewer compare.seeds and add more later"),
+    ],
+)
+def test_keys_of_an_earlier_version_say_what_to_write_instead(recipe_file, line, fault):
+    recipe_file.write_text(recipe_file.read_text() + COMPARE.replace("workers = 2", line))
+    (found,) = faults(recipe_file)
+    assert found.startswith(fault)
 
 
 SHARED = """

@@ -14,15 +14,33 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 
+_REMOVED = {
+    "--budget": (
+        "--budget was removed; train fewer seeds with --set 'compare.seeds=[0,1]' and add more later, or stop the "
+        "comparison when you like: the same command goes on"
+    ),
+    "--from": (
+        "compare --from was removed; run compare again in the same folder with more seeds or arms: only what is "
+        "missing is trained"
+    ),
+}
+
+
+def _refuse_removed(option: typer.CallbackParam, value: str | None) -> None:
+    """Refuse an option of an earlier version with what to do instead."""
+    if value is not None:
+        from wordorder.errors import BadInput
+
+        raise BadInput(_REMOVED[option.opts[0]])
+
+
 def compare(
     recipe: Annotated[
-        list[Path] | None,
+        Path,
         typer.Argument(
-            metavar="RECIPE",
-            help="A recipe in TOML with [compare] and [[compare.arms]]; with --from further folders instead.",
-            show_default=False,
+            metavar="RECIPE", help="A recipe in TOML with [compare] and [[compare.arms]].", show_default=False
         ),
-    ] = None,
+    ],
     overrides: Overrides = None,
     own_arms: Annotated[
         list[str] | None,
@@ -33,76 +51,47 @@ def compare(
         ),
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget",
-            metavar="TIME",
-            help="Train what fits into 90s, 30m, 2h, 1h30m: seeds are left out, then arms, never steps.",
-        ),
+        str | None, typer.Option("--budget", hidden=True, is_eager=True, callback=_refuse_removed)
     ] = None,
-    merged: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="FOLDER[:NAME]...",
-            help="Put the results of earlier comparisons into one table; nothing is trained. NAME renames arms.",
-        ),
-    ] = None,
+    merged: Annotated[str | None, typer.Option("--from", hidden=True, is_eager=True, callback=_refuse_removed)] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option("--output-dir", metavar="FOLDER", help="Where the results go; by default as the recipe says."),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop; with --budget print its plan."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe, print it resolved, and stop.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print results.json; no progress.")] = False,
 ) -> None:
     """Train every arm with every seed on the same batches; a killed comparison resumes where it stopped.
 
     Example: **wordorder compare recipes/demo.toml**
 
-    What fits into half an hour: **wordorder compare recipes/demo.toml --budget 30m**
+    More seeds in the same folder: **wordorder compare recipes/demo.toml --set 'compare.seeds=[0,1,2,3,4,5]'**
 
     An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
-
-    Earlier results in one table: **wordorder compare --from runs/a runs/b --output-dir runs/c**
     """
     from wordorder.cli.output import print_json
 
     if not json and not dry_run:
         drop_lost_output()
-    if merged:
-        _refuse({"--set": overrides, "--arm": own_arms, "--budget": budget, "--dry-run": dry_run})
-        from wordorder.comparison.merge import merge
-
-        _show(merge([*merged, *map(str, recipe or ())], output_dir=output_dir), json=json)
-        return
-    from wordorder.comparison.schedule import parse_budget
     from wordorder.training import read_recipe
 
-    seconds = None if budget is None else parse_budget(budget)
     if own_arms:  # before the recipe is read, which may name them
         from wordorder.comparison.own_arm import load_own_arms
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
-    resolved = read_recipe(_only(recipe or []), overrides or ())
+    resolved = read_recipe(recipe, overrides or ())
     if own_arms:
         from wordorder.comparison.own_arm import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
-    if dry_run and seconds is None:
+    if dry_run:
         _check(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
     from wordorder.comparison import compare as run_comparison
 
-    results = run_comparison(resolved, output_dir=output_dir, progress=not json, budget=seconds, plan_only=dry_run)
-    if not dry_run:
-        _show(results, json=json)
-    elif json:
-        sys.stdout.write(printable(results.read_text(encoding="utf-8")))
+    _show(run_comparison(resolved, output_dir=output_dir, progress=not json), json=json)
 
 
 def _check(recipe: "Recipe") -> None:
@@ -114,26 +103,6 @@ def _check(recipe: "Recipe") -> None:
         from wordorder.comparison.probes.options import check_probes
 
         check_probes(recipe)
-
-
-def _refuse(given: dict[str, object]) -> None:
-    from wordorder.errors import BadInput
-
-    names = [name for name, value in given.items() if value]
-    if names:
-        raise BadInput(f"{', '.join(names)}: --from trains nothing, so leave it out")
-
-
-def _only(recipes: list[Path]) -> Path:
-    from wordorder.errors import BadInput
-
-    if len(recipes) != 1:
-        raise BadInput(
-            "RECIPE is missing: name a recipe, or folders of earlier comparisons after --from"
-            if not recipes
-            else f"RECIPE: one recipe at a time, got {', '.join(map(str, recipes))}; --from merges earlier results"
-        )
-    return recipes[0]
 
 
 def _show(results: Path, *, json: bool) -> None:

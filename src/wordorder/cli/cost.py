@@ -114,10 +114,7 @@ def cost(
 
 
 def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
-    """Return the arms as `wordorder compare` sizes them, and what it changes.
-
-    With compare.match = "time" they keep their sizes, since only training can measure time.
-    """
+    """Return the arms as `wordorder compare` sizes them, and what it changes."""
     from wordorder.comparison.arms import resolve_arms
     from wordorder.comparison.budget import fit_budget
     from wordorder.comparison.pipeline import Pipeline
@@ -125,11 +122,9 @@ def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
 
     size_of = cache(exact_vocab_size)
     arms = tuple(replace(arm, recipe=with_vocabulary(arm.recipe, size_of)) for arm in resolve_arms(recipe))
-    if recipe.compare is None or recipe.compare.match == "time":
+    if recipe.compare is None:
         return arms, {}
-    return fit_budget(
-        arms, recipe, pipeline=Pipeline(), folder=recipe.output_dir, config_of=lambda own: counted_config(own)[0]
-    )
+    return fit_budget(arms, recipe, pipeline=Pipeline(), config_of=lambda own: counted_config(own)[0])
 
 
 def with_vocabulary(recipe: "Recipe", size_of: "Callable[..., int | None]") -> "Recipe":

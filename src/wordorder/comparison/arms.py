@@ -38,9 +38,7 @@ REASONS = {
 }
 """Reasons why an arm may not override these names of [training]; all others that are not free share one reason."""
 
-WRITTEN = frozenset(
-    {"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json", "plan.json", "timing.json"}
-)
+WRITTEN = frozenset({"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json"})
 """Names that no arm may have, because a comparison or a run writes files of these names into its folder."""
 
 RATE = "training.learning_rate"

@@ -1,16 +1,14 @@
-"""Equal budgets: give every arm the parameters, the arithmetic or the time of the baseline, or refuse."""
+"""Equal budgets: give every arm the parameters or the arithmetic of the baseline, or refuse."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.history import equal_history, histories, history_sentence
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.sizing import SIZES, Sized, count_parameters, fit_widths
-from wordorder.comparison.time_budget import fit_steps
 from wordorder.errors import BadInput, UnfairComparison
 from wordorder.training.fed import same_batches
 from wordorder.training.toml_text import split_key
@@ -23,9 +21,8 @@ if TYPE_CHECKING:
 TOLERANCE = 0.01
 """Largest relative difference between two arms that still counts as equal."""
 
-UNITS = {"parameters": "parameters", "flops": "FLOP per token", "time": "seconds"}
-"""compare.match -> unit of the budget: all parameters; forward and backward; seconds of training steps, without
-evaluation and saving."""
+UNITS = {"parameters": "parameters", "flops": "FLOP per token"}
+"""compare.match -> unit of the budget: all parameters; forward and backward."""
 
 IN_ROW = {"parameters": "parameters", "flops": "flops_per_token"}
 """compare.match -> name of the matched quantity in a row of the results."""
@@ -39,11 +36,9 @@ def fit_budget(
     recipe: Recipe,
     *,
     pipeline: Pipeline,
-    folder: Path,
     config_of: ConfigOf | None = None,
-    say: Callable[[str], None] = lambda text: None,
 ) -> tuple[tuple[Arm, ...], dict[str, Any]]:
-    """Give every arm the budget of the baseline within 1%, by changing its widths or its number of steps.
+    """Give every arm the budget of the baseline within 1%, by changing its widths.
 
     What is counted is what will be trained: the configurations that training makes of recipe and data. An arm that sets
     a size itself keeps it, and is checked. Under compare.history = "equal" memories come first, so that what is counted
@@ -53,23 +48,19 @@ def fit_budget(
         arms: resolved; the baseline is not changed.
         recipe: of the comparison.
         pipeline: prepares the data, of which the vocabulary and the classes are taken.
-        folder: of the comparison; keeps measured times.
-        config_of: makes an arm's configuration, where the data need not be asked; for parameters and FLOPs.
-        say: told that measuring times takes a while.
+        config_of: makes an arm's configuration, where the data need not be asked.
 
     Returns:
         The arms as they are to be trained, and what was done, for the results file.
 
     Raises:
         UnfairComparison: arms cannot be made equal; every arm's count is named.
-        BadInput: compare.history or the steps do not go with the recipe.
+        BadInput: compare.history does not go with the recipe.
     """
     compare = recipe.compare
     assert compare is not None  # resolve_arms refused it
     adapted = equal_history(arms) if compare.history == "equal" else tuple(arms)
-    if compare.match == "time":
-        adapted, entries = fit_steps(adapted, compare, pipeline=pipeline, folder=folder, tolerance=TOLERANCE, say=say)
-    elif compare.match in IN_ROW:
+    if compare.match in IN_ROW:
         adapted, entries = _fit_sizes(adapted, recipe, compare, pipeline, config_of)
     else:
         entries: dict[str, dict[str, Any]] = {}
@@ -197,9 +188,7 @@ def check_trained(results: Mapping[str, Any]) -> None:
     """
     rows: Sequence[Mapping[str, Any]] = results.get("rows", ())
     budget: Mapping[str, Any] = results.get("budget") or {}
-    faults = _budget_faults(rows, budget) + _batch_faults(rows, results.get("baseline"))
-    if budget.get("match") != "time":
-        faults += _step_faults(rows)
+    faults = _budget_faults(rows, budget) + _batch_faults(rows, results.get("baseline")) + _step_faults(rows)
     if faults:
         raise UnfairComparison(faults)
 
@@ -210,13 +199,12 @@ def _budget_faults(rows: Sequence[Mapping[str, Any]], budget: Mapping[str, Any])
         own = budget["arms"].get(row["arm"])
         if own is None:
             continue
-        if match == "time":
-            planned, trained, unit = own["steps"], row.get("steps"), "steps"
-        else:
-            planned, trained, unit = own["value"], row.get(IN_ROW[match]), UNITS[match]
+        planned, trained = own["value"], row.get(IN_ROW[match])
         # the words of a fold's training texts, and so the vocabulary, are its own; then arms are compared below
         if trained is not None and trained != planned and "fold" not in row:
-            faults.append(f"{_run(row)}: was matched with {planned:,.0f} {unit}, and was trained with {trained:,.0f}")
+            faults.append(
+                f"{_run(row)}: was matched with {planned:,.0f} {UNITS[match]}, and was trained with {trained:,.0f}"
+            )
     if match in IN_ROW:
         for fold in sorted({row["fold"] for row in rows if "fold" in row}):
             counts = {row["arm"]: row[IN_ROW[match]] for row in rows if row.get("fold") == fold}
@@ -229,8 +217,7 @@ def _budget_faults(rows: Sequence[Mapping[str, Any]], budget: Mapping[str, Any])
 def _step_faults(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a fault for each run whose number of steps differs from that of its fold's first run.
 
-    It is not asked of arms that are matched by time. A digest of the batches says nothing of what a longer run was fed
-    after the shorter one ended.
+    A digest of the batches says nothing of what a longer run was fed after the shorter one ended.
     """
     steps: dict[Any, int] = {}
     return [
@@ -267,9 +254,6 @@ def _sentence(compare: CompareConfig, entries: Mapping[str, Mapping[str, Any]]) 
     if compare.match == "none":
         return ""
     target, unit = entries[compare.reference]["target"], UNITS[compare.match]
-    if compare.match == "time":
-        steps = [own["steps"] for own in entries.values()]
-        return f"Every arm trained for {target:,.3g} {unit} of steps within {TOLERANCE:.0%} ({_range(steps)} steps)."
     changed = {name for own in entries.values() for name in own["changed"]}
     words = {"model.intermediate_size": "feed-forward width", "model.hidden_size": "model width"}
     how: list[str] = []

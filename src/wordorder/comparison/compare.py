@@ -20,15 +20,15 @@ from wordorder.comparison.grid import grid_runs
 from wordorder.comparison.looks import earlier_looks, with_look
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.options import check_probes
-from wordorder.comparison.progress import Display, print_changes, print_plan
+from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report import write_report
-from wordorder.comparison.results import Record, write_results
+from wordorder.comparison.results import Record
 from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
-from wordorder.comparison.schedule import PLAN, make_plan
 from wordorder.comparison.table import place_of
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
 from wordorder.data.names import BEST_ON_TEST
+from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
 from wordorder.training.checkpoint import run_folder_fault
@@ -44,8 +44,6 @@ def compare(
     output_dir: Path | None = None,
     progress: bool = True,
     pipeline: Pipeline | None = None,
-    budget: float | None = None,
-    plan_only: bool = False,
 ) -> Path:
     """Train every arm of a recipe with every seed, and write results.json, table.md and report.html.
 
@@ -61,17 +59,13 @@ def compare(
         output_dir: where the runs and results go; training.output_dir, or else runs/<name of the recipe>, by default.
         progress: show a live display on standard error (lines where that is not a terminal).
         pipeline: what to call for data, training, cost and maps; the package's own by default.
-        budget: seconds; arms are timed first, and seeds, then arms, that would take longer are left out, see
-            `wordorder.comparison.schedule`. The same budget keeps its plan, a larger one goes on with what was left
-            out. None trains everything.
-        plan_only: with a budget, stop once the plan is written.
 
     Returns:
-        The path of results.json, or of plan.json with plan_only.
+        The path of results.json.
 
     Raises:
-        BadInput: arms that would see different batches, a folder that cannot be written, a budget that is too small, or
-            a run folder of a different recipe or of other data; nothing is started.
+        BadInput: arms that would see different batches, a folder that cannot be written, or a run folder of a different
+            recipe or of other data; nothing is started.
         UnfairComparison: a run was given something else than was matched, or other batches; its row is not written,
             and what has not begun is not trained.
         RunFailed: at least one run failed; the others were finished and the results file says which and why.
@@ -93,20 +87,10 @@ def compare(
     console = Console(stderr=True, quiet=not progress)
     with stopped_by_signals():
         statistics = _statistics(recipe, config, tools)
-        arms, matched = fit_budget(arms, recipe, pipeline=tools, folder=folder, say=console.print)
+        arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, console)
-        _asked(arms, config, folder, statistics)
-        plan = None
-        if budget is not None:
-            plan = make_plan(arms, recipe, budget, pipeline=tools, folder=folder, say=console.print)
-            print_plan(plan.as_dict(), console)
-            if plan_only:
-                return folder / PLAN
-            recipe, arms = plan.within(recipe, arms)
-        else:  # parts that an earlier plan left out are trained now
-            (folder / PLAN).unlink(missing_ok=True)
         record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=[])
-        record.budget, record.plan = matched, plan.as_dict() if plan else None
+        record.budget = matched
         record.looks = earlier_looks(folder / "results.json")
         _train_all(record, progress=progress)
         return _conclude(record)
@@ -233,7 +217,7 @@ def _save(record: Record, *, is_a_look: bool = False) -> dict[str, Any]:
         results["looks"] = with_look(results)
     check_trained(results)  # first: no table may show arms that were not given the same
     try:
-        write_results(results, record.folder / "results.json")
+        write_json(record.folder / "results.json", results)
         write_report(results, record.folder)
     except OSError as error:
         raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error

@@ -7,7 +7,7 @@ than the level says (docs/statistics.md has by how much), so every look is kept 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,23 +65,8 @@ def earlier_looks(path: Path) -> list[Look]:
         for look in looks:  # in a file that somebody changed one may lack something
             _in_words(look)
         return looks
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return []
-
-
-def together(looks: Sequence[Look]) -> list[Look]:
-    """Return the looks of several results files, each once, in order of their dates.
-
-    Args:
-        looks: of all files.
-    """
-    each = [
-        look
-        for number, look in enumerate(looks)
-        if look not in looks[:number]
-        and not any(look.keys() < other.keys() and {**other, **look} == other for other in looks)
-    ]
-    return sorted(each, key=lambda look: look["date"] or "")
 
 
 def looks_in_words(results: Mapping[str, Any]) -> str:

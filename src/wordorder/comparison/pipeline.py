@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from wordorder.comparison.lap import Lap, run_lap
 from wordorder.training.pretrained import tokenizer_content
 from wordorder.training.progress import AdviceOnce
 
@@ -135,4 +134,3 @@ class Pipeline:
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
     correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation
     probe: Callable[[Recipe, Path, Path, Mapping[str, Mapping[str, Any]]], None] = probe
-    lap: Callable[[Recipe, Any, Path, int, int | None], Lap] = run_lap

@@ -113,32 +113,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def print_plan(plan: Mapping[str, Any], console: Console) -> None:
-    """Print the plan for a limit of time, before anything is trained.
-
-    Args:
-        plan: results.json's "plan".
-        console: where to write.
-    """
-    trials = any(entry["trials"] for entry in plan["runs"])
-    table = Table(title=f"Plan for {duration(plan['budget_seconds'])}", title_justify="left", header_style="bold")
-    table.add_column("Arm", overflow="fold")
-    for title in ("Seconds per run", *(["Rates tried"] if trials else []), "Runs"):
-        table.add_column(title, justify="right")
-    for entry in plan["runs"]:
-        tried = [str(entry["trials"])] if trials else []
-        table.add_row(
-            escape(printable(entry["arm"])), f"{entry['seconds_per_run']:.1f}", *tried, str(entry["runs"] or "left out")
-        )
-    console.print(table)
-    at_once = f", {plan['workers']} at the same time" if plan["workers"] > 1 else ""
-    seeds = f"seed{'s' * (len(plan['seeds']) > 1)} {', '.join(map(str, plan['seeds']))}"
-    text = f"{seeds}{at_once}: about {duration(plan['estimated_seconds'])}, {duration(plan['measuring_seconds'])} of "
-    console.print(f"{text[:1].upper()}{text[1:]}which measuring took.", highlight=False, soft_wrap=True)
-    for sentence in plan["left_out"]:
-        console.print(escape(printable(sentence)), highlight=False, soft_wrap=True)
-
-
 def print_changes(budget: Mapping[str, Any], console: Console) -> None:
     """Print the changes that make the budgets of all arms equal.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,6 @@ from wordorder.comparison.significance import compare_arms
 from wordorder.comparison.statistics import summarise
 from wordorder.comparison.steps_to_loss import steps_to_loss
 from wordorder.data.names import SPLITS, TEST_ONCE
-from wordorder.durable import write_json
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
 from wordorder.training.run import ENVIRONMENT, MODEL
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 
-DIGEST = "sha256"
-"""Name of the digest in results.json."""
+MACHINE = ("device", "processors", "threads")
+"""Names of an environment that decide the speed of a training, besides other programs on the machine."""
 
 VALIDATION_ONLY = "validation-only"
 """Protocol where there is no test split: validation chooses the checkpoint and is the score."""
@@ -61,8 +59,6 @@ class Record:
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     budget: Mapping[str, Any] | None = None
     """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.budget`."""
-    plan: Mapping[str, Any] | None = None
-    """The plan for a limit of time, with what was left out; None without a limit."""
     looks: Sequence[Mapping[str, Any]] = ()
     """Dates and runs of the earlier looks at the results; see `wordorder.comparison.looks`."""
 
@@ -72,6 +68,8 @@ class Record:
             chosen = best_rates(self.grid, self.metric)
             self.runs = [run for run in self.grid if chosen[run.arm] == run.rate]
         finished = [run for run in self.runs if run.finished()]
+        environments = _environments(finished)
+        notes = _notes_on_machines(environments)
         waiting = [run for run in self.grid or self.runs if not run.finished() and run.folder not in self.failed]
         for run in finished:
             self._look_into(run)
@@ -100,7 +98,7 @@ class Record:
                     "rates": list(tune),
                 },
                 "recipe": self.recipe.to_dict(),
-                "environment": self._environment(finished),
+                "environment": environments[0] if environments else {},
                 "data": dict(next(iter(self.statistics.values()))),
                 "folds": self._folds(),
                 "arms": [self._arm(arm) for arm in self.arms],
@@ -117,8 +115,8 @@ class Record:
                 "looks": list(self.looks),
                 **({"baseline": compare.reference} if compare else {}),
                 **({"budget": self.budget} if self.budget else {}),
-                **({"plan": self.plan} if self.plan else {}),
                 **({"own_encodings": own} if (own := own_encodings_of(arm.recipe for arm in self.arms)) else {}),
+                **({"notes": notes} if notes else {}),
                 **self._signature(finished),
             }
         )
@@ -231,15 +229,32 @@ class Record:
             return "tuning"
         return "seeds" if any(run.folder == own.folder for own in self.runs) else "grid"
 
-    def _environment(self, finished: list[Run]) -> dict[str, Any]:
-        for run in finished:
-            path = run.folder / ENVIRONMENT
-            if path.is_file():
-                try:
-                    return read_json(path)
-                except (OSError, ValueError) as error:
-                    raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
-        return {}
+
+def _environments(finished: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the environments of the runs, in their order; runs without one are left out."""
+    found: list[dict[str, Any]] = []
+    for path in [run.folder / ENVIRONMENT for run in finished]:
+        if path.is_file():
+            try:
+                found.append(read_json(path))
+            except (OSError, ValueError) as error:
+                raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
+    return found
+
+
+def _notes_on_machines(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
+    counts = Counter(tuple(own.get(name) for name in MACHINE) for own in environments)
+    if len(counts) < 2:
+        return []
+    told = [
+        f"{runs} run{'s' * (runs > 1)} on {device} with {threads} thread{'s' * (threads != 1)}"
+        for (device, _, threads), runs in counts.items()
+    ]
+    return [
+        "Tokens per second and peak memory were measured in different conditions and compare only within one: "
+        f"{'; '.join(told)}."
+    ]
 
 
 def _fold(run: Run) -> dict[str, int]:
@@ -250,28 +265,9 @@ def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return the conclusions from the rows of a results file: how the arms compare, and how early they learn.
 
     Args:
-        results: with its rows; of one comparison, or of several that were merged.
+        results: with its rows.
     """
     return {**compare_arms(results), "steps_to_loss": steps_to_loss(results)}
-
-
-def write_results(results: Mapping[str, Any], path: Path) -> None:
-    """Write results.json with a digest of the rest; a reader sees the old or the new file, never a part of one.
-
-    The digest tells `wordorder compare --from` whether somebody changed the file; it is no signature.
-    """
-    write_json(path, {**results, DIGEST: digest_of(results)})
-
-
-def digest_of(results: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything in a results file but the digest.
-
-    Args:
-        results: its content, before it is written or as it is read.
-    """
-    rest = {name: value for name, value in results.items() if name != DIGEST}
-    written = json.loads(json.dumps(rest))  # keys and tuples as JSON has them
-    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
 def finite(value: Any) -> Any:

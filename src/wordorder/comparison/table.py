@@ -189,7 +189,7 @@ def caption(results: Mapping[str, Any]) -> str:
             f"Protocol {results['protocol']}: the checkpoint that is best on the held-out texts is scored on these "
             "same texts, so the numbers are optimistic; they compare with others of this protocol only."
         )
-    parts += results.get("notes") or []  # notes of a merge
+    parts += results.get("notes") or []
     return " ".join(parts)
 
 

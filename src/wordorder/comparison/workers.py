@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import shutil
 import signal
 import threading
 import time
@@ -17,15 +16,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from types import FrameType
-from typing import Any, Literal, Protocol
-
-import psutil
+from typing import Any, Literal
 
 from wordorder.comparison.devices import placements
-from wordorder.comparison.lap import Lap
 from wordorder.comparison.own_arm import load_again
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run, Statistics, claim
@@ -51,68 +47,26 @@ class Outcome:
     status: Literal["finished", "failed", "stopped"]
     reason: str = ""
     seconds: float = 0.0
-    lap: Lap | None = None
-    """The times of a run that was only timed."""
-
-
-class Task(Protocol):
-    """The function to run on each run: `execute`, or `rehearse` with its steps set; workers import it by name."""
-
-    def __call__(self, pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome: ...
 
 
 def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome:
     """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
-    with _timed() as ended:
+    start = time.monotonic()
+    try:
         claim(run, statistics)
         release_memory()
         if not run.finished():
             pipeline.train(run.recipe, run.folder, run.seed)
         if run.finished() and run.to_probe():
             pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
-    outcome = ended[0]
-    if outcome.status == "finished" and not run.finished():
-        return Outcome(status="failed", reason="the training ended without writing metrics.json")
-    return outcome
-
-
-def rehearse(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any], *, steps: int | None) -> Outcome:
-    """Train one run for a few steps, remove its folder, and return the time that it took.
-
-    Args:
-        pipeline: its `prepare`, `lap` and `probe` are called.
-        run: its folder is removed.
-        statistics: not used.
-        steps: how many are timed; None times what is around them, the probes included.
-    """
-    laps: list[Lap] = []
-    with _timed() as ended:
-        begun, age = time.perf_counter(), time.time() - psutil.Process().create_time()
-        prepared = pipeline.prepare(run.recipe, run.seed)
-        waited = time.perf_counter() - begun
-        lap = pipeline.lap(run.recipe, prepared, run.folder, run.seed, steps)
-        lap = replace(lap, prepare=waited, process=os.getpid(), age=age)
-        if steps is None and run.probes:
-            begun = time.perf_counter()
-            pipeline.probe(run.recipe, run.folder / MODEL, run.folder, run.probes)
-            lap = replace(lap, finish=lap.finish + time.perf_counter() - begun)
-        laps.append(lap)
-    shutil.rmtree(run.folder, ignore_errors=True)
-    return replace(ended[0], lap=laps[0] if laps else None)
-
-
-@contextmanager
-def _timed() -> Generator[list[Outcome]]:
-    """Yield a list that holds the outcome of the block after it; no exception leaves the block."""
-    start, ended = time.monotonic(), list[Outcome]()
-    try:
-        yield ended
-        ended.append(Outcome(status="finished", seconds=time.monotonic() - start))
     except (Stopped, KeyboardInterrupt):
-        ended.append(Outcome(status="stopped", seconds=time.monotonic() - start))
+        return Outcome(status="stopped", seconds=time.monotonic() - start)
     except Exception as error:  # whatever breaks one arm must not lose the others
         reason = " ".join(error.faults) if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
-        ended.append(Outcome(status="failed", reason=reason, seconds=time.monotonic() - start))
+        return Outcome(status="failed", reason=reason, seconds=time.monotonic() - start)
+    if not run.finished():
+        return Outcome(status="failed", reason="the training ended without writing metrics.json")
+    return Outcome(status="finished", seconds=time.monotonic() - start)
 
 
 def team_for(
@@ -136,9 +90,7 @@ class InThisProcess:
     def __init__(self, pipeline: Pipeline, statistics: Statistics) -> None:
         self.pipeline, self.statistics = pipeline, statistics
 
-    def work(
-        self, runs: Iterable[Run], on_start: Callable[[Run], None], do: Task = execute
-    ) -> Iterator[tuple[Run, Outcome]]:
+    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
         """Yield every run with its outcome, as it ends.
 
         Raises:
@@ -146,7 +98,7 @@ class InThisProcess:
         """
         for run in runs:
             on_start(run)
-            outcome = do(self.pipeline, run, self.statistics[run.fold])
+            outcome = execute(self.pipeline, run, self.statistics[run.fold])
             if outcome.status == "stopped":
                 raise Stopped("stopped by a signal; run the same command again to go on")
             yield run, outcome
@@ -172,9 +124,7 @@ class InWorkers:
         self.idle: deque[Worker] = deque(Worker(place) for place in places)
         self.busy: dict[Future[Outcome], tuple[Run, Worker]] = {}
 
-    def work(
-        self, runs: Iterable[Run], on_start: Callable[[Run], None], do: Task = execute
-    ) -> Iterator[tuple[Run, Outcome]]:
+    def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
         """Yield every run with its outcome, as it ends.
 
         Raises:
@@ -185,7 +135,7 @@ class InWorkers:
             while waiting and self.idle:
                 run, worker = waiting.popleft(), self.idle.popleft()
                 on_start(run)
-                task = worker.pool.submit(do, self.pipeline, run, self.statistics[run.fold])
+                task = worker.pool.submit(execute, self.pipeline, run, self.statistics[run.fold])
                 self.busy[task] = run, worker
             done, _ = wait(self.busy, return_when=FIRST_COMPLETED)
             for future in done:

@@ -35,9 +35,8 @@ class CompareConfig:
     """Folds of `data.folds` that each arm is trained on, once with each seed; a number n means 0 to n - 1. A fold
     decides the data alone, so that all arms of one fold see the same texts. Empty: the one split of [data]."""
     match: str = "none"
-    """Budget that is equal for all arms, besides the data: "parameters", "flops" (per token, forward and backward;
-    widths are sized so that arms agree) or "time" (the number of steps is). "none": arms keep the widths that they are
-    given."""
+    """Budget that is equal for all arms, besides the data: "parameters" or "flops" (per token, forward and backward);
+    widths are sized so that arms agree. "none": arms keep the widths that they are given."""
     history: str = "segment"
     """Segments of running text that arms with a memory read: "segment", the same segments as arms without one, and so
     more history; "equal": shorter segments, so that segment and memory together are as long as a segment of the
@@ -69,8 +68,20 @@ class CompareConfig:
         return self.baseline or self.arms[0].name
 
 
-MATCHES = ("none", "parameters", "flops", "time")
+MATCHES = ("none", "parameters", "flops")
 HISTORIES = ("segment", "equal")
+
+REMOVED = {
+    "budget": (
+        "compare.budget: a limit of time was removed; list fewer compare.seeds and add more later, or stop the "
+        "comparison when you like: the same command goes on"
+    ),
+    "match": (
+        'compare.match: "time" was removed; use match = "flops", or write a recipe for each arm with its own '
+        "training.max_steps"
+    ),
+}
+"""Names of [compare] that an earlier version took, or took with another value -> what to write instead."""
 
 _COMPARE_HINTS: dict[str, Any] = {
     "seeds": list[int],
@@ -97,7 +108,10 @@ def check_compare(table: Mapping[str, Any]) -> tuple[CompareConfig, list[str]]:
     Returns:
         The config, with defaults in the place of wrong values so that its arms can be checked further, and the faults.
     """
-    faults = table_faults("compare", table, _COMPARE_HINTS)
+    removed = [name for name in REMOVED if name in table and (name != "match" or table[name] == "time")]
+    faults = [REMOVED[name] for name in removed]
+    table = {name: value for name, value in table.items() if name not in removed}
+    faults += table_faults("compare", table, _COMPARE_HINTS)
     values: dict[str, Any] = {
         name: tuple(cast(Any, value)) if isinstance(value, list) else value
         for name, value in table.items()

@@ -23,7 +23,7 @@ def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
     if recipe.pretrained is not None:
         return None  # a model that was saved before keeps its defaults
     model = {"network": recipe.network, **recipe.model}
-    options = changed_options(model, version, None, has_cls=recipe.tokenizer.add_special_tokens)
+    options = _changed_options(model, version, None, has_cls=recipe.tokenizer.add_special_tokens)
     if not options:
         return None
     return (
@@ -32,7 +32,7 @@ def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
     )
 
 
-def changed_options(
+def _changed_options(
     model: Mapping[str, Any], version: str | None, other: str | None, *, has_cls: bool = True
 ) -> list[str]:
     """Return the options of the encoding that nobody set and whose defaults differ between two versions.
