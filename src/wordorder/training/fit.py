@@ -27,7 +27,7 @@ from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
 from wordorder.training import curve
 from wordorder.training.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
-from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
+from wordorder.training.arguments import BEAMS, build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.environment import describe_environment
 from wordorder.training.generation import Search
@@ -43,7 +43,6 @@ from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
-from wordorder.training.row_wise import announce
 from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
 from wordorder.training.scores import Tally, tally_for
 from wordorder.training.threads import cpu_threads
@@ -126,9 +125,6 @@ def _train_and_test(
         if advice is not None:
             progress.advise(advice)
     advise_of_reading(prepared, progress)
-    row_wise = recipe.training["optim"] == ROW_WISE_ADAM
-    if row_wise:
-        announce(model, arguments.weight_decay, progress)
     meter = Meter(arguments.device, targets=recipe.data.task == "translation")
     logs = _logs(recipe, folder, start)
     try:
@@ -147,7 +143,6 @@ def _train_and_test(
                 smoothed_inputs=_smoothed_inputs(recipe, prepared),
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
                 keep_steps=recipe.training.get("keep_steps") or (),
-                row_wise=row_wise,
                 meter=meter,
                 progress=progress,
                 interruption=interruption,
