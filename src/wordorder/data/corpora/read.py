@@ -2,48 +2,47 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
 from wordorder.data.config import NONE, DataConfig
-from wordorder.data.corpora.comma_separated import read_csv
 from wordorder.data.corpora.document import Document, Part, Row
 from wordorder.data.corpora.hub import read_hub
-from wordorder.data.corpora.json_lines import read_json_lines, read_packed_json_lines
+from wordorder.data.corpora.json_lines import read_json_lines
 from wordorder.data.corpora.labels import LABEL_CHECKS
+from wordorder.data.corpora.lines import RowReader, read_rows
 from wordorder.data.corpora.parallel import keep_translations_together, read_line_pairs
 from wordorder.data.corpora.parquet import read_parquet
-from wordorder.data.corpora.plain_text import cut_into_documents, read_text
+from wordorder.data.corpora.plain_text import cut_into_documents, read_pieces, read_text
 from wordorder.data.corpora.scan import is_scan, read_scan
 from wordorder.data.corpora.state_of_the_union import read_sotu
-from wordorder.data.corpora.streamed import STREAM_READERS, Place
-from wordorder.data.corpora.tab_separated import read_tsv
+from wordorder.data.corpora.tables import read_table
 from wordorder.data.corpora.wikitext import read_wikitext
 from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
 from wordorder.limits import matches
 
-TABLE_READERS: dict[str, Callable[[Path, Sequence[str] | None], list[Row]]] = {".csv": read_csv, ".tsv": read_tsv}
-"""File name ending -> reader of a table whose columns `data.columns` may name."""
-
-FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
-    ".txt": read_text,
-    ".tokens": read_wikitext,
+ROW_READERS: dict[str, RowReader] = {
     ".jsonl": read_json_lines,
-    ".jsonl.gz": read_packed_json_lines,
-    ".csv": read_csv,
-    ".tsv": read_tsv,
+    ".jsonl.gz": read_json_lines,
+    ".csv": read_table,
+    ".tsv": read_table,
     ".parquet": read_parquet,
 }
-"""File name ending -> reader of one file. A reader raises BadInput with a line that names the file."""
+"""File name ending -> reader of a file whose rows have several columns, held in memory or streamed."""
 
-TABLES = tuple(ending for ending in FILE_READERS if ending not in (".txt", ".tokens"))
-"""Endings of files whose rows have several columns."""
+STREAM_READERS: dict[str, RowReader] = {".txt": read_pieces, **ROW_READERS}
+"""File name ending -> reader of a file that is streamed."""
 
-_RUNNING_TEXT = (".txt", ".tokens")  # one row may be a whole corpus, to be cut into documents
+TEXT_READERS: dict[str, Callable[[Path], list[Row]]] = {".txt": read_text, ".tokens": read_wikitext}
+"""File name ending -> reader of running text that is held in memory. One row may be a whole corpus, to be cut into
+documents."""
+
+FILE_ENDINGS = (*TEXT_READERS, *ROW_READERS)
+"""Endings of the names of files that can be read."""
 
 
 def kind_of(path: Path) -> str:
@@ -122,10 +121,10 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
         rows: list[Row] = [{data.text_column: text, data.target_column: other} for text, other in pairs]
         return [Part(origin=f"{source} and {target}", rows=rows)]
     path = Path(source).expanduser()
-    if data.task == "translation" and kind_of(path) not in TABLES and path.is_file() and not is_scan(path):
+    if data.task == "translation" and kind_of(path) not in ROW_READERS and path.is_file() and not is_scan(path):
         raise BadInput(
             f"data.{name}source {source} is a file of lines: name the file of their translations by "
-            f"data.{name}target_source, or take a file that has both in columns ({', '.join(TABLES)}), or one of "
+            f"data.{name}target_source, or take a file that has both in columns ({', '.join(ROW_READERS)}), or one of "
             "lines like SCAN's, IN: ... OUT: ..."
         )
     reader, _, rest = source.partition(":")
@@ -159,10 +158,11 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
                 pairs: list[Row] = [{data.text_column: text, data.target_column: to} for text, to in read_scan(path)]
                 parts.append(Part(origin=str(path), rows=pairs, split=split, by_rule=True))
                 continue
-            table = TABLE_READERS.get(path.suffix)
-            rows = table(path, data.columns) if table else FILE_READERS[kind_of(path)](path)
-            if path.suffix in _RUNNING_TEXT and splits.count(split) == 1 and len(rows) == 1:
-                rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
+            ending = kind_of(path)
+            text = TEXT_READERS.get(ending)
+            rows = text(path) if text else read_rows(ROW_READERS[ending], path, data.columns)
+            if text and splits.count(split) == 1 and len(rows) == 1:
+                rows = [row | {"text": own} for row in rows for own in cut_into_documents(str(row["text"]))]
             parts.append(Part(origin=str(path), rows=rows, split=split))
         except (BadInput, OSError) as error:
             own = (
@@ -181,12 +181,12 @@ def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) ->
 
     Of a file without lines or records nothing is read.
     """
-    if kind_of(path) not in TABLES:
+    if kind_of(path) not in ROW_READERS:
         log.unreadable(str(path), 0, fault)
         return []
     rows: list[Row] = []
     try:
-        for found in STREAM_READERS[kind_of(path)](path, Place(), data.columns):
+        for found in ROW_READERS[kind_of(path)](path, columns=data.columns):
             if found.row is None:
                 log.unreadable(str(path), found.line, found.fault)
             else:
@@ -206,7 +206,7 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     Raises:
         BadInput: there is no such file.
     """
-    path, known = Path(source).expanduser(), ", ".join(FILE_READERS)
+    path, known = Path(source).expanduser(), ", ".join(FILE_ENDINGS)
     if path.is_dir():
         root, found = path, path.rglob("*")
     elif path.exists():
@@ -219,7 +219,7 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
         raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
-    files = sorted(file for file in found if kind_of(file) in FILE_READERS and file.is_file())
+    files = sorted(file for file in found if kind_of(file) in FILE_ENDINGS and file.is_file())
     if not files:
         raise BadInput(f"{name} {source} names no file that ends in {known}")
     return root, files
