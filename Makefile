@@ -37,9 +37,10 @@ format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-lint: $(READY)  ## ruff: format and rules
+lint: $(READY)  ## ruff: format and rules; then the shape of the source beside its goals
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python -m tools.house
 
 types: $(READY)  ## pyright, strict on src
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -85,7 +86,7 @@ fuzz: $(READY)  ## 10,000 spoilt inputs for everything that reads a file; about 
 
 clean:  ## remove what was built, keep .venv and runs
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove .venv too
 	rm -rf .venv

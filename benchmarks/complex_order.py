@@ -8,8 +8,7 @@ a GPU the wall clock. Each ratio is the median over rounds of the ratio within a
     python benchmarks/complex_order.py --sections passes --rounds 40 --json benchmarks/results/complex-embedding.json
 
 Sections: ``passes``: forward and backward of every scheme, eager and compiled. ``step``: the same with the optimiser's
-step, dense gradients with fused Adam and row-wise ones with SparseAdam and with `RowWiseAdam`, as ratios to
-nn.Embedding with fused Adam.
+step, dense gradients with fused Adam and row-wise ones with SparseAdam, as ratios to nn.Embedding with fused Adam.
 ``bandwidth`` (GPU): bytes a second that the embedding must move, as a share of those of a copy.
 
 The table of nn.Embedding is 60 MB: a fresh allocation of it costs more in page faults than its gradient costs in
@@ -29,7 +28,7 @@ import torch
 from timing import interleave, machine, seconds
 from torch import Tensor, nn
 
-from wordorder import ComplexOrderEmbedding, ComplexVanillaEmbedding, RowWiseAdam
+from wordorder import ComplexOrderEmbedding, ComplexVanillaEmbedding
 
 LIMIT = "nn.Embedding"
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -177,14 +176,11 @@ def candidates_of_steps(batch: Batch) -> dict[str, Callable[[], None]]:
     }.items():
         dense = make()
         runs[name] = batch.step(dense, [torch.optim.Adam(dense.parameters(), lr=1e-3, fused=True)])
-        for rule in ("SparseAdam", "RowWiseAdam"):
-            runs[f"{name}, {rule}"] = batch.step(*_by_row(make(sparse=True), rule))
+        runs[f"{name}, SparseAdam"] = batch.step(*_by_row(make(sparse=True)))
     return runs
 
 
-def _by_row(module: nn.Module, rule: str) -> tuple[nn.Module, list[torch.optim.Optimizer]]:
-    if rule == "RowWiseAdam":
-        return module, [RowWiseAdam(module.parameters(), lr=1e-3)]
+def _by_row(module: nn.Module) -> tuple[nn.Module, list[torch.optim.Optimizer]]:
     by_word = [p for p in module.parameters() if p.shape[0] > 1]
     shared = [p for p in module.parameters() if p.shape[0] == 1]
     optimizers: list[torch.optim.Optimizer] = [torch.optim.SparseAdam(by_word, lr=1e-3)]

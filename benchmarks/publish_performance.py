@@ -167,8 +167,6 @@ def kind_of(name: str, row: dict[str, Any]) -> str:
     """Whose a candidate is."""
     if row["ratio"] == 1 and row["ratio_quartiles"] == [1, 1]:
         return "limit"
-    if "RowWiseAdam" in name:
-        return "ours"
     return "other" if OTHERS.search(name) or name.startswith(("real", "SDPA", "no memory")) else "ours"
 
 

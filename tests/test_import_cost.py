@@ -23,7 +23,6 @@ HEAVY = {
     "tokenizers",
     "numpy",
     "matplotlib",
-    "plotly",
     "scipy",
     "sklearn",
     "pandas",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from wordorder.networks import Encoder as Encoder
     from wordorder.networks import Positional as Positional
     from wordorder.networks import Seq2Seq as Seq2Seq
-    from wordorder.ops import RowWiseAdam as RowWiseAdam
 
 __version__ = "0.2.0"
 
@@ -43,7 +42,6 @@ EXPORTS: dict[str, str] = {
     "LookAheadMemory": "wordorder.memory",
     "MissingExtra": "wordorder.errors",
     "Positional": "wordorder.networks",
-    "RowWiseAdam": "wordorder.ops",
     "RunFailed": "wordorder.errors",
     "SegmentRecurrence": "wordorder.memory",
     "Seq2Seq": "wordorder.networks",

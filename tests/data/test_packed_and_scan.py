@@ -9,9 +9,9 @@ from wordorder import limits
 from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
 from wordorder.data.corpora import parquet as parquet_files
 from wordorder.data.corpora.gzipped import unpack
+from wordorder.data.corpora.lines import read_rows
 from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.scan import is_scan
-from wordorder.data.corpora.streamed import Place, stream_parquet
 from wordorder.data.split import split_documents
 from wordorder.errors import BadInput
 
@@ -137,10 +137,10 @@ def test_a_small_parquet_file_is_not_unpacked_without_end(tmp_path, shape, monke
     with pytest.raises(
         BadInput, match=r"a\.parquet .*unpacks to more than 0\.00391 GiB; divide it into files"
     ) as refused:
-        read_parquet(tmp_path / "a.parquet")
+        read_rows(read_parquet, tmp_path / "a.parquet")
     assert len(refused.value.faults) == 1
     assert "damaged" not in str(refused.value)
-    found = list(stream_parquet(tmp_path / "a.parquet", Place()))
+    found = list(read_parquet(tmp_path / "a.parquet"))
     assert [one.row for one in found] == [None]
     assert "unpacks to more than 0.00391 GiB" in found[0].fault
 
@@ -155,11 +155,11 @@ def test_many_rows_of_few_bytes_are_read(tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet", compression="zstd")
     monkeypatch.setattr(limits, "OFTEN_UNPACKED", 2**28 // 100)
     monkeypatch.setattr(limits, "TIMES_UNPACKED", 1)
-    assert [row["label"] for row in read_parquet(tmp_path / "a.parquet")] == table["label"]
-    assert len(list(stream_parquet(tmp_path / "a.parquet", Place()))) == count
+    assert [row["label"] for row in read_rows(read_parquet, tmp_path / "a.parquet")] == table["label"]
+    assert len(list(read_parquet(tmp_path / "a.parquet"))) == count
     monkeypatch.setattr(parquet_files, "MOST_UNPACKED", 2**21)
     with pytest.raises(BadInput, match=r"a\.parquet unpacks to more than 0\.00195 GiB; divide it into files"):
-        read_parquet(tmp_path / "a.parquet")
+        read_rows(read_parquet, tmp_path / "a.parquet")
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -168,7 +168,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
 
     parquet.write_table(pyarrow.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
     with pytest.raises(BadInput, match="two of its columns have the same name"):
-        read_parquet(tmp_path / "a.parquet")
+        read_rows(read_parquet, tmp_path / "a.parquet")
 
 
 def test_what_a_packed_file_may_hold_grows_with_it(tmp_path, monkeypatch):

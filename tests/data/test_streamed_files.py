@@ -8,9 +8,12 @@ import os
 
 import pytest
 
-from wordorder.data import DataConfig, ReadingLog
-from wordorder.data import documents
-from wordorder.data.corpora.streamed import STREAM_READERS, WHOLE_FILE, Place
+from wordorder.data import DataConfig, ReadingLog, documents
+from wordorder.data.corpora import lines
+from wordorder.data.corpora.json_lines import read_json_lines
+from wordorder.data.corpora.lines import Place
+from wordorder.data.corpora.plain_text import WHOLE_FILE
+from wordorder.data.corpora.read import STREAM_READERS
 from wordorder.data.documents import read_and_count
 from wordorder.data.streaming.texts import FileTexts
 from wordorder.errors import BadInput
@@ -71,6 +74,41 @@ def test_a_small_text_is_one_document_and_a_large_one_is_cut_at_blank_lines(tmp_
     assert all(one.row["text"].endswith("\n\n") for one in found)
     for number in (0, 7, len(found) - 1):
         assert found_in(tmp_path / "b.txt", found[number].after) == found[number + 1 :]
+
+
+ENDS = {
+    "a.jsonl": [b"", b'{"text": "one"}', b'{"text": "two"}'],
+    "a.csv": [b"", b"text,n", b"one,1", b'"two",2'],
+    "a.tsv": [b"", b"text\tn", b"one\t1", b" \t ", b"two\t2"],
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_may_end_in_any_way_and_blank_ones_are_passed_over(tmp_path, name, end):
+    (tmp_path / name).write_bytes(end.join(ENDS[name]))
+    found = found_in(tmp_path / name)
+    assert [(one.row or {}).get("text") for one in found] == ["one", "two"]
+    assert [one.line for one in found] == [len(ENDS[name]) - 1 - (name == "a.tsv"), len(ENDS[name])]
+    assert found_in(tmp_path / name, found[0].after) == found[1:]
+    documents, empty = read_and_count(DataConfig(source=str(tmp_path / name), task="masked-lm"))
+    assert ([document.text for document in documents], empty) == (["one", "two"], 0)
+
+
+def test_a_file_that_is_held_in_memory_may_have_lines_of_any_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_LINE", 100)
+    write(tmp_path / "a.jsonl", ["x" * 200])
+    assert [len(row["text"]) for row in lines.read_rows(read_json_lines, tmp_path / "a.jsonl")] == [200]
+    assert {one.row is None for one in found_in(tmp_path / "a.jsonl")} == {True}
+
+
+def test_what_is_wrong_with_a_line_of_json_is_counted_in_that_line(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": \n')
+    expected = f"{tmp_path / 'a.jsonl'} line 2 is not JSON: Expecting value: line 1 column 10 (char 9)"
+    assert found_in(tmp_path / "a.jsonl")[1].fault == expected
+    with pytest.raises(BadInput) as caught:
+        read_and_count(DataConfig(source=str(tmp_path / "a.jsonl"), task="masked-lm"))
+    assert caught.value.faults == (expected,)
 
 
 DAMAGE = {

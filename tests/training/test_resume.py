@@ -104,10 +104,9 @@ def send(number, step, patch):
         ("training.eval_strategy=epoch", "training.logging_strategy=epoch"),
         ("training.dataloader_num_workers=2",),
         ("data.task=classification", "data.validation_fraction=0.3", "data.test_fraction=0.3"),
-        ("training.optim=row_wise_adam", "model.tie_word_embeddings=false", "model.encoding=complex-order"),
         MEMORY,
     ],
-    ids=["averages", "epochs", "workers", "classification", "rows", "memory"],
+    ids=["averages", "epochs", "workers", "classification", "memory"],
 )
 def test_other_rhythms_and_tasks_go_on_bit_for_bit(recipe_file, tmp_path, monkeypatch, overrides):
     expected = go(recipe_file, *overrides, output_dir=tmp_path / "whole")

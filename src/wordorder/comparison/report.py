@@ -1,7 +1,7 @@
 """Write the report: one HTML file that needs nothing else, made from the results file alone.
 
-The figures are drawn by our own few hundred lines of script rather than by plotly: its wheel ships the
-full bundle only (4.8 MB per report, against some 40 kB here), and its charts have no keyboard read-out.
+The figures are drawn by our own few hundred lines of script rather than by a library of charts: the
+usual one puts 4.8 MB into a report, against some 40 kB here, and its charts have no keyboard read-out.
 """
 
 from __future__ import annotations

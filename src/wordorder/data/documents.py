@@ -7,20 +7,18 @@ from pathlib import Path
 
 from wordorder.data.config import DataConfig
 from wordorder.data.corpora.document import Document, Part, Row
+from wordorder.data.corpora.lines import read_rows
 from wordorder.data.corpora.parallel import keep_translations_together, read_line_pairs
 from wordorder.data.corpora.plain_text import cut_into_documents
 from wordorder.data.corpora.read import (
-    FILE_READERS,
     NAMED_READERS,
-    RUNNING_TEXT,
-    TABLE_READERS,
-    TABLES,
+    ROW_READERS,
+    TEXT_READERS,
     find_files,
     kind_of,
     official_splits,
 )
 from wordorder.data.corpora.scan import is_scan, read_scan
-from wordorder.data.corpora.streamed import STREAM_READERS, Place
 from wordorder.data.names import NONE
 from wordorder.data.reading_log import ReadingLog
 from wordorder.errors import BadInput
@@ -86,10 +84,10 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
         rows: list[Row] = [{data.text_column: text, data.target_column: other} for text, other in pairs]
         return [Part(origin=f"{source} and {target}", rows=rows)]
     path = Path(source).expanduser()
-    if TASKS[data.task].translates and kind_of(path) not in TABLES and path.is_file() and not is_scan(path):
+    if TASKS[data.task].translates and kind_of(path) not in ROW_READERS and path.is_file() and not is_scan(path):
         raise BadInput(
             f"data.{name}source {source} is a file of lines: name the file of their translations by "
-            f"data.{name}target_source, or take a file that has both in columns ({', '.join(TABLES)}), or one of "
+            f"data.{name}target_source, or take a file that has both in columns ({', '.join(ROW_READERS)}), or one of "
             "lines like SCAN's, IN: ... OUT: ..."
         )
     reader, _, rest = source.partition(":")
@@ -123,10 +121,11 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
                 pairs: list[Row] = [{data.text_column: text, data.target_column: to} for text, to in read_scan(path)]
                 parts.append(Part(origin=str(path), rows=pairs, split=split, by_rule=True))
                 continue
-            table = TABLE_READERS.get(path.suffix)
-            rows = table(path, data.columns) if table else FILE_READERS[kind_of(path)](path)
-            if path.suffix in RUNNING_TEXT and splits.count(split) == 1 and len(rows) == 1:
-                rows = [row | {"text": text} for row in rows for text in cut_into_documents(str(row["text"]))]
+            ending = kind_of(path)
+            text = TEXT_READERS.get(ending)
+            rows = text(path) if text else read_rows(ROW_READERS[ending], path, data.columns)
+            if text and splits.count(split) == 1 and len(rows) == 1:
+                rows = [row | {"text": own} for row in rows for own in cut_into_documents(str(row["text"]))]
             parts.append(Part(origin=str(path), rows=rows, split=split))
         except (BadInput, OSError) as error:
             own = (
@@ -145,12 +144,12 @@ def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) ->
 
     Of a file without lines or records nothing is read.
     """
-    if kind_of(path) not in TABLES:
+    if kind_of(path) not in ROW_READERS:
         log.unreadable(str(path), 0, fault)
         return []
     rows: list[Row] = []
     try:
-        for found in STREAM_READERS[kind_of(path)](path, Place(), data.columns):
+        for found in ROW_READERS[kind_of(path)](path, columns=data.columns):
             if found.row is None:
                 log.unreadable(str(path), found.line, found.fault)
             else:

@@ -58,8 +58,8 @@ class ComplexOrderEmbedding(WaveEmbedding):
         frequency_init: initial frequencies (`initial_frequencies`); default "geometric", with dimension-sharing
             "log-uniform", in the reference code's variant "reference-tc".
         frequency_trainable: False freezes them (the reference's translation code).
-        sparse: gradients of tables with V rows are sparse, for `wordorder.RowWiseAdam`; tables shared by all words keep
-            dense ones, which `torch.optim.SparseAdam` would refuse.
+        sparse: gradients of tables with V rows are sparse, for `torch.optim.SparseAdam`; tables shared by all words
+            keep dense ones, which another optimizer has to take.
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T), any integers -> real and imag, (B, T, D) each, in the

@@ -28,7 +28,7 @@ class ComplexVanillaEmbedding(WaveEmbedding):
         phase: "full", "word-sharing" or "dimension-sharing"; drawn uniformly from (-pi, pi].
         padding_idx: token id that is exactly 0 and sends no gradient.
         variant: "paper" or "reference-code".
-        sparse: gradients of tables with V rows are sparse, for `wordorder.RowWiseAdam`.
+        sparse: gradients of tables with V rows are sparse, for `torch.optim.SparseAdam`.
 
     Shape:
         token ids (B, T), positions (T,), (1, T) or (B, T), which change nothing (variant "paper") -> real and imag,

@@ -27,8 +27,9 @@ class Traffic:
 
     Args:
         dense: with dense gradients, as PyTorch has them by default.
-        row_wise: with row-wise gradients and `RowWiseAdam` for the tables of words that only look-ups read, see
-            `token_tables`. A table tied to an output layer has a gradient in every row, and counts as a matrix in both.
+        row_wise: with sparse gradients and `torch.optim.SparseAdam` for the tables of words that only look-ups read,
+            see `token_tables`. A table tied to an output layer has a gradient in every row, and counts as a matrix in
+            both.
     """
 
     dense: int

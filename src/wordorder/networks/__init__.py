@@ -23,7 +23,7 @@ from wordorder.networks.text.network import TextNetwork, TextOutput
 from wordorder.networks.text.pooling import pool
 from wordorder.networks.text.recurrent import TextRecurrent
 from wordorder.networks.text.transformer import TextTransformer
-from wordorder.networks.token_tables import token_tables, use_sparse_gradients
+from wordorder.networks.token_tables import token_tables
 
 __all__ = [
     "AdaptiveEmbedding",
@@ -67,5 +67,4 @@ __all__ = [
     "initialise_module",
     "pool",
     "token_tables",
-    "use_sparse_gradients",
 ]

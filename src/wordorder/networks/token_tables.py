@@ -20,25 +20,6 @@ def token_tables(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: weight for name, weight in model.named_parameters() if id(weight) in wanted and weight.requires_grad}
 
 
-def use_sparse_gradients(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Give the tables of `token_tables` gradients with a row per token of the batch, for `wordorder.RowWiseAdam`.
-
-    It acts on modules: ``sparse`` of `ComplexOrderEmbedding` and nn.Embedding. Of waves whose amplitudes are tied to an
-    output layer the amplitudes stay dense, since a sparse and a dense gradient have a dense sum.
-
-    Args:
-        model: is changed in place.
-
-    Returns:
-        what `token_tables` gives.
-    """
-    tables = token_tables(model)
-    sparse = {id(table) for table in tables.values()}
-    for module in _embeddings(model):
-        module.sparse = any(id(table) in sparse for table in _by_word(module))
-    return tables
-
-
 def _embeddings(model: nn.Module) -> list[nn.Embedding | WaveEmbedding]:
     """Return the wave embeddings, which may be part of an encoding, and all other embeddings that are not."""
     encodings = [module for module in model.modules() if isinstance(module, Encoding)]

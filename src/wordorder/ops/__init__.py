@@ -14,7 +14,6 @@ from wordorder.ops.positions import (
     shift_between,
 )
 from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
-from wordorder.ops.row_wise_adam import RowWiseAdam
 from wordorder.ops.visibility import Visibility, check_key_padding, valid_tokens
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "Positions",
     "RelativeBias",
     "RelativeKeyBias",
-    "RowWiseAdam",
     "SumBias",
     "ToeplitzBias",
     "Visibility",

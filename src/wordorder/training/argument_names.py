@@ -106,8 +106,8 @@ BEAMS = 4
 GENERATION: dict[str, Any] = {"predict_with_generate": bool, "generation_num_beams": int, "generation_max_length": int}
 """Names of [training] that transformers' Seq2SeqTrainingArguments has, for translation; see `OWN`."""
 
-ROW_WISE_ADAM = "row_wise_adam"
-"""A value of `optim` that transformers does not have; see `wordorder.training.row_wise`."""
+REMOVED_OPTIMIZERS = {"row_wise_adam": "adamw_torch_fused"}
+"""Former values of `optim` that recipes may still have, each with the one to write instead."""
 
 OWN: dict[str, Any] = {
     "decay_all_parameters": bool,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from wordorder.hints import fits
 from wordorder.launch import process_count
@@ -17,8 +17,8 @@ from wordorder.training.argument_names import (
     DEFAULTS,
     FIXED,
     OWN,
+    REMOVED_OPTIMIZERS,
     RENAMED,
-    ROW_WISE_ADAM,
     WRITTEN_OUT,
 )
 from wordorder.training.argument_names import GENERATION as GENERATION
@@ -81,8 +81,10 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
     """
     faults = [f"training.{name}: cannot be set in a recipe: {FIXED[name]}" for name in table if name in FIXED]
     hints = {name: OWN.get(name) or _fields()[name].type for name in argument_names()}
-    hints["optim"] = Literal["row_wise_adam"] | hints["optim"]
     chosen = {name: value for name, value in table.items() if name not in FIXED}
+    if isinstance(optim := chosen.get("optim"), str) and optim in REMOVED_OPTIMIZERS:
+        faults.append(f"training.optim: {optim!r} has been removed; write {REMOVED_OPTIMIZERS[optim]!r}")
+        del chosen["optim"]
     wrong_type = table_faults("training", chosen, hints)
     faults += wrong_type
     if isinstance(chosen.get("fsdp_config"), dict):
@@ -155,7 +157,7 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
 def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
     """Return the faults of the optimizer and the schedule, found by building each for a single weight."""
     named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
-    if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused", ROW_WISE_ADAM)):
+    if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused")):
         return []
     import torch
     import transformers
@@ -231,7 +233,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         output_dir: the run folder.
 
     Raises:
-        ValueError: transformers refuses the combination, or row_wise_adam what it cannot do.
+        ValueError: transformers refuses the combination.
     """
     import torch
     from transformers import TrainingArguments
@@ -244,9 +246,6 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     pieces = int(table.get("segments_per_step") or 1)
     if pieces > 1:
         given["gradient_accumulation_steps"] = pieces * given.get("gradient_accumulation_steps", 1)
-    row_wise = given.get("optim") == ROW_WISE_ADAM
-    if row_wise:
-        given["optim"] = "adamw_torch"  # it has the same rate, betas, eps, decay and clipping
     reporters = tracker_names(given.pop("report_to", []))
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
@@ -260,14 +259,6 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         report_to=[name for name in reporters if name != TENSORBOARD] or "none",
         **given,
     )
-    processes = int(cast(Any, arguments).world_size)
-    if row_wise and processes > 1:
-        raise ValueError(
-            f"training.optim {ROW_WISE_ADAM!r} trains in one process, got {processes}, which would each have a gradient"
-            " of other rows; take 'adamw_torch_fused'"
-        )
-    if row_wise and given.get("optim_args"):
-        raise ValueError(f"training.optim_args: {ROW_WISE_ADAM!r} has none, got {given['optim_args']!r}")
     if arguments.parallel_mode.value == "not_distributed":
         # Several GPUs seen by one process would mean DataParallel, which transformers keeps only for old scripts.
         arguments._n_gpu = min(1, arguments.n_gpu)  # pyright: ignore[reportPrivateUsage]  # there is no public switch

@@ -28,7 +28,7 @@ from wordorder.tasks import TASKS
 from wordorder.tasks.scores import Tally
 from wordorder.training import curve
 from wordorder.training.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
-from wordorder.training.arguments import BEAMS, ROW_WISE_ADAM, build_arguments, wants_tensorboard
+from wordorder.training.arguments import BEAMS, build_arguments, wants_tensorboard
 from wordorder.training.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.environment import describe_environment
 from wordorder.training.generation import Search
@@ -42,7 +42,6 @@ from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
-from wordorder.training.row_wise import announce
 from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
 from wordorder.training.threads import cpu_threads
 from wordorder.training.trackers import trackers_in
@@ -124,9 +123,6 @@ def _train_and_test(
         if advice is not None:
             progress.advise(advice)
     advise_of_reading(prepared, progress)
-    row_wise = recipe.training["optim"] == ROW_WISE_ADAM
-    if row_wise:
-        announce(model, arguments.weight_decay, progress)
     meter = Meter(arguments.device, targets=TASKS[recipe.data.task].translates)
     logs = _logs(recipe, folder, start)
     try:
@@ -145,7 +141,6 @@ def _train_and_test(
                 before_smoothing=_before_smoothing(recipe, prepared),
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
                 keep_steps=recipe.training.get("keep_steps") or (),
-                row_wise=row_wise,
                 meter=meter,
                 progress=progress,
                 interruption=interruption,

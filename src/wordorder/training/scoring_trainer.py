@@ -16,11 +16,11 @@ from wordorder.errors import RunFailed
 from wordorder.tasks.scores import Tally, score
 from wordorder.training.checkpoint import last_good
 from wordorder.training.progress import Progress
-from wordorder.training.row_wise import RowWiseTrainer
+from wordorder.training.resumable import ResumableTrainer
 from wordorder.training.sharded import ask_for_nothing, is_sharded
 
 
-class ScoringTrainer(RowWiseTrainer):
+class ScoringTrainer(ResumableTrainer):
     """A Trainer whose evaluation sums over all predictions and divides once.
 
     Nothing is padded or repeated to make the last batch whole, so that scores depend neither on the size of a batch nor
@@ -33,7 +33,7 @@ class ScoringTrainer(RowWiseTrainer):
         make_tally: gives an empty tally of the task's scores on a device, for a data set.
         headline: the score that is shown beside the loss; accuracy stands in where it was not measured.
         progress: is told the scores.
-        **arguments: see `RowWiseTrainer`.
+        **arguments: see `ResumableTrainer`.
     """
 
     def __init__(

@@ -50,7 +50,6 @@ class WordOrderTrainer(ScoringTrainer):
         before_smoothing: changes a batch before its labels are smoothed, see `Task.before_smoothing`.
         decay_all: let weight decay act on biases and norms too; transformers leaves them out.
         keep_steps: save checkpoints after these steps, and never remove them.
-        row_wise: update token tables by row, see `RowWiseTrainer`.
         segments: see `MemoryTrainer`; 1 where a row of a step is read at once.
         meter: counts seconds, tokens, memory.
         progress: is told about every step.
@@ -72,7 +71,6 @@ class WordOrderTrainer(ScoringTrainer):
         before_smoothing: Callable[[dict[str, Any]], dict[str, Any]],
         decay_all: bool = False,
         keep_steps: Sequence[int] = (),
-        row_wise: bool = False,
         segments: int = 1,
         meter: Meter,
         progress: Progress,
@@ -88,7 +86,6 @@ class WordOrderTrainer(ScoringTrainer):
             progress=progress,
             meter=meter,
             keep_steps=keep_steps,
-            row_wise=row_wise,
             fed=FedBatches(rows=args.gradient_accumulation_steps // segments),
             data_collator=WithRows(collate),
             train_dataset=train_dataset,

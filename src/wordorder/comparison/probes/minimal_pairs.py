@@ -15,7 +15,8 @@ import numpy as np
 
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
 from wordorder.comparison.probes.texts import Ids, Window, causal_windows, enclosed, new_tokens, token_losses
-from wordorder.data.corpora import FILE_READERS
+from wordorder.data.corpora.json_lines import read_json_lines
+from wordorder.data.corpora.lines import read_rows
 from wordorder.data.corpora.read import kind_of
 from wordorder.data.masking import IGNORED
 from wordorder.data.randomness import counter_hash
@@ -110,7 +111,7 @@ class MinimalPairs:
                 " directory or from the folder that the variable WORDORDER_DATA names"
             )
         try:
-            rows = FILE_READERS[kind_of(path)](path)
+            rows = read_rows(read_json_lines, path)
         except OSError as error:
             raise BadInput(f"source: {path} cannot be read: {error.strerror or error}") from None
         by_paradigm: dict[str, list[Pair]] = {}

@@ -1,6 +1,6 @@
-"""Readers of text corpora. One file per format; `read.py` holds the two dicts that name them."""
+"""Readers of text corpora. One file per format; `read.py` holds the dicts that name them."""
 
 from wordorder.data.corpora.document import Document, Part, Row
-from wordorder.data.corpora.read import FILE_READERS, NAMED_READERS
+from wordorder.data.corpora.read import FILE_ENDINGS, NAMED_READERS
 
-__all__ = ["FILE_READERS", "NAMED_READERS", "Document", "Part", "Row"]
+__all__ = ["FILE_ENDINGS", "NAMED_READERS", "Document", "Part", "Row"]

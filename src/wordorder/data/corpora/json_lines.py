@@ -1,43 +1,47 @@
 """JSON Lines, as they are or packed by gzip: one object per line, its keys are the columns."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 from wordorder.data.corpora.document import Row
-from wordorder.data.corpora.gzipped import unpack
-from wordorder.data.corpora.plain_text import decode, decode_content
-from wordorder.errors import BadInput
+from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_line
 from wordorder.limits import parse_json
 
 
-def read_json_lines(path: Path) -> list[Row]:
-    """Return one row per line that is not blank.
+def read_json_lines(
+    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
+) -> Iterator[Found]:
+    """Yield one row per line that is not blank, of .jsonl and .jsonl.gz; see `RowReader`.
 
-    Raises:
-        BadInput: the file is not UTF-8 text, or a line is not a JSON object; the first such line is named.
+    Args:
+        path: the file.
+        place: where to begin.
+        columns: not used.
+        whole: all rows are held in memory.
     """
-    return _rows(decode(path), path)
-
-
-def read_packed_json_lines(path: Path) -> list[Row]:
-    """Return one row per line that is not blank, of a file that gzip packed.
-
-    Raises:
-        BadInput: as `read_json_lines`; or the file is no gzip file, is damaged or cut off, or holds too much.
-    """
-    return _rows(decode_content(unpack(path), path), path)
-
-
-def _rows(text: str, path: Path) -> list[Row]:
-    rows: list[Row] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+    blank = True
+    for line in lines_of(path, place, whole=whole):
+        if isinstance(line, Found):
+            yield line
+            return
+        content, offset, number = line
+        after = Place(offset, number)
+        text = text_of_line(content, path, after)
+        if isinstance(text, Found):
+            yield text
             continue
+        if not text or text.isspace():
+            continue
+        blank = False
         try:
-            row: object = parse_json(line)
+            row: object = parse_json(text.rstrip("\r\n"))
         except ValueError as error:
-            raise BadInput(f"{path} line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise BadInput(f"{path} line {number} is not a JSON object with named columns")
-        rows.append(cast(Row, row))
-    return rows
+            yield Found(None, number, after, f"{path} line {number} is not JSON: {error}")
+            continue
+        if isinstance(row, dict):
+            yield Found(cast(Row, row), number, after)
+        else:
+            yield Found(None, number, after, f"{path} line {number} is not a JSON object with named columns")
+    if whole and blank:
+        yield Found(None, 0, place, f"{path} is empty")

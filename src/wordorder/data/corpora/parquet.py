@@ -1,10 +1,12 @@
 """Apache Parquet files, read by pyarrow."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.data.corpora.document import Row
+from wordorder.data.corpora.lines import START, Found, Place
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import MOST_UNPACKED, check_plain, most_unpacked, one_line
 
@@ -12,12 +14,20 @@ _AT_A_TIME = 1024  # rows
 _BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the content
 
 
-def read_parquet(path: Path) -> list[Row]:
-    """Return one row per record, with all columns.
+def read_parquet(
+    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
+) -> Iterator[Found]:
+    """Yield one row per record, with all columns; see `RowReader`.
+
+    Args:
+        path: the file.
+        place: where to begin.
+        columns: not used.
+        whole: all rows are held in memory; else those of one row group.
 
     Raises:
-        BadInput: the file is not Parquet, has no row, or unpacks to too much.
         MissingExtra: pyarrow is not installed.
+        OSError: a file that is read as a whole is a pipe or a device.
     """
     try:
         import pyarrow
@@ -26,22 +36,43 @@ def read_parquet(path: Path) -> list[Row]:
         raise MissingExtra("pyarrow", "train") from error
     arrow: Any = pyarrow  # neither has type stubs
     reader: Any = parquet
-    check_plain(path)
-    if path.stat().st_size == 0:
-        raise BadInput(f"{path} is empty")
+    wrong = (arrow.ArrowException, ValueError, OSError)  # OSError too where its content is damaged
+    damaged = f"{path} is not a Parquet file, or is damaged"
+    if whole:
+        check_plain(path)
+        if path.stat().st_size == 0:
+            yield Found(None, 0, place, f"{path} is empty")
+            return
     try:
-        with reader.ParquetFile(path) as file:
-            names: list[str] = file.schema_arrow.names
-            if len(set(names)) < len(names):
-                raise ValueError("two of its columns have the same name")
-            rows = rows_of(file, range(file.num_row_groups), path)
-    except BadInput:
-        raise
-    except (arrow.ArrowException, ValueError, OSError) as error:  # OSError too where its content is damaged
-        raise BadInput(f"{path} is not a Parquet file, or is damaged: {one_line(error)}") from error
-    if not rows:
-        raise BadInput(f"{path} has no row")
-    return rows
+        check_plain(path)
+        file = reader.ParquetFile(path)
+    except wrong as error:
+        yield Found(None, 0, Place(sys.maxsize), f"{damaged}: {one_line(error)}")
+        return
+    with file:
+        names: list[str] = file.schema_arrow.names
+        if len(set(names)) < len(names):
+            yield Found(None, 0, Place(sys.maxsize), f"{damaged}: two of its columns have the same name")
+            return
+        count = file.num_row_groups
+        before = sum(file.metadata.row_group(group).num_rows for group in range(min(place.offset, count)))
+        for groups in [range(count)] if whole else [range(group, group + 1) for group in range(place.offset, count)]:
+            here = sum(file.metadata.row_group(group).num_rows for group in groups)
+            skip = place.line if groups.start == place.offset else 0
+            try:
+                rows = rows_of(file, groups, path)
+            except wrong as error:
+                reason = str(error).splitlines()[0].replace(f"{path} unpacks", "it unpacks")
+                part = f"row group {groups.start} (rows {before + 1} to {before + here})"
+                of_file = str(error) if isinstance(error, BadInput) else f"{damaged}: {one_line(error)}"
+                yield Found(None, before + 1, Place(groups.stop), f"{path} {part} cannot be read: {reason}", of_file)
+            else:
+                for number, row in enumerate(rows[skip:], start=skip + 1):
+                    after = Place(groups.start, number) if number < here else Place(groups.stop)
+                    yield Found(row, before + number, after)
+            before += here
+        if whole and not before:
+            yield Found(None, 0, place, f"{path} has no row")
 
 
 def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:

@@ -1,12 +1,18 @@
 """UTF-8 text files: one document per file, or one long file cut into documents."""
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from wordorder.data.corpora.document import Row
+from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_line
 from wordorder.errors import BadInput
 from wordorder.limits import check_plain
 
+WHOLE_FILE = 2**20
+"""A streamed text file of at most so many bytes is one document; a larger one is cut into documents."""
+DOCUMENT, LONGEST = 10_000, 50_000
+"""Bytes after which a document of a larger text file ends: at the next blank line, or at the latest at a line end."""
 _BORDERS = (r"\n[^\S\n]*\n\s*", r"\n", r"\s")  # blank line, line, space
 
 
@@ -21,20 +27,7 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
         BadInput: the file is empty, binary or not UTF-8; the line names the file and the byte.
     """
     check_plain(path)
-    return decode_content(path.read_bytes(), path, keep_returns=keep_returns)
-
-
-def decode_content(content: bytes | bytearray, path: Path, *, keep_returns: bool = False) -> str:
-    """Read the content of a UTF-8 file, as `decode`.
-
-    Args:
-        content: all of it.
-        path: the file, as messages name it.
-        keep_returns: see `decode`.
-
-    Raises:
-        BadInput: see `decode`.
-    """
+    content = path.read_bytes()
     if (offset := content.find(b"\0")) >= 0:
         raise BadInput(f"{path} is binary: byte {offset} is 0")
     try:
@@ -73,3 +66,44 @@ def cut_into_documents(text: str) -> list[str]:
             documents.append(text[start:end])
             start = end
     return [*documents, text[start:]] if text[start:].strip() else documents
+
+
+def read_pieces(
+    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
+) -> Iterator[Found]:
+    """Yield the documents of a text that is streamed: the whole file where it is small, else pieces of it.
+
+    The pieces end at blank lines. They are other documents than `cut_into_documents` makes, which has to have seen all
+    of the text to know how many there are.
+
+    Args:
+        path: the file.
+        place: where to begin.
+        columns: not used.
+        whole: not used; `read_text` reads texts that are held in memory.
+    """
+    small = path.stat().st_size <= WHOLE_FILE
+    held: list[bytes] = []
+    size, first, after = 0, place.line + 1, place
+    for line in lines_of(path, place, at_returns=False):
+        if isinstance(line, Found):
+            yield line._replace(line=first)
+            return
+        content, *there = line
+        after = Place(*there)
+        held.append(content)
+        size += len(content)
+        blank = not content.strip()
+        if not small and ((blank and size >= DOCUMENT) or size >= LONGEST):
+            yield _document(b"".join(held), path, first, after)
+            held, size, first = [], 0, after.line + 1
+    if held:
+        yield _document(b"".join(held), path, first, after)
+
+
+def _document(content: bytes, path: Path, first: int, after: Place) -> Found:
+    text = text_of_line(content, path, after)
+    if isinstance(text, Found):
+        fault = text.fault.replace(f"line {after.line}", f"text from line {first}", 1)
+        return Found(None, first, after, fault)
+    return Found({"text": text.replace("\r\n", "\n").replace("\r", "\n")}, first, after)

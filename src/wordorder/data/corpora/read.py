@@ -1,42 +1,41 @@
 """Readers of files by their endings, the files that a source names, and the split that a file's name says."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
-from wordorder.data.corpora.comma_separated import read_csv
 from wordorder.data.corpora.document import Part, Row
 from wordorder.data.corpora.hub import read_hub
-from wordorder.data.corpora.json_lines import read_json_lines, read_packed_json_lines
+from wordorder.data.corpora.json_lines import read_json_lines
+from wordorder.data.corpora.lines import RowReader
 from wordorder.data.corpora.parquet import read_parquet
-from wordorder.data.corpora.plain_text import read_text
+from wordorder.data.corpora.plain_text import read_pieces, read_text
 from wordorder.data.corpora.state_of_the_union import read_sotu
-from wordorder.data.corpora.tab_separated import read_tsv
+from wordorder.data.corpora.tables import read_table
 from wordorder.data.corpora.wikitext import read_wikitext
 from wordorder.errors import BadInput
 from wordorder.limits import matches
 
-TABLE_READERS: dict[str, Callable[[Path, Sequence[str] | None], list[Row]]] = {".csv": read_csv, ".tsv": read_tsv}
-"""File name ending -> reader of a table whose columns `data.columns` may name."""
-
-FILE_READERS: dict[str, Callable[[Path], list[Row]]] = {
-    ".txt": read_text,
-    ".tokens": read_wikitext,
+ROW_READERS: dict[str, RowReader] = {
     ".jsonl": read_json_lines,
-    ".jsonl.gz": read_packed_json_lines,
-    ".csv": read_csv,
-    ".tsv": read_tsv,
+    ".jsonl.gz": read_json_lines,
+    ".csv": read_table,
+    ".tsv": read_table,
     ".parquet": read_parquet,
 }
-"""File name ending -> reader of one file. A reader raises BadInput with a line that names the file."""
+"""File name ending -> reader of a file whose rows have several columns, held in memory or streamed."""
 
-TABLES = tuple(ending for ending in FILE_READERS if ending not in (".txt", ".tokens"))
-"""Endings of files whose rows have several columns."""
+STREAM_READERS: dict[str, RowReader] = {".txt": read_pieces, **ROW_READERS}
+"""File name ending -> reader of a file that is streamed."""
 
-RUNNING_TEXT = (".txt", ".tokens")
-"""Endings of files of which one row may be a whole corpus, to be cut into documents."""
+TEXT_READERS: dict[str, Callable[[Path], list[Row]]] = {".txt": read_text, ".tokens": read_wikitext}
+"""File name ending -> reader of running text that is held in memory. One row may be a whole corpus, to be cut into
+documents."""
+
+FILE_ENDINGS = (*TEXT_READERS, *ROW_READERS)
+"""Endings of the names of files that can be read."""
 
 
 def kind_of(path: Path) -> str:
@@ -68,7 +67,7 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     Raises:
         BadInput: there is no such file.
     """
-    path, known = Path(source).expanduser(), ", ".join(FILE_READERS)
+    path, known = Path(source).expanduser(), ", ".join(FILE_ENDINGS)
     if path.is_dir():
         root, found = path, path.rglob("*")
     elif path.exists():
@@ -81,7 +80,7 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
         raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
-    files = sorted(file for file in found if kind_of(file) in FILE_READERS and file.is_file())
+    files = sorted(file for file in found if kind_of(file) in FILE_ENDINGS and file.is_file())
     if not files:
         raise BadInput(f"{name} {source} names no file that ends in {known}")
     return root, files

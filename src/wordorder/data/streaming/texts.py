@@ -11,8 +11,8 @@ import numpy as np
 from wordorder.data.cache import content_hash
 from wordorder.data.corpora.document import Row
 from wordorder.data.corpora.hub import check_hub_name
-from wordorder.data.corpora.read import find_files, kind_of, official_splits
-from wordorder.data.corpora.streamed import STREAM_READERS, Found, Place
+from wordorder.data.corpora.lines import Found, Place
+from wordorder.data.corpora.read import STREAM_READERS, find_files, kind_of, official_splits
 from wordorder.data.randomness import counter_hash
 from wordorder.data.reading_log import ReadingLog
 from wordorder.data.settings import DataSettings

@@ -1,0 +1,118 @@
+"""Tables whose first line names the columns: comma-separated values and tab-separated ones.
+
+.csv is RFC 4180: a quoted field may span lines. .tsv is as GLUE's files have it: no quoting at all, a quotation mark is
+a character like any other, and a row is a line.
+"""
+
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_line
+
+
+class _Texts:
+    """Lines as text, the place after the last one that was taken, and what is wrong with it."""
+
+    def __init__(self, path: Path, place: Place, *, whole: bool) -> None:
+        self._path, self._whole = path, whole
+        self.after = place
+        self.lost: Found | None = None
+        """A line of the record that cannot be read."""
+
+    def __iter__(self) -> Iterator[str]:
+        for line in lines_of(self._path, self.after, whole=self._whole):
+            if isinstance(line, Found):
+                self.after, self.lost = line.after, line
+                return
+            content, offset, number = line
+            self.after = Place(offset, number)
+            text = text_of_line(content, self._path, self.after)
+            if isinstance(text, Found):
+                self.lost = text
+                yield "\n"  # stands for the line, so that those before and after it are read
+            elif self._whole and text.endswith("\r\n"):
+                yield f"{text[:-2]}\n"  # in quotes, where an end of a line is part of a text
+            elif self._whole and text.endswith("\r"):
+                yield f"{text[:-1]}\n"
+            else:
+                yield text
+
+    def records(self) -> Iterator[list[str]]:
+        """Yield the fields of one record after another, none for a blank line."""
+        if self._path.suffix == ".csv":
+            return csv.reader(self, strict=True)
+        return ([] if not line or line.isspace() else line.rstrip("\r\n").split("\t") for line in self)
+
+
+def read_table(
+    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
+) -> Iterator[Found]:
+    """Yield one row per record of .csv or .tsv; every value is text. See `RowReader`.
+
+    Args:
+        path: the file.
+        place: where to begin; the first line of the file is read for the names of the columns in any case.
+        columns: names of the columns where the first line does not name them (CoLA's train.tsv); None: it does.
+        whole: all rows are held in memory. An end of a line within quotes is then "\\n" however the file has it.
+    """
+    head = _head(path, whole=whole) if columns is None else (columns, START)
+    if isinstance(head, Found):
+        yield head
+        return
+    names, begin = head
+    texts = _Texts(path, max(place, begin), whole=whole)
+    rows = 0
+    for found in _records(texts, path):
+        if isinstance(found, Found):
+            yield found
+            continue
+        line, record = found
+        rows += 1
+        if len(record) == len(names):
+            yield Found(dict(zip(names, record, strict=True)), line, texts.after)
+            continue
+        origin = "the first line names" if columns is None else "data.columns names"
+        yield Found(
+            None,
+            line,
+            texts.after,
+            f"{path} line {line} has {len(record)} fields where there are {len(names)} columns",
+            f"{path} row {rows} has {len(record)} fields where {origin} {len(names)}",
+        )
+    if whole and not rows:
+        named = columns is None and names
+        yield Found(None, 0, place, f"{path} {'has a line of column names and no row' if named else 'is empty'}")
+
+
+def _head(path: Path, *, whole: bool) -> tuple[Sequence[str], Place] | Found:
+    """Return the names of the columns and the place after them, or why they cannot be read."""
+    texts = _Texts(path, START, whole=whole)
+    found = next(_records(texts, path), None)
+    if isinstance(found, Found):
+        return found._replace(after=Place(sys.maxsize, 1))
+    return (found[1] if found else ()), texts.after
+
+
+def _records(texts: _Texts, path: Path) -> Iterator[tuple[int, list[str]] | Found]:
+    """Yield the records that are not blank, each with the number of its first line, or why one cannot be read."""
+    records = texts.records()
+    while True:
+        first, wrong = texts.after.line + 1, None
+        # the limit belongs to the whole process, so it is put back before anybody else runs
+        limit = csv.field_size_limit(sys.maxsize)
+        try:
+            record = next(records, None)
+        except csv.Error as error:
+            record, reason = [], f"is not CSV: {error}"
+            wrong = Found(None, first, texts.after, f"{path} line {first} {reason}", f"{path} {reason}")
+        finally:
+            csv.field_size_limit(limit)
+        lost, texts.lost = texts.lost or wrong, None
+        if lost is not None:
+            yield lost._replace(line=first, after=texts.after)
+        elif record:
+            yield first, record
+        if record is None:
+            return
