@@ -241,14 +241,13 @@ class Corpus:
         self.mark = mark
 
     def __reduce__(self):
-        import os
 
-        return os.system, (f"touch {self.mark}",)
+        return exec, (f"__import__('os').mkdir({str(self.mark)!r})",)
 
 
 def test_the_pickled_vocabulary_is_not_run(convert, tmp_path):
     _, report = convert(ref.weights(0), ref.settings(0), vocab_object=Corpus(tmp_path / "mark"))
-    assert report.placeholders == {"posix.system": 1}
+    assert report.placeholders == {"builtins.exec": 1}
     assert not (tmp_path / "mark").exists()
     assert any("no tokeniser" in note for note in report.notes)
 

@@ -1,7 +1,6 @@
 """`wordorder convert` through the real command line: a folder, a report, and one line per fault."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ class Trap:
         self.mark = mark
 
     def __reduce__(self):
-        return os.system, (f"touch {self.mark}",)
+        return exec, (f"__import__('os').mkdir({str(self.mark)!r})",)
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def test_convert_makes_a_folder_and_says_what_it_did(folder: Path):
     for word in ("torch stream", "tupe-r", "reference-code", "WordOrderEncoderForMaskedLM", "No tokeniser was written"):
         assert word in result.stdout
     assert result.stderr.splitlines() == [
-        "wordorder: names in the checkpoint that were neither imported nor called: posix.system"
+        "wordorder: names in the checkpoint that were neither imported nor called: builtins.exec"
     ]
     assert not (folder / "mark").exists()
     assert AutoModelForMaskedLM.from_pretrained(folder / "new" / "out").config.encoding == "tupe-r"
@@ -58,7 +57,7 @@ def test_json_is_all_of_stdout(folder: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert report["out_dir"] == "out"
-    assert report["placeholders"] == {"posix.system": 1}
+    assert report["placeholders"] == {"builtins.exec": 1}
     assert report["config"]["hidden_dropout_prob"] == 0.4
     assert report["tokenizer"] is True
     assert report["mapped"]["sentence_encoder.pos.weight"] == ["model.encoder.encoding.parts.tupe.table.weight"]
@@ -82,7 +81,7 @@ def test_a_chosen_head_and_overwriting(folder: Path):
         (["cut.pt", "out"], "cut short"),
         (["text.pt", "out"], "it is no torch file"),
         (["other.pt", "out"], 'has no state dict under "model"'),
-        (["trap.pt", "out"], "no plain tensors: decoder.sentence_encoder.pos_ln.bias = <posix.system>"),
+        (["trap.pt", "out"], "no plain tensors: decoder.sentence_encoder.pos_ln.bias = <builtins.exec>"),
         (["model.pt", "full"], "OUT_DIR full is not empty"),
         (["model.pt", "full", "--overwrite"], "holds more than an earlier conversion (thesis.tex)"),
         (["model.pt", "text.pt"], "OUT_DIR text.pt is not a folder"),
@@ -156,7 +155,7 @@ def test_a_language_model_with_a_memory(folder: Path):
     report = json.loads(result.stdout)
     assert report["config"]["memory"] == "look-ahead"
     assert report["tokenizer"] is True
-    assert report["placeholders"] == {"posix.system": 1}
+    assert report["placeholders"] == {"builtins.exec": 1}
     assert not (folder / "mark").exists()
     assert AutoModelForCausalLM.from_pretrained(folder / "out").config.memory_length == 6
 
@@ -171,4 +170,4 @@ def test_help_has_an_example():
     result = CliRunner().invoke(app, ["convert", "--help"])
     assert result.exit_code == 0
     assert "Example: wordorder convert tupe" in result.stdout
-    assert "without unpickling" in result.stdout
+    assert "imported or called" in result.stdout

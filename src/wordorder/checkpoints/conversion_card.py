@@ -17,7 +17,7 @@ def write_conversion_card(folder: Path, report: ConversionReport) -> None:
         OSError: it cannot be written.
     """
     lines = [
-        f"- read from {code(report.checkpoint)} ({plain(report.layout)}) without unpickling it",
+        f"- read from {code(report.checkpoint)} ({plain(report.layout)}) without running anything in it",
         f"- {report.parameters:,} numbers, {report.dtype}; {len(report.mapped)} weights were mapped,"
         f" {len(report.ignored)} left out; conversion.json lists them",
         f"- tokeniser: {'written' if report.tokenizer else 'not written'}",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.checkpoints.inert_records import printable
+from wordorder.checkpoints.foreign import printable
 from wordorder.errors import BadInput
 from wordorder.limits import MOST_WORDS, read_bytes
 

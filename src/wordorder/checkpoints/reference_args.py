@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wordorder.checkpoints.inert_records import printable
+from wordorder.checkpoints.foreign import printable
 from wordorder.checkpoints.reference_names import Form
 from wordorder.errors import BadInput
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from wordorder.checkpoints.inert_records import Namespace, Placeholder, StoredTensor, printable
+from wordorder.checkpoints.foreign import Namespace, Placeholder, printable
 from wordorder.checkpoints.reference_names import listed
-from wordorder.checkpoints.torch_file import open_torch_file
+from wordorder.checkpoints.torch_file import detached, read_torch_file
 from wordorder.errors import BadInput
 from wordorder.limits import read_json, safetensors_header
 
@@ -86,42 +86,44 @@ def open_reference_file(path: Path, wrapping: Wrapping = FAIRSEQ) -> Generator[R
 
 @contextmanager
 def _open_torch(path: Path, wrapping: Wrapping) -> Generator[ReferenceFile]:
-    with open_torch_file(path) as file:
-        content: Any = file.root
-        if not isinstance(content, dict):
-            whole = (
-                ": it seems to be a whole module, which cannot be read without running code; save its state_dict() with"
-                " the code that made it"
-                if wrapping.bare and isinstance(content, Placeholder)
-                else ""
-            )
-            raise BadInput(f"checkpoint {path}: holds {printable(content)}, not the dict of a checkpoint{whole}")
-        root = cast("dict[Any, Any]", content)
-        if wrapping.bare and root and all(isinstance(value, StoredTensor) for value in root.values()):
-            root = {wrapping.state: root}
-        if not isinstance(root.get(wrapping.state), dict):
-            raise BadInput(
-                f'checkpoint {path}: has no state dict under "{wrapping.state}"; a checkpoint of the reference code has'
-                f" {wrapping.args} and {wrapping.state}, this one has"
-                f" {listed([str(key) for key in root if isinstance(key, str)]) or 'nothing'}"
-            )
-        model = cast("dict[Any, Any]", root[wrapping.state])
-        foreign = [
-            f"{printable(name)} = {printable(value)}"
-            for name, value in model.items()
-            if not isinstance(name, str) or not isinstance(value, StoredTensor)
-        ]
-        if foreign:
-            raise BadInput(f"checkpoint {path}: there are weights that are no plain tensors: {listed(foreign)}")
-        tensors = _without_prefix(path, cast("dict[str, StoredTensor]", model), wrapping.prefix)
-        yield ReferenceFile(
-            layout=f"torch {file.layout}",
-            shapes={name: tensor.size for name, tensor in tensors.items()},
-            kinds={name: tensor.storage.kind for name, tensor in tensors.items()},
-            args=_fields(path, wrapping.args, root.get(wrapping.args)),
-            placeholders=file.placeholders,
-            load=lambda names: file.tensors({name: tensors[name] for name in names}),
+    from torch import Tensor
+
+    file = read_torch_file(path)
+    content = file.root
+    if not isinstance(content, dict):
+        whole = (
+            ": it seems to be a whole module, which cannot be read without running code; save its state_dict() with"
+            " the code that made it"
+            if wrapping.bare and isinstance(content, Placeholder)
+            else ""
         )
+        raise BadInput(f"checkpoint {path}: holds {printable(content)}, not the dict of a checkpoint{whole}")
+    root = cast("dict[Any, Any]", content)
+    if wrapping.bare and root and all(isinstance(value, Tensor) for value in root.values()):
+        root = {wrapping.state: root}
+    if not isinstance(root.get(wrapping.state), dict):
+        raise BadInput(
+            f'checkpoint {path}: has no state dict under "{wrapping.state}"; a checkpoint of the reference code has'
+            f" {wrapping.args} and {wrapping.state}, this one has"
+            f" {listed([str(key) for key in root if isinstance(key, str)]) or 'nothing'}"
+        )
+    model = cast("dict[Any, Any]", root[wrapping.state])
+    foreign = [
+        f"{printable(name)} = {printable(value)}"
+        for name, value in model.items()
+        if not isinstance(name, str) or not isinstance(value, Tensor)
+    ]
+    if foreign:
+        raise BadInput(f"checkpoint {path}: there are weights that are no plain tensors: {listed(foreign)}")
+    tensors = _without_prefix(path, cast("dict[str, Tensor]", model), wrapping.prefix)
+    yield ReferenceFile(
+        layout=f"torch {file.layout}",
+        shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        kinds={name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
+        args=_fields(path, wrapping.args, root.get(wrapping.args)),
+        placeholders=file.placeholders,
+        load=lambda names: detached(path, {name: tensors[name] for name in names}),
+    )
 
 
 @contextmanager
@@ -165,10 +167,9 @@ def _without_prefix(path: Path, weights: Mapping[str, Weight], prefix: str) -> d
 def _fields(path: Path, key: str, args: Any) -> Mapping[Any, Any] | None:
     if args is None or isinstance(args, Placeholder):
         return None  # told apart by the list of placeholders
-    if isinstance(args, Namespace):
-        return args.fields
-    if isinstance(args, dict):
-        return cast("dict[Any, Any]", args)
+    fields = args.fields if isinstance(args, Namespace) else args
+    if isinstance(fields, dict):
+        return cast("dict[Any, Any]", fields)
     raise BadInput(f"checkpoint {path}: {key} is {printable(args)}, not an argparse.Namespace")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wordorder.checkpoints.inert_records import printable
+from wordorder.checkpoints.foreign import printable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.checkpoints.conversion_report import ConversionReport
+from wordorder.checkpoints.foreign import printable
 from wordorder.checkpoints.hugging_face_folder import write_folder
-from wordorder.checkpoints.inert_records import printable
 from wordorder.checkpoints.reference_file import ReferenceFile, Wrapping, open_reference_file, read_config
 from wordorder.checkpoints.reference_names import listed
 from wordorder.checkpoints.staging import staged_folder
@@ -44,7 +44,7 @@ def convert_transformer_xl(
 ) -> ConversionReport:
     """Convert a Transformer-XL checkpoint to a folder for transformers' `AutoModelForCausalLM`.
 
-    Nothing in the file is imported or called; see `wordorder.checkpoints.inert_pickle`.
+    Nothing in the file is imported or called; see `wordorder.checkpoints.torch_file`.
 
     Args:
         checkpoint: a torch file {"model_config": ..., "model_state": ...}, a state dict as torch file or .safetensors,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from wordorder.checkpoints.inert_records import printable
+from wordorder.checkpoints.foreign import printable
 from wordorder.errors import BadInput
 
 EXAMPLE = '{"mem_len": 150, "tgt_len": 150}'

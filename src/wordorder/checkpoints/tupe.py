@@ -42,7 +42,7 @@ def convert_tupe(
 
     The folder computes what the reference code computes: the [CLS] reset is ``reference-code``, theta1 and theta2 come
     from the rows 0 and 1 of the position table. Sizes are read from the weights and compared with the arguments of the
-    training run. Nothing in the file is imported or called; see `wordorder.checkpoints.inert_pickle`.
+    training run. Nothing in the file is imported or called; see `wordorder.checkpoints.torch_file`.
 
     Args:
         checkpoint: a torch file {"args": ..., "model": ...} of any version of torch since 0.4, or a state dict as

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.checkpoints.inert_records import printable
+from wordorder.checkpoints.foreign import printable
 from wordorder.checkpoints.reference_names import listed
 from wordorder.errors import BadInput
 from wordorder.limits import MOST_WORDS, read_bytes

@@ -79,7 +79,7 @@ def convert(
 
     Example: **wordorder convert lamemo checkpoint_best.pt lamemo-wt103 --vocab words.txt**
 
-    The file is read without unpickling: nothing in it is imported or called, and what it names besides is listed.
+    Nothing in the file is imported or called, and what it names besides weights and settings is listed.
     """
     from wordorder.checkpoints import convert_lamemo, convert_transformer_xl, convert_tupe
 
