@@ -171,7 +171,7 @@ def print_assumed(costs: dict[str, dict[str, Any]]) -> None:
 
 
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:
-    """Print one row per arm: first the parameters by part, then arithmetic and memory."""
+    """Print the parameters of each arm by part, those of its encodings, and its FLOPs."""
     title, assumed = "Parameters", assumed_sizes(costs)
     if assumed:
         title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"
