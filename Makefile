@@ -60,7 +60,6 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/memory.py --json benchmarks/results/memory.json
 	$(BIN)/python benchmarks/memory_step.py --json benchmarks/results/memory-step.json
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
-	$(BIN)/python benchmarks/cost_check.py --json benchmarks/results/cost-check.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-embedding.json
@@ -74,7 +73,6 @@ pages: $(READY)  ## write the generated pages of docs/ anew, from the command li
 	$(BIN)/python benchmarks/publish_commands.py
 	$(BIN)/python benchmarks/publish_performance.py
 	$(BIN)/python benchmarks/publish_choice.py
-	$(BIN)/python benchmarks/publish_scaling.py
 	$(BIN)/python benchmarks/publish_tutorials.py
 
 soak: $(READY)  ## kill two small trainings a hundred times each and resume them to the bit; about 10 minutes

@@ -34,7 +34,6 @@ def counted() -> dict[str, Any]:
 def table_of(results: dict[str, Any]) -> str:
     """One row an arm; ratios are to the first."""
     columns = ["Arm", "Embedding", "Encoding", "Body", "Total, ratio", "MFLOP per token", "Ratio", "Optimiser (MiB)"]
-    columns += ["Moved per step (MiB)", "row by row"]
     lines = ["| " + " | ".join(columns) + " |", "| :--- |" + " ---: |" * (len(columns) - 1)]
     first = results["arms"][0]
     for arm in results["arms"]:
@@ -45,7 +44,7 @@ def table_of(results: dict[str, Any]) -> str:
             f"{parameters['total'] / first['parameters']['total']:.3f}",
             f"{arm['flops_per_token'] / 1e6:.1f}",
             f"{arm['flops_per_token'] / first['flops_per_token']:.2f}",
-            *(f"{arm[kind] / MIB:,.0f}" for kind in ("optimizer_bytes", "moved_bytes", "moved_row_wise_bytes")),
+            f"{arm['optimizer_bytes'] / MIB:,.0f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     tokens = results["batch"] * results["length"]

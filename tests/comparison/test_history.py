@@ -97,7 +97,7 @@ def test_flops_are_those_of_an_arms_own_segment_after_a_full_memory(make_recipe)
     none, half, most = adapted(make_recipe)
     for arm, length in ((none, 32), (half, 16), (most, 8)):
         config = build_config("decoder", **{**arm.recipe.model, "vocab_size": 99})
-        from wordorder.inspection import cost
+        from wordorder.cost import cost
 
         one = cost(config, "causal-lm", length=length, batch_size=3)
         assert cost_of_config(arm.recipe, config)["flops_per_token"] == one["flops_per_token"]

@@ -4,6 +4,7 @@ from torch.testing import assert_close
 
 from wordorder import Encoder
 from wordorder.inspection import position_correlation, score_maps
+from wordorder.models import build_config, build_model
 from wordorder.ops import Contiguous
 
 N = 9
@@ -80,3 +81,21 @@ def test_a_length_that_does_not_fit_is_refused(function, length, said):
 
 def test_a_model_of_something_else_has_no_maps():
     assert score_maps(torch.nn.Linear(2, 2), N) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"), [("tupe-a", ["absolute"]), ("tupe-r", ["absolute", "relative", "sum"]), ("t5", [])]
+)
+def test_correlations_of_what_was_learned(name, parts):
+    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=1, cls_token_id=1)
+    model = build_model(config, "masked-lm", seed=0)
+    maps = position_correlation(model, 9)
+    assert list(maps) == parts
+    for values in maps.values():
+        assert values.shape == (4, 9, 9)
+    if name == "tupe-r":
+        off_cls = slice(1, None)
+        assert_close(maps["sum"][:, off_cls, off_cls], (maps["absolute"] + maps["relative"])[:, off_cls, off_cls])
+        assert_close(maps["sum"][:, 0], maps["absolute"][:, 0])  # the paper's reset leaves theta1 alone
+    with pytest.raises(ValueError, match="length"):
+        position_correlation(model, 0)

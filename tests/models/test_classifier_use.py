@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast, pipeline
 
+from wordorder.cost import cost
 from wordorder.errors import BadInput
-from wordorder.inspection import cost
 from wordorder.models import build_config, build_model
 
 WORDS = {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "c": 4}

@@ -3,9 +3,9 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+from wordorder.cost import cost
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
-from wordorder.inspection import cost
 from wordorder.models import build_config, build_model
 
 SIZES = {

@@ -5,9 +5,10 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, BertForMaskedLM
 
+from wordorder.cost import cost
 from wordorder.encodings import Hybrid
 from wordorder.errors import BadInput
-from wordorder.inspection import cost, inspect_model, position_correlation, score_maps
+from wordorder.inspection import inspect_model, position_correlation, score_maps
 from wordorder.models import build_config, build_model, check_length, graft
 from wordorder.ops import Contiguous
 from wordorder.training.toml_text import parse_value

@@ -1,13 +1,12 @@
 """`wordorder cost RECIPE`: count parameters, arithmetic and memory of every arm, before anything is trained."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from wordorder.cli import cost_on_gpus
 from wordorder.cli.output import print_json, print_table
 from wordorder.cli.train import Overrides
 from wordorder.streams import printable
@@ -16,9 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from wordorder.comparison.arms import Arm
+    from wordorder.cost import GPUs
     from wordorder.training import Recipe
 
 MIB = 2**20
+CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
+"""Both names that transformers has had for gradient checkpointing."""
 
 
 def cost(
@@ -26,69 +28,45 @@ def cost(
         Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML, with arms or without.", show_default=False)
     ],
     overrides: Overrides = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="NAME", help="Predict on h100, h200, a100-80, b200, l40s, rtx-4090, or here."),
-    ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", help="How many of them.")] = 1,
-    strategy: Annotated[
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs, each with the recipe's batch.")] = 1,
+    sharding: Annotated[
         str | None,
         typer.Option(
-            "--strategy",
-            help="ddp, fsdp2 (sharded over all) or hybrid (sharded over each node).",
-            show_default="fsdp2 where the recipe has training.fsdp, else ddp",
+            "--sharding",
+            metavar="ddp|fsdp",
+            help="ddp: each GPU holds all states of training. fsdp: they are divided by N (FSDP2).",
+            show_default="fsdp where the recipe has training.fsdp, else ddp",
         ),
     ] = None,
-    per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", help="GPUs of a node.", show_default="the catalogue's")
+    peak_tflops: Annotated[
+        float | None,
+        typer.Option("--peak-tflops", metavar="P", help="Peak of one GPU in the recipe's precision; for the time."),
     ] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="bf16 or float32.", show_default="the recipe's")
+    utilisation: Annotated[
+        float | None,
+        typer.Option("--utilisation", metavar="U", help="Share of the peak that training reaches, such as 0.4."),
     ] = None,
-    checkpointing: Annotated[
-        bool | None,
-        typer.Option("--checkpointing/--no-checkpointing", help="Gradient checkpointing.", show_default="the recipe's"),
-    ] = None,
-    global_batch: Annotated[
-        int | None,
-        typer.Option("--global-batch", help="Rows of a step on all GPUs.", show_default="the recipe's on each"),
-    ] = None,
-    overlap: Annotated[
-        bool, typer.Option("--overlap/--no-overlap", help="Communication goes on while GPUs compute.")
-    ] = True,
-    check: Annotated[
-        bool, typer.Option("--check", help="Run some steps on this machine: measured against predicted.")
-    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the costs as JSON.")] = False,
 ) -> None:
     """Count each arm's parameters by part, FLOPs per token and memory, before training.
 
     Example: **wordorder cost recipes/demo.toml**
 
-    With --gpu: memory, time and what limits them on so many GPUs: **wordorder cost recipes/bert_base.toml --gpu h100
-    --gpus 64**
+    Memory of each of several GPUs, and time = FLOPs / (N x P x U): **wordorder cost recipes/bert_base.toml --gpus 8
+    --sharding fsdp --peak-tflops 989 --utilisation 0.4**
 
     Arms are counted with the widths and segments that compare.match and compare.history give them.
 
     The vocabulary is that of training where it is cheap to know: byte, an existing tokeniser, and characters of a small
     source on this machine. Otherwise no data is read, and it is assumed to have its largest size, tokenizer.vocab_size.
     """
+    from wordorder.cost import GPUs
     from wordorder.training import read_recipe
 
-    asked = cost_on_gpus.Asked(
-        gpu=gpu,
-        gpus=gpus,
-        strategy=strategy,
-        per_node=per_node,
-        precision=precision,
-        checkpointing=checkpointing,
-        global_batch=global_batch,
-        overlap=overlap,
-        check=check,
-    )
-    on_gpus = asked.about_devices
+    asked = GPUs(count=gpus, sharding=cast("Any", sharding or "ddp"), peak_tflops=peak_tflops, utilisation=utilisation)
     resolved = read_recipe(recipe, overrides or ())
-    asked = asked.of_recipe(resolved)
+    if sharding is None and resolved.training.get("fsdp"):
+        asked = replace(asked, sharding="fsdp")
     budget = dict[str, Any]()
     if resolved.compare is not None:
         arms, budget = matched_arms(resolved)
@@ -98,17 +76,14 @@ def cost(
 
         recipes = {resolved.name: with_vocabulary(resolved, exact_vocab_size)}
     costs = {name: cost_of(own) for name, own in recipes.items()}
-    if on_gpus:
-        cost_on_gpus.tell(recipes, costs, asked, json=json, recipe=str(recipe))
-        if not json:
-            print_assumed(costs)
-        return
+    found = {name: on_gpus(own, costs[name], asked) for name, own in recipes.items()}
     if json:
         matched = {"budget": budget} if budget.get("sentence") else {}
-        arms = [{"arm": name, **parts} for name, parts in costs.items()]
-        print_json({"recipe": str(recipe), "arms": arms, **matched})
+        each = [{"arm": name, **parts, **found[name]} for name, parts in costs.items()]
+        print_json({"recipe": str(recipe), "arms": each, **matched})
         return
     print_costs(costs)
+    print_gpus(found, asked)
     print_matched(budget)
     print_assumed(costs)
 
@@ -151,7 +126,7 @@ def print_matched(budget: "Mapping[str, Any]") -> None:
         print(printable(budget["sentence"]))
 
 
-# The other values are those of `wordorder.inspection.cost`, which documents them.
+# The other values are those of `wordorder.cost.cost`, which documents them.
 def cost_of(recipe: "Recipe") -> dict[str, Any]:
     """Return the cost of the recipe's model at the recipe's length and batch size, and the vocabulary counted with."""
     from wordorder.comparison.pipeline import cost_of_config
@@ -191,7 +166,7 @@ def print_assumed(costs: dict[str, dict[str, Any]]) -> None:
 
 
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:
-    """Print one row per arm: first the parameters by part, then arithmetic and memory."""
+    """Print the parameters of each arm by part, those of its encodings, and its FLOPs."""
     title, assumed = "Parameters", assumed_sizes(costs)
     if assumed:
         title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"
@@ -202,17 +177,89 @@ def print_costs(costs: dict[str, dict[str, Any]]) -> None:
     encoding = [(name, part, n) for name, cost in costs.items() for part, n in cost["encoding_parameters"].items()]
     print_table("Parameters of the encodings, by part", ("arm", "part", "parameters"), encoding)
 
-    forward = "forward FLOPs per token"
-    both = "with backward"
-    sizes = {key: key.removesuffix("_bytes") for cost in costs.values() for key in cost if key.endswith("_bytes")}
-    rows = [
-        (
-            name,
-            round(cost["forward_flops_per_token"]),
-            round(cost["flops_per_token"]),
-            *(f"{cost[key] / MIB:,.1f}" for key in sizes),
-        )
-        for name, cost in costs.items()
-    ]
-    columns = ("arm", forward, both, *(f"{name} MiB".replace("_", " ") for name in sizes.values()))
-    print_table("Arithmetic and memory of one training step", columns, rows, numbers=True)
+    columns = ("arm", "forward FLOPs per token", "with backward")
+    flops = [(name, cost["forward_flops_per_token"], cost["flops_per_token"]) for name, cost in costs.items()]
+    print_table("Arithmetic of one training step", columns, flops, numbers=True)
+
+
+def on_gpus(recipe: "Recipe", counted: "Mapping[str, Any]", gpus: "GPUs") -> dict[str, Any]:
+    """Return the memory of each GPU, and the FLOPs and the time of a step and of the run on all of them.
+
+    Activations are those of the formula of `wordorder.cost.activation_bytes`, or, for a network that is no stack of
+    Transformer layers, those that were counted in float32.
+    """
+    from wordorder.cost import activation_bytes
+
+    training, pieces = recipe.training, recipe.segments_per_step
+    half, checkpointing = bool(training.get("bf16") or training.get("fp16")), any(map(training.get, CHECKPOINTING))
+    rows = int(training["per_device_train_batch_size"])
+    estimated = activation_bytes(
+        counted_config(recipe)[0],
+        recipe.data.task,
+        length=recipe.segment_length,
+        rows=rows,
+        half=half,
+        checkpointing=checkpointing,
+        labelled_share=recipe.data.mask_probability,
+    )
+    activations = counted["activation_bytes"] if estimated is None else estimated
+    memory = gpus.memory(counted, activations=activations, half=half, optimizer=str(training.get("optim")))
+    passes = max(1, int(training.get("gradient_accumulation_steps") or 1) // pieces) * pieces
+    tokens = rows * passes * recipe.segment_length * (2 if recipe.data.task == "translation" else 1)
+    flops = gpus.flops(counted, tokens=tokens, checkpointing=checkpointing)
+    steps, seconds = int(training.get("max_steps") or -1), gpus.seconds(flops)
+    return {
+        "gpus": gpus.count,
+        "sharding": gpus.sharding,
+        "precision": "float32" if not half else "bf16" if training.get("bf16") else "fp16",
+        "gradient_checkpointing": checkpointing,
+        "bytes_per_gpu": {**asdict(memory), "total": memory.total},
+        "tokens_per_step": gpus.count * tokens,
+        "flops_per_step": flops,
+        "seconds_per_step": seconds,
+        "steps": steps if steps > 0 else None,
+        "seconds": steps * seconds if steps > 0 and seconds is not None else None,
+    }
+
+
+def print_gpus(found: "Mapping[str, Mapping[str, Any]]", gpus: "GPUs") -> None:
+    """Print the memory of each GPU and the time, one row per arm, or how to ask for the time."""
+    settings = {
+        one["precision"] + (", gradient checkpointing" if one["gradient_checkpointing"] else "")
+        for one in found.values()
+    }
+    layout = f"{gpus.count:,} GPUs, {gpus.sharding}" if gpus.count > 1 else "one GPU"
+    print_table(
+        f"MiB of each GPU, by formula ({layout}, {' or '.join(sorted(settings))})",
+        ("arm", *next(iter(found.values()))["bytes_per_gpu"]),
+        [(name, *(f"{size / MIB:,.1f}" for size in one["bytes_per_gpu"].values())) for name, one in found.items()],
+        numbers=True,
+    )
+    if gpus.peak_tflops is None:
+        print("No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's")
+        print("data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4.")
+        return
+    print_table(
+        f"Time at {gpus.utilisation:.0%} of {gpus.peak_tflops:g} TFLOPS on each GPU, FLOPs / (GPUs x P x U)",
+        ("arm", "tokens of a step", "TFLOP of a step", "ms of a step", "steps", "run"),
+        [
+            (
+                name,
+                one["tokens_per_step"],
+                f"{one['flops_per_step'] / 1e12:,.4g}",
+                f"{1e3 * one['seconds_per_step']:,.4g}",
+                one["steps"] or "set by epochs",
+                in_words(one["seconds"]),
+            )
+            for name, one in found.items()
+        ],
+        numbers=True,
+    )
+
+
+def in_words(seconds: float | None) -> str:
+    """Return a time in days, hours or minutes; a run that is set by epochs has none before its data is read."""
+    if seconds is None:
+        return "needs training.max_steps"
+    days, hours, minutes = seconds / 86400, seconds / 3600, seconds / 60
+    return f"{days:,.1f} days" if days >= 2 else f"{hours:.1f} hours" if hours >= 1 else f"{minutes:.1f} minutes"

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from wordorder.cli.removed_options import remedy
 from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install_command
 from wordorder.launch import first_to_fail
 from wordorder.limits import one_line
@@ -89,7 +90,7 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, BadInput):
         return error.faults
     if is_usage_error(error):
-        return (" ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
+        return (remedy(error) or " ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
     if is_missing_package(error):
         return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
     message = " ".join(str(error).split()) or "no message"

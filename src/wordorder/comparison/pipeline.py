@@ -57,7 +57,7 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
 
 
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
-    """Return parameters and FLOPs of a trained model, by `wordorder.inspection.cost`."""
+    """Return parameters and FLOPs of a trained model, by `wordorder.cost.cost`."""
     from wordorder.models import model_class
     from wordorder.models.hub.saved_folder import load_config
 
@@ -72,7 +72,7 @@ def cost_of_config(recipe: Recipe, config: Any) -> dict[str, Any]:
     The batch counts: what an encoding computes once per batch, such as TUPE's projections of the positions, is shared
     by all tokens of the batch.
     """
-    from wordorder.inspection import cost as cost_of
+    from wordorder.cost import cost as cost_of
 
     return cost_of(
         config,

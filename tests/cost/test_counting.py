@@ -1,8 +1,7 @@
 import pytest
-from torch.testing import assert_close
 
+from wordorder.cost import cost
 from wordorder.encodings import CATALOG
-from wordorder.inspection import cost, position_correlation
 from wordorder.models import build_config, build_model
 
 BERT_BASE = {
@@ -57,24 +56,6 @@ def test_classifiers_have_a_cost_too():
     config = build_config("encoder", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_labels=3)
     parts = cost(config, "classification", length=16)["parameters"]
     assert parts["head"] == 32 * 32 + 32 + 32 * 3 + 3
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"), [("tupe-a", ["absolute"]), ("tupe-r", ["absolute", "relative", "sum"]), ("t5", [])]
-)
-def test_correlations_of_what_was_learned(name, parts):
-    config = build_config("encoder", encoding=name, vocab_size=50, hidden_size=32, num_hidden_layers=1, cls_token_id=1)
-    model = build_model(config, "masked-lm", seed=0)
-    maps = position_correlation(model, 9)
-    assert list(maps) == parts
-    for values in maps.values():
-        assert values.shape == (4, 9, 9)
-    if name == "tupe-r":
-        off_cls = slice(1, None)
-        assert_close(maps["sum"][:, off_cls, off_cls], (maps["absolute"] + maps["relative"])[:, off_cls, off_cls])
-        assert_close(maps["sum"][:, 0], maps["absolute"][:, 0])  # the paper's reset leaves theta1 alone
-    with pytest.raises(ValueError, match="length"):
-        position_correlation(model, 0)
 
 
 @pytest.mark.parametrize(("length", "slots"), [(16, 16), (16, 40), (24, 8)])

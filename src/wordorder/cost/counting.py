@@ -1,4 +1,4 @@
-"""Parameters, arithmetic and memory of a model, known before anything is trained."""
+"""Count the parameters, arithmetic and memory of a model before anything is trained."""
 
 from collections import Counter
 from typing import Any
@@ -9,7 +9,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import Composition, ReplacesEmbedding
-from wordorder.inspection.traffic import traffic
 from wordorder.models import model_class
 
 
@@ -30,9 +29,9 @@ def cost(
         ``parameters``: total, embedding (token table), encoding (word order), body, head (a tied output layer counts
         once, as embedding). ``encoding_parameters``: by part. ``forward_flops_per_token`` and ``flops_per_token``
         (forward + backward; 2 per multiply-add; matrix products only, as torch.utils.flop_counter counts them).
-        ``parameter_bytes``, ``gradient_bytes`` and ``optimizer_bytes`` (Adam: two moments) in float32;
-        ``activation_bytes``: what autograd keeps for the backward of one step, on the path that writes the attention
-        matrix out. ``moved_bytes`` and ``moved_row_wise_bytes``: what a step moves for the weights, see `Traffic`.
+        ``parameter_bytes``, ``gradient_bytes`` and ``optimizer_bytes`` (AdamW: two moments) in float32; weights that
+        are not trained have neither gradients nor moments. ``activation_bytes``: what autograd keeps for the backward
+        of one step in float32, on the path that writes the attention matrix out.
 
     Raises:
         BadInput: the network does not do the task.
@@ -60,18 +59,17 @@ def cost(
         forward_flops -= round(head * (1 - labelled_share))
         backward_flops -= round(2 * head * (1 - labelled_share))
     tokens = (1 + (task == "translation")) * batch_size * length
-    parameters, moved = _parameters(model), traffic(model, tokens=tokens)
+    parameters = _parameters(model)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return {
         "parameters": parameters,
         "encoding_parameters": _encoding_parameters(model),
         "forward_flops_per_token": round(forward_flops / tokens),
         "flops_per_token": round((forward_flops + backward_flops) / tokens),
         "parameter_bytes": 4 * parameters["total"],
-        "gradient_bytes": 4 * parameters["total"],
-        "optimizer_bytes": 8 * parameters["total"],
+        "gradient_bytes": 4 * trained,
+        "optimizer_bytes": 8 * trained,
         "activation_bytes": kept.total,
-        "moved_bytes": moved.dense,
-        "moved_row_wise_bytes": moved.row_wise,
     }
 
 
