@@ -10,6 +10,7 @@ import typer
 from wordorder.cli.output import print_json, print_table
 from wordorder.cli.train import Overrides
 from wordorder.streams import printable
+from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,7 +206,7 @@ def on_gpus(recipe: "Recipe", counted: "Mapping[str, Any]", gpus: "GPUs") -> dic
     activations = counted["activation_bytes"] if estimated is None else estimated
     memory = gpus.memory(counted, activations=activations, half=half, optimizer=str(training.get("optim")))
     passes = max(1, int(training.get("gradient_accumulation_steps") or 1) // pieces) * pieces
-    tokens = rows * passes * recipe.segment_length * (2 if recipe.data.task == "translation" else 1)
+    tokens = rows * passes * recipe.segment_length * (2 if TASKS[recipe.data.task].translates else 1)
     flops = gpus.flops(counted, tokens=tokens, checkpointing=checkpointing)
     steps, seconds = int(training.get("max_steps") or -1), gpus.seconds(flops)
     return {

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from wordorder.comparison.newer_keys import entries_of
-from wordorder.comparison.quality import quality_of
+from wordorder.comparison.quality import loss_unit, quality_of
 from wordorder.comparison.statistics import mean_and_spread
 
 LARGEST = 700.0
@@ -17,7 +17,7 @@ def curve_label(results: Mapping[str, Any]) -> str:
     """Return the quantity of `learning_curves`: perplexity where it is the headline metric, else the loss."""
     if in_perplexity(results):
         return "Validation perplexity"
-    return f"Validation loss ({'squared error' if results.get('task') == 'regression' else 'nats'})"
+    return f"Validation loss ({loss_unit(results)})"
 
 
 def learning_curves(results: Mapping[str, Any]) -> dict[str, list[dict[str, float | int | None]]]:

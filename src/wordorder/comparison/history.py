@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.data.names import LANES
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
     from wordorder.comparison.arms import Arm
@@ -32,7 +33,7 @@ def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
         BadInput: the texts are not read in lanes, or a memory's length leaves no such segments.
     """
     first = arms[0].recipe
-    if first.data.task != "causal-lm" or first.data.packing != LANES:
+    if not TASKS[first.data.task].running_text or first.data.packing != LANES:
         raise BadInput(
             'compare.history = "equal" is for running text that goes on from segment to segment: data.task causal-lm '
             f'with data.packing "lanes", got {first.data.task} with {first.data.packing!r}; leave compare.history out'

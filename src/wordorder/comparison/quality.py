@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wordorder.tasks import TASKS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
@@ -125,6 +127,12 @@ def metric_of(task: str, training: Mapping[str, Any]) -> str:
     """
     chosen = training.get("metric_for_best_model")
     return str(chosen) if chosen in METRICS else OF_TASK.get(task, LANGUAGE).metric
+
+
+def loss_unit(results: Mapping[str, Any]) -> str:
+    """Return the unit of the loss of a results file."""
+    task = TASKS.get(str(results.get("task")))
+    return "nats" if task is None else task.loss_unit
 
 
 def split_of(results: Mapping[str, Any]) -> str:

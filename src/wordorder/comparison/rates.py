@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wordorder.comparison.numbers import MISSING, significant
-from wordorder.comparison.quality import METRICS, lower_is_better, quality_of
+from wordorder.comparison.quality import METRICS, loss_unit, lower_is_better, quality_of
 from wordorder.comparison.statistics import repeats
 
 
@@ -44,8 +44,7 @@ def rates_tried(results: Mapping[str, Any]) -> RatesTried | None:
     if not results["tuning"]:
         return None
     metric = str(results.get("selection", "loss"))
-    unit = "squared error" if results.get("task") == "regression" else "nats"
-    name = f"loss ({unit})" if metric not in METRICS else METRICS[metric].name
+    name = f"loss ({loss_unit(results)})" if metric not in METRICS else METRICS[metric].name
     meaning = (
         f"Validation {name} after training with each learning rate, one seed; the best (bold) is used for every seed "
         "of that arm."

@@ -5,6 +5,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG, OnScoresByContent, names_of
+from wordorder.tasks import TASKS
 
 KEPT_INSIDE = {"relu": 1, "gelu": 2, "silu": 2, "swiglu": 4}
 """Numbers that a feed-forward network keeps for each inner channel: inputs of the activation and of the second map."""
@@ -77,13 +78,14 @@ def activation_bytes(
         attention += heads * (length + slots) * (2 * width + 1 if sizes.attention_probs_dropout_prob else width)
     feed_forward = norm + width * (channels + KEPT_INSIDE[sizes.hidden_act] * inner) + mask
     layers, sides = [attention + feed_forward] * sizes.num_hidden_layers, 1
-    if task == "translation":
+    if config.is_encoder_decoder:
         layers, sides = layers + [attention + cross + feed_forward] * sizes.decoder_layers, 2
     kept = len(layers) * norm + max(layers) if checkpointing else sum(layers)
     kept += sides * (mask + norm + width * channels)  # embeddings, and the output's norm and map
-    if task in ("masked-lm", "causal-lm", "translation"):
+    known = TASKS.get(task)  # heads without a recipe predict no tokens
+    if known is not None and known.predicts_tokens:
         cutoffs = getattr(sizes, "adaptive_cutoffs", None)
         logits = 4 * (cutoffs[0] + len(cutoffs) if cutoffs else sizes.vocab_size)
-        head = 3 * width * channels if task == "masked-lm" else 0
+        head = 3 * width * channels if known.masks_tokens else 0
         kept += (logits + head) * (labelled_share if getattr(sizes, "sparse_prediction", False) else 1.0)
     return round(rows * length * kept)

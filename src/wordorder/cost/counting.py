@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import Composition, ReplacesEmbedding
 from wordorder.models import model_class
+from wordorder.tasks import TASKS
 
 
 def cost(
@@ -43,7 +44,7 @@ def cost(
     token_ids = torch.zeros(batch_size, length, dtype=torch.long, device="meta")
     sides: dict[str, Any] = {
         "input_ids": token_ids,
-        **({"decoder_input_ids": token_ids} if task == "translation" else {}),
+        **({"decoder_input_ids": token_ids} if config.is_encoder_decoder else {}),
     }
     if getattr(config, "memory", "none") != "none":
         sides["memory"] = _full_memory(model, token_ids)
@@ -54,11 +55,11 @@ def cost(
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(logits.sum())
     forward_flops, backward_flops = forward.get_total_flops(), backward.get_total_flops()
-    if task == "masked-lm" and getattr(config, "sparse_prediction", False):
+    if task in TASKS and TASKS[task].masks_tokens and getattr(config, "sparse_prediction", False):
         head = _head_flops(model, batch_size, length)
         forward_flops -= round(head * (1 - labelled_share))
         backward_flops -= round(2 * head * (1 - labelled_share))
-    tokens = (1 + (task == "translation")) * batch_size * length
+    tokens = (2 if config.is_encoder_decoder else 1) * batch_size * length
     parameters = _parameters(model)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return {

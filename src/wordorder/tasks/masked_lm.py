@@ -22,6 +22,7 @@ class MaskedLM(Task):
     headline = "accuracy"
     options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability", "streaming"})
     packings = tuple(packing for packing in PACKINGS if packing != LANES)
+    masks_tokens = True
     predicts_tokens = True
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":

@@ -27,6 +27,7 @@ class Regression(LabelledTask):
     head = "ForSequenceClassification"
     metrics = ("loss", "pearson", "spearmanr")
     headline = "pearson"
+    loss_unit = "squared error"
     options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"label_scale"})
     labels = "number"
 

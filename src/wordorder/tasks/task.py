@@ -103,6 +103,8 @@ class Task(ABC):
     """Name of transformers' pipeline for it, or the nearest one."""
     head: ClassVar[str]
     """End of the names of its model classes, such as "ForMaskedLM"."""
+    loss_unit: ClassVar[str] = "nats"
+    """Unit of its loss."""
     metrics: ClassVar[tuple[str, ...]]
     """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`)."""
     headline: ClassVar[str]
@@ -115,6 +117,8 @@ class Task(ABC):
     """Kind of the label that each document needs; None: documents have none."""
     translates: ClassVar[bool] = False
     """True if each document is a text with its translation."""
+    masks_tokens: ClassVar[bool] = False
+    """True if only masked tokens are predicted, from both sides."""
     predicts_tokens: ClassVar[bool] = False
     """True if the head has an output layer over the vocabulary, which fine-tuning keeps and embeddings are tied to."""
     writes: ClassVar[bool] = False

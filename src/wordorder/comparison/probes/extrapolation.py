@@ -33,6 +33,7 @@ from wordorder.comparison.probes.texts import (
 from wordorder.data.examples import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.models import check_length
+from wordorder.tasks import TASKS
 from wordorder.training.carried_memory import CarriedMemory, has_memory
 from wordorder.training.predict import load_model
 
@@ -78,7 +79,7 @@ class Extrapolation:
 
     def axes(self, task: str) -> Axes:
         """Return the axes of the numbers; see `Probe`."""
-        labelled = task == "classification"
+        labelled = TASKS[task].labels is not None
         what = "accuracy of texts read up to this length" if labelled else "perplexity of the same text"
         return Axes(
             title="Length extrapolation",

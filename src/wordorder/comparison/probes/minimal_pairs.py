@@ -21,6 +21,7 @@ from wordorder.data.corpora.read import kind_of
 from wordorder.data.masking import IGNORED
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
 from wordorder.training.sources import find_source
 from wordorder.training.translate import source_ids
 
@@ -94,7 +95,7 @@ class MinimalPairs:
             higher_is_better=True,
             log=False,
             meaning="Share of the pairs of which the model gives the grammatical sentence the higher "
-            + ("pseudo-log-likelihood." if task == "masked-lm" else "probability."),
+            + ("pseudo-log-likelihood." if TASKS[task].masks_tokens else "probability."),
         )
 
     def pairs(self) -> list[Pair]:
@@ -147,7 +148,7 @@ class MinimalPairs:
         if long:
             notes.append(f"{long:,} of {len(pairs):,} pairs have a sentence of more than {room} tokens.")
         sentences = [tokens[2 * n + side] for n in kept for side in (0, 1)]
-        score = _pseudo_log_likelihood if trained.recipe.data.task == "masked-lm" else _log_probability
+        score = _pseudo_log_likelihood if TASKS[trained.recipe.data.task].masks_tokens else _log_probability
         scores = np.array(score(trained, sentences)).reshape(-1, 2)
         same = [np.array_equal(sentences[2 * k], sentences[2 * k + 1]) for k in range(len(kept))]
         if any(same):

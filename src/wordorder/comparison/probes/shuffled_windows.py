@@ -28,6 +28,7 @@ from wordorder.comparison.probes.texts import (
 from wordorder.comparison.probes.words import fixed_tokens, shuffled_order, word_starts
 from wordorder.data.examples import LabelledExamples, MaskedLanguageExamples
 from wordorder.data.masking import IGNORED
+from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -66,7 +67,7 @@ class ShuffledWindows:
 
     def axes(self, task: str) -> Axes:
         """Return the axes of the numbers; see `Probe`."""
-        labelled = task == "classification"
+        labelled = TASKS[task].labels is not None
         return Axes(
             title="Sensitivity to word order",
             x="words are shuffled within windows of",

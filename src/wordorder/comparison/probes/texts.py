@@ -14,6 +14,7 @@ from wordorder.comparison.probes.probe import Trained
 from wordorder.data.collate import pad_right
 from wordorder.data.examples import MaskedLanguageExamples
 from wordorder.data.masking import IGNORED
+from wordorder.tasks import TASKS
 
 Ids = npt.NDArray[np.int64]
 Losses = npt.NDArray[np.float64]
@@ -35,10 +36,10 @@ def text_of(trained: Trained) -> Ids:
 
 def new_tokens(trained: Trained) -> int:
     """Return the number of text tokens in a window of data.length, without the special tokens of training."""
-    length, task = trained.recipe.data.length, trained.recipe.data.task
+    length, task = trained.recipe.data.length, TASKS[trained.recipe.data.task]
     assert length is not None  # reading a recipe fills it in
-    if task == "causal-lm":
-        return length - (not _in_lanes(trained))
+    if task.running_text:
+        return length if _in_lanes(trained) else length - 1
     return length - trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
 
 
