@@ -24,8 +24,9 @@ from wordorder.models import build_config, build_model
 from wordorder.models.hub.saved_folder import load_config, weight_files
 from wordorder.training import read_recipe, run
 from wordorder.training.continuation import Continuation
-from wordorder.training.predict import fill_mask, load_model, load_tokenizer_of
+from wordorder.training.predict import fill_mask
 from wordorder.training.pretrained import read_pretrained
+from wordorder.training.saved_model import load_model, load_tokenizer_of
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
 

@@ -6,14 +6,15 @@ What a killed process leaves behind has a name that begins with a dot, see `left
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from wordorder.limits import read_json
 
@@ -317,3 +318,14 @@ def leftovers(folder: Path) -> list[Path]:
         folder: an existing folder that no other process is writing to.
     """
     return sorted(path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name))
+
+
+def finite(value: Any) -> Any:
+    """Return the value with NaN and infinities as None: JSON has none of them, and browsers refuse them."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(inner) for name, inner in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in cast("Sequence[Any]", value)]
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

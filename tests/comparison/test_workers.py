@@ -83,8 +83,9 @@ def test_a_worker_sees_its_device_alone_and_so_does_the_one_in_its_place(make_re
     recipe = make_recipe()
     team = InWorkers(STAND_IN, {None: {}}, places=[sees("7")])
     runs = [Run(arm=arm, seed=0, recipe=recipe, folder=tmp_path / arm) for arm in ("before", "killed", "after")]
+    monkeypatch.setattr("wordorder.comparison.workers.execute", visible_device)
     try:
-        found = {run.arm: outcome for run, outcome in team.work(runs, lambda run: None, do=visible_device)}
+        found = {run.arm: outcome for run, outcome in team.work(runs, lambda run: None)}
     finally:
         team.close()
     assert (found["before"].reason, found["after"].reason) == ("7", "7")

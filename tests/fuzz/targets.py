@@ -266,8 +266,8 @@ def spoilt_safetensors(draw: st.DrawFn, good: bytes) -> bytes:
 def read_a_model_folder(content: bytes, folder: Path) -> None:
     """Read it as each command does; an error of one must not keep the others from it."""
     from wordorder.inspection.saved_model import class_of, config_of, load_saved
-    from wordorder.training.predict import load_model, remembers
     from wordorder.training.pretrained import read_pretrained
+    from wordorder.training.saved_model import load_model, remembers
 
     place = folder / "model"
     unpack(from_bytes(content), place)
@@ -485,7 +485,8 @@ def results() -> dict[str, Any]:
     from comparison_example import example_results
 
     from wordorder.comparison.looks import with_look
-    from wordorder.comparison.results import conclusions, finite
+    from wordorder.comparison.results import conclusions
+    from wordorder.durable import finite
 
     made = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=2, size=4, heads=1)
     for row in made["rows"]:

@@ -5,7 +5,7 @@ from transformers import AutoModelForMaskedLM
 
 from wordorder.errors import BadInput
 from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, run
-from wordorder.training.predict import load_tokenizer_of
+from wordorder.training.saved_model import load_tokenizer_of
 
 DOCUMENTS = (
     "model.encoding=learned",

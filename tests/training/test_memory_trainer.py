@@ -21,8 +21,8 @@ from wordorder.training import Context, evaluate_model_dir, read_recipe, run
 from wordorder.training.carried_memory import CarriedMemory
 from wordorder.training.fit import make_config
 from wordorder.training.memory_trainer import MemoryTrainer
-from wordorder.training.predict import load_model
 from wordorder.training.run import _prepare
+from wordorder.training.saved_model import load_model
 from wordorder.training.trainer import WordOrderTrainer
 
 LENGTH = 16
@@ -125,7 +125,7 @@ def test_each_micro_batch_goes_on_with_its_own_lanes(recipe_file, corpus, overri
 
 def test_evaluation_is_a_loop_over_lanes_whatever_is_read_side_by_side(trained, corpus):
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).eval()
-    from wordorder.training.predict import load_tokenizer_of
+    from wordorder.training.saved_model import load_tokenizer_of
 
     texts = texts_of(corpus)
     running = running_of(texts, load_tokenizer_of(trained.model_dir))
@@ -144,7 +144,7 @@ def test_evaluation_is_a_loop_over_lanes_whatever_is_read_side_by_side(trained, 
 
 
 def test_other_contexts_are_loops_over_segments_windows_and_one_lane(trained, corpus):
-    from wordorder.training.predict import load_tokenizer_of
+    from wordorder.training.saved_model import load_tokenizer_of
 
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).eval()
     running = running_of(texts_of(corpus), load_tokenizer_of(trained.model_dir))

@@ -53,7 +53,7 @@ def generate(
     Only what the model writes goes to stdout. Ctrl-C stops after the present token, with exit code 3.
     """
     from wordorder.training.continuation import Continuation
-    from wordorder.training.predict import task_of
+    from wordorder.training.saved_model import task_of
 
     drawn = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
     faults = [f"{name} is for drawing, beam search draws nothing; leave out one of them" for name in drawn]

@@ -43,7 +43,8 @@ def predict(
     On stdin a tab separates the two texts of a pair. A translation model writes one line for each line of stdin:
     **wordorder predict MODEL_DIR < news.en > news.de**
     """
-    from wordorder.training.predict import answer, task_of
+    from wordorder.training.predict import answer
+    from wordorder.training.saved_model import task_of
 
     task = task_of(model_dir)
     if task.translates:

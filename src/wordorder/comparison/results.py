@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.arms import Arm
 from wordorder.comparison.grid import best_rates, grid_entries
 from wordorder.comparison.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.files import collect
+from wordorder.comparison.probes.files import AXES, read_probe
 from wordorder.comparison.quality import metric_of
 from wordorder.comparison.runs import Run, Statistics
 from wordorder.comparison.significance import compare_arms
 from wordorder.comparison.statistics import summarise
 from wordorder.comparison.steps_to_loss import steps_to_loss
 from wordorder.data.names import SPLITS, TEST_ONCE
+from wordorder.durable import finite
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
-from wordorder.training.run import ENVIRONMENT, MODEL
+from wordorder.training.run_folder import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -111,7 +112,7 @@ class Record:
                 "grid": grid_entries(self.grid, self.metric, self.failed),
                 "summary": summarise(rows),
                 "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
-                "probes": collect(finished),
+                "probes": collect_probes(finished),
                 "looks": list(self.looks),
                 **({"baseline": compare.reference} if compare else {}),
                 **({"budget": self.budget} if self.budget else {}),
@@ -270,12 +271,32 @@ def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
     return {**compare_arms(results), "steps_to_loss": steps_to_loss(results)}
 
 
-def finite(value: Any) -> Any:
-    """Return the value with NaN and infinities as None: JSON has none of them, and browsers refuse them."""
-    if isinstance(value, Mapping):
-        return {str(name): finite(inner) for name, inner in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in cast("Sequence[Any]", value)]
-    if isinstance(value, Path):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def collect_probes(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
+
+    Args:
+        runs: the finished ones that count; what of theirs is not measured yet is left out.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        for name, given in run.probes.items():
+            content = read_probe(run.folder, name)
+            as_read: object = json.loads(json.dumps(given, default=str))
+            if content is None or content.get("given") != as_read:
+                continue
+            axes = {axis: content.get(axis) for axis in AXES}
+            probe = found.setdefault(
+                name, {**axes, "options": content.get("options", {}), "rows": [], "skipped": [], "notes": []}
+            )
+            _add(probe, run, content)
+    return found
+
+
+def _add(probe: dict[str, Any], run: Run, content: Mapping[str, Any]) -> None:
+    of_run = {"arm": run.arm, "seed": run.seed, **({} if run.fold is None else {"fold": run.fold})}
+    probe["rows"] += [{**of_run, **row} for row in content.get("rows", ())]
+    probe["notes"] += [note for note in content.get("notes", ()) if note not in probe["notes"]]
+    reason = content.get("skipped")
+    # every seed of an arm has the same reason where its encoding is the reason
+    if reason and {"arm": run.arm, "reason": reason} not in probe["skipped"]:
+        probe["skipped"].append({"arm": run.arm, "reason": reason})

@@ -19,7 +19,8 @@ from wordorder.limits import read_json
 from wordorder.training import curve
 from wordorder.training.older_version import older_version_fault
 from wordorder.training.pretrained import weights_content
-from wordorder.training.run import IDENTITY, METRICS, differences, read_metrics
+from wordorder.training.run import differences
+from wordorder.training.run_folder import IDENTITY, METRICS, read_metrics
 
 if TYPE_CHECKING:
     from wordorder.comparison.arms import Arm

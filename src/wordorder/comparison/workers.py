@@ -29,7 +29,7 @@ from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
 from wordorder.streams import prepare_streams
 from wordorder.training.interruption import SIGNALS
-from wordorder.training.run import MODEL
+from wordorder.training.run_folder import MODEL
 
 GRACE_SECONDS = 120.0
 """Seconds that a worker may take to save its state after a signal."""

@@ -1,7 +1,6 @@
 """Map-style torch datasets over prepared examples; `collate.py` makes batches of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -9,16 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from wordorder.data.keys import Example, Key, resolve_keys
+from wordorder.data.lanes import RunningText
 from wordorder.data.masking import IGNORED, Masking
 from wordorder.data.segments import Segments
 from wordorder.data.translation import SentencePairs
-
-if TYPE_CHECKING:
-    from wordorder.data.lanes import RunningText
-
-Example = dict[str, Tensor]
-Key = int | tuple[int, int]
-"""An index (of epoch 0), or (epoch, index)."""
 
 
 class MaskedLanguageExamples(Dataset[Example]):
@@ -108,7 +102,7 @@ class CausalLanguageExamples(Dataset[Example]):
             losses are divided by so that they do not depend on the tokeniser.
     """
 
-    def __init__(self, segments: Segments, text: "RunningText") -> None:
+    def __init__(self, segments: Segments, text: RunningText) -> None:
         self.segments, self.text = segments, text
         self.characters, self.words = text.characters, text.words
 
@@ -167,21 +161,3 @@ class TranslationExamples(Dataset[Example]):
             rows = zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True)
             sides.append([ids[:count] for ids, count in rows])
         return [{"input_ids": source, "labels": target} for source, target in zip(*sides, strict=True)]
-
-
-def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the epoch and the index of each key, both of shape (keys,).
-
-    Args:
-        keys: as a data set gets them.
-        length: of the data set; a negative index counts from its end.
-
-    Raises:
-        IndexError: an index is out of range.
-    """
-    pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
-    epoch_B, index_B = pairs[:, 0], pairs[:, 1]
-    index_B = np.where(index_B < 0, index_B + length, index_B)
-    if ((index_B < 0) | (index_B >= length)).any():
-        raise IndexError(f"no such example among {length}: {keys}")
-    return epoch_B, index_B

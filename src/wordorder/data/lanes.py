@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import Dataset
 
 from wordorder.data.encode import EncodedDocuments, Integers
-from wordorder.data.examples import Example, Key, resolve_keys
+from wordorder.data.keys import Example, Key, resolve_keys
+from wordorder.data.masking import IGNORED
 from wordorder.data.randomness import counter_hash
-from wordorder.data.windows import Windows
 from wordorder.errors import BadInput
 
 _ROLL, _SHUFFLE = 0x2011, 0x1A9E  # keep the draws of this file apart from each other and from others
@@ -109,7 +109,7 @@ class RunningText:
         groups = [wanted[first : first + most] for first in range(0, len(wanted), most)]
         return [Lanes(self, rows=rows, wanted=group) for group in groups]
 
-    def windows(self, stride: int | None = None, *, start_id: int | None = None) -> Windows:
+    def windows(self, stride: int | None = None, *, start_id: int | None = None) -> "Windows":
         """Return the text as windows that are read each by itself.
 
         Args:
@@ -311,3 +311,59 @@ def _dealt(segments: Integers, rows: int) -> list[Integers]:
         dealt[row].append(stream)
         heapq.heappush(heap, (total + int(segments[stream]), row))
     return [np.array(sorted(streams), np.int64) for streams in dealt]
+
+
+class Windows(Dataset[Example]):
+    """A running text in windows of `length` tokens that advance by a stride and are read each by itself.
+
+    Each token is predicted once, in the first window that holds it: shift_labels are -100 where a window repeats what
+    one before it has predicted. With stride = length nothing overlaps, and the first token of a window is predicted
+    from one token. With a smaller one every token is predicted from at least length - stride + 1 tokens (but at the
+    beginning of a stream), at length / stride times the cost.
+
+    Args:
+        text: the text.
+        stride: tokens by which windows advance, from 1 to length.
+        start_id: stands at the beginning of each window in the place of the token that the text has there, for models
+            that were trained so; None = the text's own token.
+
+    Raises:
+        ValueError: the stride is out of range.
+    """
+
+    def __init__(self, text: RunningText, *, stride: int, start_id: int | None = None) -> None:
+        if not 1 <= stride <= text.length:
+            raise ValueError(f"stride must lie between 1 and the length of a segment, {text.length}, got {stride}")
+        self.text, self.start_id = text, start_id
+        self.characters, self.words = text.characters, text.words
+        spans = [_window_ends(int(a), int(b), text.length, stride) for a, b in _pairs(text.streams)]
+        self._begin, self._new, self._end = np.concatenate(spans, axis=1)
+
+    def __len__(self) -> int:
+        return len(self._end)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = resolve_keys(keys, len(self))
+        return [self._example(index) for index in index_B.tolist()]
+
+    def _example(self, index: int) -> Example:
+        where = np.arange(int(self._begin[index]), int(self._end[index]), dtype=np.int64)
+        read, labels = self.text.inputs(where), self.text.labels(where)
+        if self.start_id is not None:
+            read[0] = self.start_id
+        labels[where < self._new[index]] = IGNORED
+        return {"input_ids": torch.as_tensor(read), "shift_labels": torch.as_tensor(labels)}
+
+
+def _pairs(borders: Integers) -> list[tuple[int, int]]:
+    return list(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True))
+
+
+def _window_ends(begin: int, end: int, length: int, stride: int) -> Integers:
+    """Return the begin of each window of a stream, the begin of its new tokens, and its end, shape (3, windows)."""
+    ends = np.append(np.arange(begin + length, end, stride), end)
+    new = np.insert(ends[:-1], 0, begin)
+    return np.stack([np.maximum(ends - length, begin) if stride < length else new, new, ends]).astype(np.int64)

@@ -5,7 +5,8 @@ from wordorder.training.contexts import Context
 from wordorder.training.evaluate import evaluate_model_dir
 from wordorder.training.predict import answer, classify, fill_mask, regress
 from wordorder.training.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
-from wordorder.training.run import RunResult, read_result, run
+from wordorder.training.run import run
+from wordorder.training.run_folder import RunResult, read_result
 from wordorder.training.translate import translate
 
 __all__ = [

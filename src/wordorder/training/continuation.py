@@ -41,8 +41,8 @@ class Continuation:
 
         from wordorder.data.tokenisers import read_tokenizer
         from wordorder.models.hub.saved_folder import check_tokenizer
-        from wordorder.training.predict import load_model, task_of
         from wordorder.training.quiet import quiet_libraries
+        from wordorder.training.saved_model import load_model, task_of
 
         task = task_of(model_dir)
         if not task.running_text:

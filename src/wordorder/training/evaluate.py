@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 from wordorder.training.contexts import Context, batches_in_context
-from wordorder.training.predict import load_model, load_tokenizer_of, remembers, task_of
+from wordorder.training.saved_model import load_model, load_tokenizer_of, remembers, task_of
 from wordorder.training.saved_run import data_settings, search_settings
 from wordorder.training.sources import SOURCES, find_source
 

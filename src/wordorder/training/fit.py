@@ -42,7 +42,17 @@ from wordorder.training.pretrained import weights_content
 from wordorder.training.progress import Progress, choose_progress
 from wordorder.training.quiet import quiet_libraries
 from wordorder.training.recipe import Recipe
-from wordorder.training.run import DATA, ENVIRONMENT, LOGS, METRICS, MODEL, PRETRAINED, RECIPE, RunResult, read_result
+from wordorder.training.run_folder import (
+    DATA,
+    ENVIRONMENT,
+    LOGS,
+    METRICS,
+    MODEL,
+    PRETRAINED,
+    RECIPE,
+    RunResult,
+    read_result,
+)
 from wordorder.training.threads import cpu_threads
 from wordorder.training.trackers import trackers_in
 from wordorder.training.trainer import WordOrderTrainer

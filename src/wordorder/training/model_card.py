@@ -9,7 +9,7 @@ from wordorder import __version__
 from wordorder.limits import read_json, read_toml
 from wordorder.models.hub.model_card import CardFacts, code, fenced, plain, write_card
 from wordorder.tasks import TASKS
-from wordorder.training.run import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
+from wordorder.training.run_folder import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 from wordorder.training.toml_text import to_toml
 
 _HUB = "hub:"

@@ -39,8 +39,8 @@ def translate(
     from wordorder.models import check_length
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.training.generation import Search, Translator, check_beams
-    from wordorder.training.predict import load_model, load_tokenizer_of, task_of
     from wordorder.training.quiet import quiet_libraries
+    from wordorder.training.saved_model import load_model, load_tokenizer_of, task_of
 
     task = task_of(model_dir)
     if not task.translates:

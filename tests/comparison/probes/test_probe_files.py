@@ -7,8 +7,9 @@ import pytest
 
 from wordorder.comparison.probes import measure
 from wordorder.comparison.probes.catalog import PROBES
-from wordorder.comparison.probes.files import KILLED, collect, path_of, read_probe
+from wordorder.comparison.probes.files import KILLED, path_of, read_probe
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured
+from wordorder.comparison.results import collect_probes
 from wordorder.comparison.runs import Run
 from wordorder.errors import RunFailed, Stopped
 
@@ -105,7 +106,7 @@ def test_results_hold_the_rows_of_all_runs_and_each_reason_once(tmp_path):
         assert run.to_probe() == ["one", "two"]
         run_probes(run.folder, run.probes)
         assert run.to_probe() == []
-    found = collect(made)
+    found = collect_probes(made)
     assert list(found) == ["one", "two"]
     assert [(row["arm"], row["seed"], row["x"]) for row in found["one"]["rows"]] == [
         (arm, seed, x) for arm, seed in (("rope", 0), ("none", 0), ("rope", 1)) for x in (1, 2)
@@ -115,7 +116,7 @@ def test_results_hold_the_rows_of_all_runs_and_each_reason_once(tmp_path):
     assert found["two"]["skipped"] == [{"arm": arm, "reason": "it is a fake"} for arm in ("rope", "none")]
     assert found["two"]["title"] == "Fake"
     # a file of other options does not count
-    assert collect([replace(made[0], probes={"one": {"ends": "other"}})]) == {}
+    assert collect_probes([replace(made[0], probes={"one": {"ends": "other"}})]) == {}
     path_of(made[0].folder, "one").write_text("{")
     assert made[0].to_probe() == ["one"]
 

@@ -35,7 +35,7 @@ from wordorder.errors import BadInput
 from wordorder.models import check_length
 from wordorder.tasks import TASKS
 from wordorder.training.carried_memory import CarriedMemory, has_memory
-from wordorder.training.predict import load_model
+from wordorder.training.saved_model import load_model
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe

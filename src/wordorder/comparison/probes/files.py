@@ -4,15 +4,12 @@ results.json."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from wordorder.durable import write_json
 from wordorder.limits import read_json
-
-if TYPE_CHECKING:
-    from wordorder.comparison.runs import Run
 
 FOLDER = "probes"
 
@@ -61,34 +58,3 @@ def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
     content = read_probe(run_folder, name)
     as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
     return content is not None and not content.get("failed") and content.get("given") == as_read
-
-
-def collect(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
-    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
-
-    Args:
-        runs: the finished ones that count; what of theirs is not measured yet is left out.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        for name, given in run.probes.items():
-            content = read_probe(run.folder, name)
-            as_read: object = json.loads(json.dumps(given, default=str))
-            if content is None or content.get("given") != as_read:
-                continue
-            axes = {axis: content.get(axis) for axis in AXES}
-            probe = found.setdefault(
-                name, {**axes, "options": content.get("options", {}), "rows": [], "skipped": [], "notes": []}
-            )
-            _add(probe, run, content)
-    return found
-
-
-def _add(probe: dict[str, Any], run: Run, content: Mapping[str, Any]) -> None:
-    of_run = {"arm": run.arm, "seed": run.seed, **({} if run.fold is None else {"fold": run.fold})}
-    probe["rows"] += [{**of_run, **row} for row in content.get("rows", ())]
-    probe["notes"] += [note for note in content.get("notes", ()) if note not in probe["notes"]]
-    reason = content.get("skipped")
-    # every seed of an arm has the same reason where its encoding is the reason
-    if reason and {"arm": run.arm, "reason": reason} not in probe["skipped"]:
-        probe["skipped"].append({"arm": run.arm, "reason": reason})

@@ -13,10 +13,10 @@ import torch
 from wordorder.comparison.probes.files import KILLED, is_measured, write_probe
 from wordorder.comparison.probes.options import make_probe
 from wordorder.comparison.probes.probe import CannotProbe, Probe, Trained
-from wordorder.comparison.results import finite
+from wordorder.durable import finite
 from wordorder.errors import BadInput, Stopped
-from wordorder.training.predict import load_model
 from wordorder.training.quiet import quiet_libraries
+from wordorder.training.saved_model import load_model
 from wordorder.training.threads import cpu_threads
 
 if TYPE_CHECKING:

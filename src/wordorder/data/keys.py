@@ -1,0 +1,30 @@
+"""The keys of examples: an index, or an epoch and an index."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+Example = dict[str, Tensor]
+
+Key = int | tuple[int, int]
+"""An index (of epoch 0), or (epoch, index)."""
+
+
+def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the epoch and the index of each key, both of shape (keys,).
+
+    Args:
+        keys: as a data set gets them.
+        length: of the data set; a negative index counts from its end.
+
+    Raises:
+        IndexError: an index is out of range.
+    """
+    pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
+    epoch_B, index_B = pairs[:, 0], pairs[:, 1]
+    index_B = np.where(index_B < 0, index_B + length, index_B)
+    if ((index_B < 0) | (index_B >= length)).any():
+        raise IndexError(f"no such example among {length}: {keys}")
+    return epoch_B, index_B

@@ -1,0 +1,85 @@
+"""What every task says of itself, and the options of [data] that it does not read."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import wordorder
+from wordorder.data import DataConfig
+from wordorder.data.settings import DataSettings
+from wordorder.errors import BadInput
+from wordorder.models import NETWORK_TASKS
+from wordorder.tasks import TASKS, TaskOption, check_data
+
+GIVEN = {
+    "mask_probability": 0.3,
+    "max_pieces": 2,
+    "truncate": True,
+    "pair_column": "second",
+    "label_scale": 5.0,
+    "target_source": "target.txt",
+    "validation_target_source": "target.txt",
+    "test_target_source": "target.txt",
+    "target_column": "other",
+    "streaming": True,
+}
+"""A value of each option of some tasks that is not its default."""
+BESIDE = {"streaming": {"validation_source": "held-out.txt"}} | {
+    f"{split}target_source": {f"{split}source": "source.txt"} for split in ("", "validation_", "test_")
+}
+"""What an option cannot be given without."""
+
+
+def test_every_option_is_one_of_the_section_and_is_tested_here():
+    assert set(get_args(TaskOption)) == set(GIVEN) <= {field.name for field in fields(DataSettings)}
+    assert set().union(*(task.options for task in TASKS.values())) == set(GIVEN)
+
+
+@pytest.mark.parametrize("option", GIVEN)
+@pytest.mark.parametrize("name", TASKS)
+def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
+    given = {"source": "a.txt", "task": name} | BESIDE.get(option, {}) | {option: GIVEN[option]}
+    if option in TASKS[name].options:
+        assert getattr(DataConfig(**given), option) == GIVEN[option]
+        return
+    with pytest.raises(BadInput, match=rf"data\.{option} is only for tasks? [a-z, -]+, not for {name}; leave it out"):
+        DataConfig(**given)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_packing_of_other_tasks_is_refused(name):
+    for packing in ("full-sentences-across-documents", "contiguous", "lanes"):
+        found = check_data(DataSettings(source="a.txt", task=name, packing=packing))
+        assert bool(found) == (packing not in TASKS[name].packings)
+        assert all(f"data.packing {packing} is only for task" in fault for fault in found)
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS.items())
+def test_a_task_knows_its_own_saved_models_and_no_other_does(name, task):
+    assert task.name == name
+    problem = {"number": "regression", "class": "single_label_classification"}.get(task.labels or "")
+    config = {"architectures": [f"WordOrder{task.head}"], "problem_type": problem}
+    assert [other.name for other in TASKS.values() if other.fits(config)] == [name]
+    assert any(name in tasks for tasks in NETWORK_TASKS.values())
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones():
+    with pytest.raises(BadInput, match=r"data\.task must be one of masked-lm, .*, translation, got 'summary'"):
+        DataConfig(source="a.txt", task="summary")
+
+
+def test_no_other_file_compares_a_task_with_a_name():
+    source = Path(wordorder.__file__).parent
+    found = [
+        f"{path.relative_to(source)}:{node.lineno}"
+        for path in source.rglob("*.py")
+        if path.relative_to(source).parts[0] != "tasks"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and "task" in ast.unparse(node.left).lower()
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and part.value in TASKS
+    ]
+    assert found == []
