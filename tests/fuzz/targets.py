@@ -510,7 +510,7 @@ def read_results(content: bytes, folder: Path) -> None:
 WORDS = [
     "list", "train", "compare", "evaluate", "predict", "generate", "inspect", "cost", "convert", "data", "push",
     "tupe", "lamemo", "transformer-xl", "--json", "--dry-run", "--resume", "--set", "--from", "--help", "--debug",
-    "--budget", "--arm", "--output-dir", "--top-k", "--max-new-tokens", "--config", "--vocab", "--overwrite",
+    "--arm", "--output-dir", "--top-k", "--max-new-tokens", "--config", "--vocab", "--overwrite",
     "--length", "good.toml", "nowhere", "corpus.txt", ".", "..", "", "-", "--", "10", "1e9", "30m", "data.length=3",
     "model.encoding=rope*9", "model.hidden_size=1000000000000", "training.output_dir=../x", "a.b.c=[[[",
     "x=" + "9" * 5000, "model={}", "--gpu", "h100", "--gpus", "8", "--sharding", "fsdp", "--peak-tflops",

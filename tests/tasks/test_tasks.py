@@ -42,7 +42,7 @@ def test_every_option_is_one_of_the_section_and_is_tested_here():
 @pytest.mark.parametrize("name", TASKS)
 def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
     given = {"source": "a.txt", "task": name} | BESIDE.get(option, {}) | {option: GIVEN[option]}
-    if option in TASKS[name].options:
+    if option in TASKS[name].options | TASKS[name].ignored:
         assert getattr(DataConfig(**given), option) == GIVEN[option]
         return
     with pytest.raises(BadInput, match=rf"data\.{option} is only for tasks? [a-z, -]+, not for {name}; leave it out"):
@@ -53,7 +53,7 @@ def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
 def test_a_packing_of_other_tasks_is_refused(name):
     for packing in ("full-sentences-across-documents", "contiguous", "lanes"):
         found = check_data(DataSettings(source="a.txt", task=name, packing=packing))
-        assert bool(found) == (packing not in TASKS[name].packings)
+        assert bool(found) == (packing not in TASKS[name].packings + TASKS[name].ignored_packings)
         assert all(f"data.packing {packing} is only for task" in fault for fault in found)
 
 
@@ -69,6 +69,20 @@ def test_a_task_knows_its_own_saved_models_and_no_other_does(name, task):
 def test_an_unknown_task_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match=r"data\.task must be one of masked-lm, .*, translation, got 'summary'"):
         DataConfig(source="a.txt", task="summary")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("classification", "mask_probability"), ("regression", "mask_probability"), ("masked-lm", "max_pieces")],
+)
+def test_what_a_finished_run_may_have_in_its_recipe_is_let_pass(name, option):
+    assert not check_data(DataSettings(source="a.txt", task=name, **{option: GIVEN[option]}))
+
+
+@pytest.mark.parametrize("task", [{"a": 1}, ["a"], None, 3])
+def test_a_task_that_is_no_name_is_one_fault(task):
+    with pytest.raises(BadInput, match=r"^data\.task must be one of masked-lm"):
+        DataConfig(source="a.txt", task=task)
 
 
 def test_no_other_file_compares_a_task_with_a_name():

@@ -147,7 +147,7 @@ class Survey:
                 case _ if name in _LITERALS:
                     stack.append(_VALUES.get(name, argument))
                 case _:
-                    raise Damaged(f"its pickle has the instruction {name}, which torch does not write")
+                    raise Damaged(f"its pickle has the instruction {name}: save it again with plain torch.save")
         raise Damaged("a pickle has no end")
 
     def _spend(self, work: int) -> None:
@@ -171,7 +171,7 @@ class Survey:
                     )
                 stand_in = Placeholder(printable(foreign))
             elif dotted not in BUILT:
-                raise Damaged(f"its pickle asks for {printable(dotted)}, which no checkpoint of plain tensors needs")
+                raise Damaged(f"its pickle asks for {printable(dotted)}, which dense tensors of usual types never need")
             if foreign is not None:
                 stand_in = self.stand_ins.setdefault(foreign, stand_in)
             self._globals[spaced] = _Global(dotted, stand_in)

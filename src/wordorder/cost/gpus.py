@@ -9,8 +9,8 @@ from wordorder.errors import BadInput
 
 Sharding = Literal["ddp", "fsdp"]
 
-MOMENT_BYTES: dict[str, int] = {"sgd": 0, "adafactor": 0, "adamw_8bit": 2, "adamw_bnb_8bit": 2}
-"""Bytes of state for each number that optimizers keep which are not AdamW in float32, with its 8."""
+MOMENT_BYTES: dict[str, int] = {"sgd": 0, "adafactor": 0, "adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}
+"""Bytes of state for each weight, of optimizers other than AdamW in float32, which has 8; all others count as AdamW."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The tasks that models are trained for, one file each; nothing outside this folder asks for a task's name."""
+"""The tasks that models are trained for, one file each; code elsewhere asks the task, never its name."""
 
 from wordorder.tasks.catalog import TASKS, check_data
 from wordorder.tasks.task import Corpus, Task, TaskOption

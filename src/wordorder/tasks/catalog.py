@@ -30,15 +30,15 @@ def check_data(data: DataSettings) -> list[str]:
     Args:
         data: the section, whatever its values.
     """
-    if data.task not in TASKS:
+    if data.task not in tuple(TASKS):  # it may be a table or a list, which has no hash
         return choice_faults("data.task", data.task, tuple(TASKS))
     task, usual = TASKS[data.task], {field.name: field.default for field in fields(DataSettings)}
     faults: list[str] = []
     for option in get_args(TaskOption):
-        if option not in task.options and getattr(data, option) != usual[option]:
+        if option not in task.options | task.ignored and getattr(data, option) != usual[option]:
             known = [name for name, other in TASKS.items() if option in other.options]
             faults.append(f"data.{option} is only for {_tasks(known)}, not for {data.task}; leave it out")
-    if data.packing in PACKINGS and data.packing not in task.packings:
+    if data.packing in PACKINGS and data.packing not in task.packings + task.ignored_packings:
         known = [name for name, other in TASKS.items() if data.packing in other.packings]
         faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
     return faults + task.data_faults(data)

@@ -21,6 +21,7 @@ class MaskedLM(Task):
     metrics = ("loss", "accuracy")
     headline = "accuracy"
     options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability", "streaming"})
+    ignored: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces"})
     packings = tuple(packing for packing in PACKINGS if packing != LANES)
     masks_tokens = True
     predicts_tokens = True
