@@ -9,7 +9,7 @@ from wordorder.errors import BadInput
 
 Sharding = Literal["ddp", "fsdp"]
 
-MOMENT_BYTES: dict[str, int] = {"sgd": 0, "adafactor": 0, "adamw_8bit": 2, "adamw_bnb_8bit": 2, "paged_adamw_8bit": 2}
+MOMENT_BYTES: dict[str, int] = {"sgd": 0, "adafactor": 0, "adamw_8bit": 2, "adamw_bnb_8bit": 2}
 """Bytes of state for each weight, of optimizers other than AdamW in float32, which has 8; all others count as AdamW."""
 
 
