@@ -43,7 +43,7 @@ MOST_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class TorchFile:
-    """What a torch file holds.
+    """The contents of a torch file.
 
     Args:
         layout: which of the two formats it has.

@@ -98,7 +98,7 @@ class Task(ABC):
     name: ClassVar[str]
     """Name in recipes, as `data.task`."""
     summary: ClassVar[str]
-    """What a model for it does, after "a model that"; for model cards."""
+    """Words for model cards, after "a model that"."""
     pipeline: ClassVar[str]
     """Name of transformers' pipeline for it, or the nearest one."""
     head: ClassVar[str]
@@ -132,7 +132,7 @@ class Task(ABC):
     running_text: ClassVar[bool] = False
     """True if text is cut anywhere, and may be read in lanes by a model with a memory."""
     card_warnings: ClassVar[tuple[str, ...]] = ()
-    """What nobody tested, for model cards."""
+    """Uses that were not tested, for model cards."""
 
     def data_faults(self, data: DataSettings) -> list[str]:
         """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks.
