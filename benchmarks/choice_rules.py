@@ -7,12 +7,12 @@ texts. The same file gives the same sentences.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wordorder.comparison.newer_keys import entries_of, mapping_of
-from wordorder.comparison.probe_points import probe_panels
 from wordorder.comparison.quality import quality_of, split_of
-from wordorder.comparison.significance import between, compare_arms
-from wordorder.comparison.statistics import SEEDS_FOR_A_SPREAD, baseline_of, repeats, spread, statistic_of
-from wordorder.comparison.verdict import ranked
+from wordorder.comparison.report.newer_keys import entries_of, mapping_of
+from wordorder.comparison.report.probe_points import probe_panels
+from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.statistics.significance import between, compare_arms
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, repeats, spread, statistic_of
 
 Results = Mapping[str, Any]
 

@@ -32,10 +32,10 @@ import scipy
 from scipy import stats
 
 from wordorder import __version__
-from wordorder.comparison.closed_testing import closed_p, share_of_level
-from wordorder.comparison.exact_tests import holm, seeds_needed
-from wordorder.comparison.intervals import paired_mean
-from wordorder.comparison.significance import compare_arms
+from wordorder.comparison.statistics.closed_testing import closed_p, share_of_level
+from wordorder.comparison.statistics.exact_tests import holm, seeds_needed
+from wordorder.comparison.statistics.intervals import paired_mean
+from wordorder.comparison.statistics.significance import compare_arms
 
 LEVEL = 0.05
 CHECKED = 10

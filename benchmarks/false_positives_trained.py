@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from wordorder import Decoder, __version__
-from wordorder.comparison.significance import compare_arms
+from wordorder.comparison.statistics.significance import compare_arms
 
 ENCODINGS = ("rope", "alibi", "t5", "sinusoidal", "learned")
 TOKENS, LENGTH, BATCH, WIDTH = 12, 16, 16, 16

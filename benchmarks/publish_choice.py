@@ -15,13 +15,13 @@ from typing import Any
 from choice_rules import MARGIN, advice, dearer, lengths, listed, refusing, tested
 from publish_demo import RESULTS, ROOT, put
 
-from wordorder.comparison.differences import in_short, places_of
-from wordorder.comparison.numbers import grouped, significant, with_spread
 from wordorder.comparison.quality import quality_of, split_of
-from wordorder.comparison.significance import between
-from wordorder.comparison.statistics import baseline_of, repeats, statistic_of
-from wordorder.comparison.table import encoding_parameters, matched
-from wordorder.comparison.verdict import ranked
+from wordorder.comparison.report.differences import in_short, places_of
+from wordorder.comparison.report.numbers import grouped, significant, with_spread
+from wordorder.comparison.report.table import encoding_parameters, matched
+from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.statistics.significance import between
+from wordorder.comparison.statistics.summary import baseline_of, repeats, statistic_of
 
 PAGE = ROOT / "docs" / "choose.md"
 

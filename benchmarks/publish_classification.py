@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wordorder.comparison.figures import COSTS, draw_costs
-from wordorder.comparison.numbers import MISSING, grouped, with_spread
-from wordorder.comparison.statistics import repeats
-from wordorder.comparison.table import lines
+from wordorder.comparison.report.figures.draw import COSTS, draw_costs
+from wordorder.comparison.report.numbers import MISSING, grouped, with_spread
+from wordorder.comparison.report.table import lines
+from wordorder.comparison.statistics.summary import repeats
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "classification.json"

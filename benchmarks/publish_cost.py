@@ -22,7 +22,7 @@ def counted() -> dict[str, Any]:
     import torch
 
     from wordorder.cli.cost import cost_of
-    from wordorder.comparison.arms import resolve_arms
+    from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.training import read_recipe
 
     recipe = read_recipe(ROOT / RECIPE)

@@ -28,11 +28,11 @@ from typing import Any
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
-from wordorder.comparison.numbers import with_spread
 from wordorder.comparison.quality import quality_of, split_of
-from wordorder.comparison.statistics import statistic_of
-from wordorder.comparison.steps_to_loss import steps_to_loss
-from wordorder.comparison.verdict import ranked
+from wordorder.comparison.report.numbers import with_spread
+from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.summary import statistic_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

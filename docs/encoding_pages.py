@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.cli.list import catalogue
-from wordorder.comparison.numbers import grouped, with_spread
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.encodings import CATALOG, names_of
 
 DOCS = Path(__file__).resolve().parent

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM
 
-from wordorder.checkpoints import convert_tupe, to_reference_names
+from wordorder.conversion import convert_tupe, to_reference_names
 from wordorder.models import build_config, build_model
 
 

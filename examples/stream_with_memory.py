@@ -11,8 +11,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from wordorder.training import Context, evaluate_model_dir, read_recipe, run
-from wordorder.training.continuation import Continuation
+from wordorder.inference import Context, evaluate_model_dir
+from wordorder.inference.continuation import Continuation
+from wordorder.training import read_recipe, run
 
 RECIPE = """
 [data]

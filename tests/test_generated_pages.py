@@ -132,7 +132,7 @@ def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001, f
         for arm, score in scores.items()
         for seed in range(seeds)
     ]
-    from wordorder.comparison.statistics import summarise
+    from wordorder.comparison.statistics.summary import summarise
 
     arms = [{"name": arm, "flops_per_token": (flops or {}).get(arm, 100)} for arm in scores]
     recipe = {"compare": {}, "data": {}, "training": {}, "model": {}}

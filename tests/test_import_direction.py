@@ -22,12 +22,13 @@ FLOORS = {
     "data/split": 7,
     "data/preparation": 7,
     "data/description": 7,
-    "checkpoints": 8,
+    "conversion": 8,
     "training": 8,
     "inspection": 8,
     "cost": 8,
-    "comparison": 9,
-    "cli": 10,
+    "inference": 9,
+    "comparison": 10,
+    "cli": 11,
 }
 """Floor of a folder, or of a file that stands on another floor than its folder: data's tools are below the tasks, and
 what reads `[data]` by the task is above them."""

@@ -47,22 +47,22 @@ CALLS = {
 """Functions of modules that unpickle, start processes, import by name or unpack archives into a folder."""
 
 ALLOWED = {
-    "checkpoints/torch_file.py: torch.load": "imports nothing, and finds placeholders for names that are not torch's",
-    "checkpoints/torch_file.py: weights_only=True": "the same",
-    "comparison/own_arm.py: exec": "the file that the user names by --arm, and nothing else",
-    "comparison/own_arm.py: compile": "the same",
+    "conversion/torch_files/torch_file.py: torch.load": "imports nothing; other names become placeholders",
+    "conversion/torch_files/torch_file.py: weights_only=True": "the same",
+    "comparison/fairness/own_arm.py: exec": "the file that the user names by --arm, and nothing else",
+    "comparison/fairness/own_arm.py: compile": "the same",
     "__init__.py: import_module": "lazy exports: the names are a literal table",
     "data/__init__.py: import_module": "lazy exports: the names are a literal table",
     "cli/main.py: import_module": "looks whether typer and rich are installed",
     "ops/waves/functions.py: import_module": "a module of this package, where triton is installed",
     "streams.py: os.execv": "this interpreter with its own arguments, once, in UTF-8 mode",
-    "training/environment.py: subprocess.run": "asks git for the commit of this package",
+    "training/run/environment.py: subprocess.run": "asks git for the commit of this package",
 }
 """File and call -> why it runs nothing that a file says."""
 
 READERS = {
     "models/hub/saved_folder.py: from_pretrained": "checks the folder first",
-    "data/tokenisers.py: from_pretrained": "one class, which looks for no code",
+    "data/tokenizers/tokenizer.py: from_pretrained": "one class, which looks for no code",
 }
 """Where transformers may read a folder."""
 

@@ -228,7 +228,7 @@ def saved_models(recipe: dict[str, Any]) -> None:
 @pytest.mark.parametrize("page", pages_with("toml"))
 def test_recipes_are_read(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from wordorder.training import read_recipe
-    from wordorder.training.toml_text import to_toml
+    from wordorder.training.recipe.toml_text import to_toml
 
     monkeypatch.chdir(tmp_path)
     for recipe in (ROOT / "recipes").glob("*.toml"):

@@ -54,8 +54,8 @@ EXPORTS: dict[str, str] = {
 """The module that defines each public name."""
 
 FOLDERS: tuple[str, ...] = (
-    "checkpoints", "comparison", "data", "encodings", "errors", "inspection", "memory", "models", "networks", "ops",
-    "training",
+    "comparison", "conversion", "data", "encodings", "errors", "inference", "inspection", "memory", "models",
+    "networks", "ops", "training",
 )  # fmt: skip
 """Submodules that load on first use as attributes: `wordorder.models` needs no import line of its own."""
 

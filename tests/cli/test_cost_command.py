@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.cli.removed_options import REMOVED
+from wordorder.cli.faults import REMOVED
 
 RECIPE = """
 [data]
@@ -125,7 +125,7 @@ def test_values_out_of_range_are_one_error_each(recipe, options, words):
 @pytest.mark.parametrize("value", [[], ["8"]])
 def test_options_that_are_gone_say_what_to_write(recipe, option, value):
     (line,) = said(recipe, option, *value, code=2).splitlines()
-    assert line == f"wordorder: {option}: is gone; {REMOVED['cost'][option]}"
+    assert line == f"wordorder: {option} was removed; {REMOVED['cost'][option]}"
 
 
 def test_what_to_write_is_an_option_that_there_is():

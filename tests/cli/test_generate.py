@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from wordorder.cli.app import app
 from wordorder.data import TokenizerConfig, load_tokenizer
+from wordorder.inference.continuation import Continuation
 from wordorder.models import build_config, build_model
-from wordorder.training.continuation import Continuation
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_a_line_is_written_for_each_line_of_stdin():
 
 
 def test_a_line_feed_in_a_translation_shifts_no_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("wordorder.training.translate", lambda *_, **__: ["two\nlines", "one"])
+    monkeypatch.setattr("wordorder.inference.translate", lambda *_, **__: ["two\nlines", "one"])
     assert run("predict", "run/model", "a", "b").stdout == "two lines\none\n"
 
 

@@ -4,7 +4,7 @@ import math
 import random
 from typing import Any
 
-from wordorder.comparison.statistics import summarise
+from wordorder.comparison.statistics.summary import summarise
 
 FINAL = {
     "none": 311.0,

@@ -5,8 +5,8 @@ from typing import Any
 
 from comparison_example import example_results
 
-from wordorder.comparison.significance import compare_arms
-from wordorder.comparison.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.significance import compare_arms
+from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 
 FINALS = {
     "none": 96.0,
@@ -53,7 +53,7 @@ def full_results(finals: dict[str, float] | None = None, *, seeds: int = 5, base
 
 
 def _summarised(results: dict[str, Any]) -> list[dict[str, Any]]:
-    from wordorder.comparison.statistics import summarise
+    from wordorder.comparison.statistics.summary import summarise
 
     return summarise(results["rows"])
 

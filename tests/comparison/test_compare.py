@@ -17,7 +17,7 @@ from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Leave out what costs time and what test_real_comparison.py covers: figure files and collecting garbage."""
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 
@@ -178,7 +178,7 @@ def test_a_disk_that_is_full_at_the_very_end_is_one_line(make_recipe, log, monke
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("wordorder.comparison.model_cards.write_arm_cards", full)
+    monkeypatch.setattr("wordorder.comparison.report.model_cards.write_arm_cards", full)
     with pytest.raises(RunFailed, match=r"cannot write figures and model cards into .*No space left"):
         run(make_recipe(seeds=[0]))
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wordorder.comparison import markdown_table
-from wordorder.comparison.report import json_in_html, report_page
+from wordorder.comparison.report.html import json_in_html, report_page
 from wordorder.inspection.page import Table, page
 
 HOSTILE = [

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from wordorder.comparison import closed_testing
-from wordorder.comparison.closed_testing import closed_p, share_of_level
-from wordorder.comparison.exact_tests import (
+from wordorder.comparison.statistics import closed_testing
+from wordorder.comparison.statistics.closed_testing import closed_p, share_of_level
+from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
     holm,
     paired_p,
@@ -19,7 +19,13 @@ from wordorder.comparison.exact_tests import (
     smallest_unpaired_p,
     unpaired_p,
 )
-from wordorder.comparison.intervals import paired_mean, paired_median, subset_means, unpaired_mean, unpaired_median
+from wordorder.comparison.statistics.intervals import (
+    paired_mean,
+    paired_median,
+    subset_means,
+    unpaired_mean,
+    unpaired_median,
+)
 
 
 def counted_p(values):

@@ -9,10 +9,10 @@ from comparison_example import example_results
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare, markdown_table
-from wordorder.comparison.report import report_page
-from wordorder.comparison.statistics import summarise
-from wordorder.comparison.table import caption, columns
-from wordorder.comparison.verdict import verdict
+from wordorder.comparison.report.html import report_page
+from wordorder.comparison.report.table import caption, columns
+from wordorder.comparison.report.verdict import verdict
+from wordorder.comparison.statistics.summary import summarise
 from wordorder.errors import BadInput, RunFailed
 
 
@@ -21,7 +21,7 @@ def quick(monkeypatch):
     """Leave out what costs time after every run; the tests make table and page where they look at them."""
     module = sys.modules["wordorder.comparison.compare"]  # the function of this name hides it in the package
     monkeypatch.setattr(module, "write_report", lambda results, folder: None)
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 

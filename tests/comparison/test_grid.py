@@ -8,11 +8,11 @@ import pytest
 from comparison_stand_in import LOSS, STAND_IN
 
 from wordorder.comparison import compare, markdown_table
-from wordorder.comparison.rates import rates_tried
-from wordorder.comparison.report import report_page
-from wordorder.comparison.table import caption
+from wordorder.comparison.report.html import report_page
+from wordorder.comparison.report.rates import rates_tried
+from wordorder.comparison.report.table import caption
 from wordorder.errors import BadInput, RunFailed
-from wordorder.training.comparison_section import check_compare
+from wordorder.training.recipe.comparison_section import check_compare
 
 RATES = [0.001, 0.002, 0.004]
 
@@ -22,7 +22,7 @@ def quick(monkeypatch):
     """Leave out what costs time after every run; the tests make table and page where they look at them."""
     module = sys.modules["wordorder.comparison.compare"]  # the function of this name hides it in the package
     monkeypatch.setattr(module, "write_report", lambda results, folder: None)
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 

@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from wordorder.comparison.arms import resolve_arms
-from wordorder.comparison.budget import check_trained, fit_budget
-from wordorder.comparison.history import equal_history, histories, history_sentence
+from wordorder.comparison.fairness.arms import resolve_arms
+from wordorder.comparison.fairness.budget import check_trained, fit_budget
+from wordorder.comparison.fairness.history import equal_history, histories, history_sentence
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.errors import BadInput, UnfairComparison
+from wordorder.inference import Context, evaluate_model_dir
 from wordorder.models import build_config, build_model
-from wordorder.training import Context, evaluate_model_dir, run
-from wordorder.training.fit import make_config
-from wordorder.training.run import _prepare
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training import run
+from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.run.fit import make_config
+from wordorder.training.run.run import _prepare
 
 LANES = (
     "data.task=causal-lm",

@@ -8,13 +8,13 @@ from comparison_example import example_results
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.looks import looks_of, with_look
-from wordorder.comparison.verdict import verdict
+from wordorder.comparison.report.verdict import verdict
+from wordorder.comparison.statistics.looks import looks_of, with_look
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
     monkeypatch.setattr(import_module("wordorder.comparison.compare"), "write_report", lambda results, folder: None)
 

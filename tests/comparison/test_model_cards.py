@@ -5,8 +5,8 @@ import json
 from comparison_example import example_results
 from huggingface_hub import ModelCard
 
-from wordorder.comparison.model_cards import write_arm_cards
-from wordorder.comparison.verdict import verdict
+from wordorder.comparison.report.model_cards import write_arm_cards
+from wordorder.comparison.report.verdict import verdict
 
 RECIPE = '[data]\nsource = "sotu"\ntask = "masked-lm"\n[model]\nnetwork = "encoder"\nencoding = "rope"\n'
 CONFIG = {"model_type": "wordorder-encoder", "encoding": "rope", "architectures": ["WordOrderEncoderForMaskedLM"]}

@@ -8,7 +8,7 @@ import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison.compare import compare
-from wordorder.comparison.own_arm import load_again, load_own_arms, parse_own_arm, with_own_arms
+from wordorder.comparison.fairness.own_arm import load_again, load_own_arms, parse_own_arm, with_own_arms
 from wordorder.encodings import CATALOG, registered_encodings, split_options
 from wordorder.encodings import registration as registration_module
 from wordorder.errors import BadInput

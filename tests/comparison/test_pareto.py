@@ -3,8 +3,8 @@ import random
 import pytest
 from report_example import full_results
 
-from wordorder.comparison.costs import COSTS, costs_known, front_of
-from wordorder.comparison.pareto import Point, pareto_front
+from wordorder.comparison.report.costs import COSTS, costs_known, front_of
+from wordorder.comparison.statistics.pareto import Point, pareto_front
 
 
 def points(**places):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from wordorder.comparison.arms import resolve_arms
+from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput
 from wordorder.models import build_config, build_model
 from wordorder.training import read_recipe
-from wordorder.training.sources import SOURCES
+from wordorder.training.recipe.sources import SOURCES
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 RECIPES = sorted(FOLDER.rglob("*.toml"))

@@ -11,10 +11,10 @@ from comparison_example import FINAL, example_results
 from rich.console import Console
 
 from wordorder.comparison import markdown_table, render_table, write_report
-from wordorder.comparison.figures import draw_costs, write_figures
-from wordorder.comparison.report import json_in_html, report_page, rows_as_csv
-from wordorder.comparison.statistics import summarise
-from wordorder.comparison.table import caption
+from wordorder.comparison.report.figures.draw import draw_costs, write_figures
+from wordorder.comparison.report.html import json_in_html, report_page, rows_as_csv
+from wordorder.comparison.report.table import caption
+from wordorder.comparison.statistics.summary import summarise
 
 EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
 

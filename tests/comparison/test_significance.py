@@ -7,9 +7,9 @@ import pytest
 from comparison_example import example_results
 from scipy import stats
 
-from wordorder.comparison.differences import in_short
-from wordorder.comparison.identical import are_identical
-from wordorder.comparison.significance import between, compare_arms, lost_runs
+from wordorder.comparison.fairness.identical import are_identical
+from wordorder.comparison.report.differences import in_short
+from wordorder.comparison.statistics.significance import between, compare_arms, lost_runs
 
 
 def results_of(scores, *, metric="accuracy", seeds=None, baseline="", **more):
@@ -280,7 +280,7 @@ def test_nothing_finished_gives_nothing_to_compare():
 
 
 def test_sets_of_arms_are_ranked_on_the_seeds_that_all_of_them_have():
-    from wordorder.comparison.closed_testing import closed_p
+    from wordorder.comparison.statistics.closed_testing import closed_p
 
     whole = {arm: {seed: place + 0.1 * seed for seed in range(5)} for place, arm in enumerate("abc")}
     pairs = {pair: 0.001 for pair in (("a", "b"), ("a", "c"), ("b", "c"))}

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from comparison_example import example_results
 
-from wordorder.comparison.numbers import significant, with_spread
 from wordorder.comparison.quality import METRICS, metric_of, quality_of
-from wordorder.comparison.significance import compare_arms
-from wordorder.comparison.statistics import mean_and_spread, median_and_range, summarise
-from wordorder.comparison.table import caption
-from wordorder.comparison.verdict import ranked, verdict
+from wordorder.comparison.report.numbers import significant, with_spread
+from wordorder.comparison.report.table import caption
+from wordorder.comparison.report.verdict import ranked, verdict
+from wordorder.comparison.statistics.significance import compare_arms
+from wordorder.comparison.statistics.summary import mean_and_spread, median_and_range, summarise
 
 
 @pytest.mark.parametrize("values", [[3.0, 4.0], [1.5, 1.5, 2.5], [7.0, 1.0, 4.0, 9.0]])

@@ -15,7 +15,7 @@ from wordorder.comparison.workers import InThisProcess, InWorkers, Outcome, exec
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
     monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results: {})
 

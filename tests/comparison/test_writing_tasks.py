@@ -6,9 +6,9 @@ import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.report import report_page
-from wordorder.comparison.table import columns, markdown_table
-from wordorder.comparison.verdict import ranked, verdict
+from wordorder.comparison.report.html import report_page
+from wordorder.comparison.report.table import columns, markdown_table
+from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.errors import BadInput
 
 CAUSAL = ("data.task=causal-lm", "model.network=decoder")
@@ -19,7 +19,7 @@ ARMS = {name: {"model.encoding": name} for name in ("none", "rope", "alibi")}
 @pytest.fixture
 def results_of(make_recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
     def run(*overrides, **compared):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wordorder.data import DataConfig, TokenizerConfig, prepare
-from wordorder.data.encode import EncodedDocuments
-from wordorder.data.segments import pack_running_text
+from wordorder.data.examples.encode import EncodedDocuments
+from wordorder.data.examples.segments import pack_running_text
 from wordorder.errors import BadInput
 
 CLS, SEP = 2, 3

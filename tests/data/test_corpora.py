@@ -13,7 +13,7 @@ from wordorder.data import DataConfig, read_documents
 from wordorder.data.corpora.plain_text import cut_into_documents
 from wordorder.data.corpora.read import find_files
 from wordorder.errors import BadInput, MissingExtra
-from wordorder.training.sources import find_source
+from wordorder.training.recipe.sources import find_source
 
 ROWS = [
     {"text": 'Good, "quoted"\nand on two lines.', "label": "yes"},

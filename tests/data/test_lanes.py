@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader
 
 from wordorder.data import DataConfig, EpochOrder, TokenizerConfig, prepare
-from wordorder.data.collate import CollateLanes
-from wordorder.data.encode import EncodedDocuments
-from wordorder.data.lanes import Lanes, running_text
+from wordorder.data.examples.collate import CollateLanes
+from wordorder.data.examples.encode import EncodedDocuments
+from wordorder.data.examples.lanes import Lanes, running_text
 from wordorder.errors import BadInput
 
 CLS, SEP = 2, 3

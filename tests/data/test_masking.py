@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wordorder.data.masking import IGNORED, Masking
+from wordorder.data.examples.masking import IGNORED, Masking
 from wordorder.data.randomness import counter_hash, splitmix64, uniform
 
 V, MASK = 1005, 4

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wordorder.data.classification import cut_in_pieces, label_names
-from wordorder.data.encode import EncodedDocuments, split_sentences
-from wordorder.data.segments import keep, pack_across_documents, pack_contiguous, pack_full_sentences
+from wordorder.data.examples.classification import cut_in_pieces, label_names
+from wordorder.data.examples.encode import EncodedDocuments, split_sentences
+from wordorder.data.examples.segments import keep, pack_across_documents, pack_contiguous, pack_full_sentences
 
 CLS, SEP = 2, 3
 

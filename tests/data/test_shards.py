@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from wordorder.data import TokenizerConfig, load_tokenizer
-from wordorder.data import encode as encoding
-from wordorder.data.encode import encode_documents
-from wordorder.data.encoded import EncodedDocuments
+from wordorder.data.examples import encode as encoding
+from wordorder.data.examples.encode import encode_documents
+from wordorder.data.examples.encoded import EncodedDocuments
 from wordorder.data.shards import read_shard, write_shard
 
 TEXTS = [f"Text {number} says this. And that " + "again " * number for number in range(60)]

@@ -10,8 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 
 import wordorder
-from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer, tokenisers
-from wordorder.data.encode import encode_documents
+from wordorder.data import TOKENIZER_KINDS, TokenizerConfig, load_tokenizer
+from wordorder.data.examples.encode import encode_documents
+from wordorder.data.tokenizers import tokenizer as tokenisers
 from wordorder.errors import BadInput
 
 TRAINED = [kind for kind in TOKENIZER_KINDS if kind != "existing"]
@@ -101,7 +102,9 @@ def test_wordpiece_letters_of_a_large_alphabet_leave_room_for_words(tmp_path):
 def test_the_cache_is_used_and_keyed_by_text_and_settings(tmp_path, monkeypatch):
     first = train("wordpiece", tmp_path).backend_tokenizer.to_str()
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules["wordorder.data.tokenisers"]._TRAINERS, "wordpiece", None)  # training would fail
+        patch.setitem(
+            sys.modules["wordorder.data.tokenizers.tokenizer"]._TRAINERS, "wordpiece", None
+        )  # training would fail
         assert train("wordpiece", tmp_path).backend_tokenizer.to_str() == first
         with pytest.raises(TypeError):
             train("wordpiece", tmp_path, vocab_size=299)

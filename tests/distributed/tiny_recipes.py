@@ -7,7 +7,7 @@ import torch
 
 from wordorder.models import build_config, build_model
 from wordorder.training import read_recipe, run
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.loop.trainer import WordOrderTrainer
 
 RECIPE = """
 [data]

@@ -23,10 +23,11 @@ from torch.distributed.tensor import DTensor
 
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.models import build_model
-from wordorder.training import fit, resumable
-from wordorder.training.resumable import ResumableTrainer
-from wordorder.training.sharded import is_sharded, whole_weights
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.checkpoints.sharded import is_sharded, whole_weights
+from wordorder.training.loop import resumable
+from wordorder.training.loop.resumable import ResumableTrainer
+from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.run import fit
 
 RANK = int(os.environ["RANK"])
 CHECKS = {}

@@ -201,7 +201,7 @@ def tokenizers(draw: st.DrawFn) -> bytes:
 def read_a_tokenizer(content: bytes, folder: Path) -> None:
     """Read the folder, and the file alone."""
     from wordorder.data import TokenizerConfig, fixed_vocab_size
-    from wordorder.data.tokenisers import read_tokenizer
+    from wordorder.data.tokenizers.tokenizer import read_tokenizer
 
     unpack(from_bytes(content), folder / "model")
     with contextlib.suppress(WordOrderError):
@@ -265,9 +265,9 @@ def spoilt_safetensors(draw: st.DrawFn, good: bytes) -> bytes:
 
 def read_a_model_folder(content: bytes, folder: Path) -> None:
     """Read it as each command does; an error of one must not keep the others from it."""
+    from wordorder.inference.saved_model import load_model, remembers
     from wordorder.inspection.saved_model import class_of, config_of, load_saved
-    from wordorder.training.pretrained import read_pretrained
-    from wordorder.training.saved_model import load_model, remembers
+    from wordorder.training.recipe.pretrained import read_pretrained
 
     place = folder / "model"
     unpack(from_bytes(content), place)
@@ -286,7 +286,7 @@ def read_a_model_folder(content: bytes, folder: Path) -> None:
 def checkpoint_files() -> dict[str, bytes]:
     """A checkpoint as a run writes it, small: weights, optimizer, generators, what the Trainer knew, the manifest."""
     from wordorder.durable import seal
-    from wordorder.training.state_files import save_state
+    from wordorder.training.checkpoints.state_files import save_state
 
     weight = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = torch.optim.AdamW([weight])
@@ -327,9 +327,9 @@ def _model() -> Any:
 def read_a_checkpoint(content: bytes, folder: Path) -> None:
     """Look whether it is whole; and if it is, read all that a resumed run reads."""
     from wordorder.durable import seal
-    from wordorder.training.checkpoint import newest_valid, read_state
-    from wordorder.training.state_files import load_state
-    from wordorder.training.weights import load_weights
+    from wordorder.training.checkpoints.checkpoint import newest_valid, read_state
+    from wordorder.training.checkpoints.state_files import load_state
+    from wordorder.training.checkpoints.weights import load_weights
 
     files, place = from_bytes(content), folder / "checkpoint-4"
     anew = files.pop("SEAL", None)
@@ -390,7 +390,7 @@ def pickled() -> st.SearchStrategy[bytes]:
 
 def read_a_pickle(content: bytes, folder: Path) -> None:
     """Read it as the object of a torch file."""
-    from wordorder.checkpoints.torch_file import read_torch_file
+    from wordorder.conversion.torch_files.torch_file import read_torch_file
 
     path = folder / "p.pt"
     with zipfile.ZipFile(path, "w") as archive:
@@ -406,8 +406,8 @@ def torch_checkpoints() -> st.SearchStrategy[bytes]:
 
 def read_a_torch_checkpoint(content: bytes, folder: Path) -> None:
     """Read all that `convert` reads of it."""
-    from wordorder.checkpoints.reference_file import open_reference_file
-    from wordorder.checkpoints.tupe import _understand  # pyright: ignore[reportPrivateUsage]
+    from wordorder.conversion.reference_file import open_reference_file
+    from wordorder.conversion.tupe import _understand  # pyright: ignore[reportPrivateUsage]
 
     path = folder / "c.pt"
     path.write_bytes(content)
@@ -423,7 +423,7 @@ def reference_safetensors() -> st.SearchStrategy[bytes]:
 
 def read_reference_safetensors(content: bytes, folder: Path) -> None:
     """Read it as a state dict of the reference code."""
-    from wordorder.checkpoints.reference_file import open_reference_file
+    from wordorder.conversion.reference_file import open_reference_file
 
     path = folder / "c.safetensors"
     path.write_bytes(content)
@@ -484,8 +484,8 @@ def results() -> dict[str, Any]:
     """A results file of two arms."""
     from comparison_example import example_results
 
-    from wordorder.comparison.looks import with_look
     from wordorder.comparison.results import conclusions
+    from wordorder.comparison.statistics.looks import with_look
     from wordorder.durable import finite
 
     made = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=2, size=4, heads=1)
@@ -498,7 +498,7 @@ def results() -> dict[str, Any]:
 
 def read_results(content: bytes, folder: Path) -> None:
     """Read the looks at a comparison that goes on; a file that somebody changed has none."""
-    from wordorder.comparison.looks import earlier_looks
+    from wordorder.comparison.statistics.looks import earlier_looks
 
     (folder / "results.json").write_bytes(content)
     for look in earlier_looks(folder / "results.json"):
@@ -538,7 +538,7 @@ def run_a_command(content: bytes, folder: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
     stub = mock.Mock(side_effect=RunFailed("nothing is trained here"))
     with (
-        mock.patch("wordorder.training.run", stub),
+        mock.patch("wordorder.training.run.run", stub),
         mock.patch("wordorder.comparison.compare", stub),
         mock.patch("sys.stdin", io.StringIO("a word\n")),
         contextlib.redirect_stdout(out),

@@ -11,7 +11,7 @@ from wordorder.errors import BadInput
 from wordorder.inspection import inspect_model, position_correlation, score_maps
 from wordorder.models import build_config, build_model, check_length, graft
 from wordorder.ops import Contiguous
-from wordorder.training.toml_text import parse_value
+from wordorder.training.recipe.toml_text import parse_value
 
 SIZES = {
     "vocab_size": 50,

@@ -17,7 +17,14 @@ from pathlib import Path
 from crash_points import CrashPoints
 
 from wordorder.durable import is_whole, write_text
-from wordorder.training.checkpoint import checkpoints, clean, find_newest, rotate, write_checkpoint, write_model
+from wordorder.training.checkpoints.checkpoint import (
+    checkpoints,
+    clean,
+    find_newest,
+    rotate,
+    write_checkpoint,
+    write_model,
+)
 
 POWER_CUTS = 3
 """How often the power is cut at each point, each time with another loss."""

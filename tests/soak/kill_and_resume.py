@@ -52,7 +52,8 @@ class Soak:
 
     def __init__(self, model: str, *, seed: int, folder: Path) -> None:
         from wordorder.data import prepare
-        from wordorder.training import fit, read_recipe  # fit: so that no child imports it
+        from wordorder.training import read_recipe  # fit: so that no child imports it
+        from wordorder.training.run import fit
 
         assert fit
         self.model, self.folder, self.draw = model, folder, random.Random(f"{model} {seed}")

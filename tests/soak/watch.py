@@ -43,8 +43,9 @@ class Watch:
 
     def install(self) -> None:
         """Follow the run of this process."""
-        from wordorder.training import fit, resumable
-        from wordorder.training.trainer import WordOrderTrainer
+        from wordorder.training.loop import resumable
+        from wordorder.training.loop.trainer import WordOrderTrainer
+        from wordorder.training.run import fit
 
         self.enter("setup")
         for place, name, phase in (

@@ -8,8 +8,9 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from wordorder.errors import BadInput
-from wordorder.training import evaluate_model_dir, read_recipe, run
-from wordorder.training.predict import answer
+from wordorder.inference import evaluate_model_dir
+from wordorder.inference.predict import answer
+from wordorder.training import read_recipe, run
 
 CAUSAL = (
     "data.task=causal-lm",
@@ -35,7 +36,7 @@ def test_scores_are_those_of_a_loop_over_the_text(trained, corpus):
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).double().eval()
     data = DataConfig(source=f"{corpus}/*/*.txt", task="causal-lm", limit_documents=8)
     texts = [document.text for document in split_documents(read_documents(data), data).test]
-    from wordorder.training.saved_model import load_tokenizer_of
+    from wordorder.inference.saved_model import load_tokenizer_of
 
     tokenizer = load_tokenizer_of(trained.model_dir)
     running = [

@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 
 from wordorder.durable import is_whole, write_json
 from wordorder.errors import RunFailed
-from wordorder.training.checkpoint import (
+from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,
     find_newest,

@@ -5,8 +5,8 @@ from transformers import TextIteratorStreamer, TextStreamer, pipeline
 
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.errors import BadInput
+from wordorder.inference.continuation import Continuation, Readable
 from wordorder.models import build_config, build_model
-from wordorder.training.continuation import Continuation, Readable
 
 TEXT = "The people don't go home. Why? 'Tis late: 10,000 €, naïve 😀 café — über alles. " * 12
 KINDS = ["byte", "bpe", "wordpiece", "word", "character", "whitespace"]

@@ -13,13 +13,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from saved_folder import save
 
 from wordorder.errors import BadInput
+from wordorder.inference import evaluate_model_dir
+from wordorder.inference.continuation import Continuation
+from wordorder.inference.predict import answer
+from wordorder.inference.push import push_model
 from wordorder.inspection import inspect_model_dir
 from wordorder.models import build_config, build_model
-from wordorder.training import evaluate_model_dir
-from wordorder.training.continuation import Continuation
-from wordorder.training.predict import answer
-from wordorder.training.push import push_model
-from wordorder.training.weights import load_body
+from wordorder.training.checkpoints.weights import load_body
 
 TEXT = "the union of states is strong"
 

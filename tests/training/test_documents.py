@@ -4,8 +4,9 @@ import pytest
 from transformers import AutoModelForMaskedLM
 
 from wordorder.errors import BadInput
-from wordorder.training import classify, evaluate_model_dir, fill_mask, read_recipe, run
-from wordorder.training.saved_model import load_tokenizer_of
+from wordorder.inference import classify, evaluate_model_dir, fill_mask
+from wordorder.inference.saved_model import load_tokenizer_of
+from wordorder.training import read_recipe, run
 
 DOCUMENTS = (
     "model.encoding=learned",

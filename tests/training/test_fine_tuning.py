@@ -8,7 +8,8 @@ from scipy.stats import pearsonr
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from wordorder.errors import BadInput
-from wordorder.training import classify, evaluate_model_dir, read_recipe, regress, run
+from wordorder.inference import classify, evaluate_model_dir, regress
+from wordorder.training import read_recipe, run
 
 RECIPE = """
 [data]

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from wordorder.errors import Stopped
-from wordorder.training.interruption import SIGNALS, Interruption, stopping_at_once
+from wordorder.training.loop.interruption import SIGNALS, Interruption, stopping_at_once
 
 
 def send(number):
@@ -48,7 +48,7 @@ def test_a_second_ctrl_c_stops_at_once():
 
 TWICE = """
 import os, signal, sys
-from wordorder.training.interruption import Interruption
+from wordorder.training.loop.interruption import Interruption
 with Interruption():
     for _ in range(2):
         os.kill(os.getpid(), getattr(signal, sys.argv[1]))
@@ -76,7 +76,7 @@ def test_under_a_launcher_a_signal_that_is_passed_on_does_not_break_off_the_save
 
 WORKER = """
 import multiprocessing, os, signal, sys
-from wordorder.training.interruption import Interruption
+from wordorder.training.loop.interruption import Interruption
 
 def work():
     with Interruption() as interruption:

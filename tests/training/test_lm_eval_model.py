@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 from wordorder.errors import BadInput
-from wordorder.training.lm_eval_model import WordOrderLM
+from wordorder.inference.lm_eval_model import WordOrderLM
 
 MEMORY = {"encoding": "alibi", "memory_length": 6, "segment_length": 8}
 TEXT = " ".join(WORDS[(7 * n) % len(WORDS)] for n in range(43))  # six segments, the last one short
@@ -67,7 +67,7 @@ def test_a_long_text_scores_as_running_text_does_and_the_memory_counts(folder):
 
 def test_it_equals_the_score_of_evaluate_but_for_the_end_of_the_text(folder, tmp_path):
     from wordorder.data import DataConfig
-    from wordorder.training import Context, evaluate_model_dir
+    from wordorder.inference import Context, evaluate_model_dir
 
     sources = {}
     for name, text in {"source": TEXT[::-1], "validation_source": TEXT[9:], "test_source": TEXT}.items():

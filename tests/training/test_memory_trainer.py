@@ -16,14 +16,15 @@ from transformers import AutoModelForCausalLM
 from wordorder.data import DataConfig, read_documents
 from wordorder.data.split import split_documents
 from wordorder.errors import BadInput, RunFailed
+from wordorder.inference import Context, evaluate_model_dir
+from wordorder.inference.saved_model import load_model
 from wordorder.models import build_config, build_model
-from wordorder.training import Context, evaluate_model_dir, read_recipe, run
-from wordorder.training.carried_memory import CarriedMemory
-from wordorder.training.fit import make_config
-from wordorder.training.memory_trainer import MemoryTrainer
-from wordorder.training.run import _prepare
-from wordorder.training.saved_model import load_model
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training import read_recipe, run
+from wordorder.training.loop.carried_memory import CarriedMemory
+from wordorder.training.loop.memory_trainer import MemoryTrainer
+from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.run.fit import make_config
+from wordorder.training.run.run import _prepare
 
 LENGTH = 16
 LANES = (
@@ -125,7 +126,7 @@ def test_each_micro_batch_goes_on_with_its_own_lanes(recipe_file, corpus, overri
 
 def test_evaluation_is_a_loop_over_lanes_whatever_is_read_side_by_side(trained, corpus):
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).eval()
-    from wordorder.training.saved_model import load_tokenizer_of
+    from wordorder.inference.saved_model import load_tokenizer_of
 
     texts = texts_of(corpus)
     running = running_of(texts, load_tokenizer_of(trained.model_dir))
@@ -144,7 +145,7 @@ def test_evaluation_is_a_loop_over_lanes_whatever_is_read_side_by_side(trained, 
 
 
 def test_other_contexts_are_loops_over_segments_windows_and_one_lane(trained, corpus):
-    from wordorder.training.saved_model import load_tokenizer_of
+    from wordorder.inference.saved_model import load_tokenizer_of
 
     model = AutoModelForCausalLM.from_pretrained(trained.model_dir).eval()
     running = running_of(texts_of(corpus), load_tokenizer_of(trained.model_dir))

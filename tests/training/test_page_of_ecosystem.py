@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from saved_folder import save
 
 from wordorder.models import build_config, build_model, lora_targets
-from wordorder.training.arguments import FIXED, argument_names
-from wordorder.training.trackers import PLACES
+from wordorder.training.recipe.arguments import FIXED, argument_names
+from wordorder.training.recipe.trackers import PLACES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "ecosystem.md").read_text(encoding="utf-8")

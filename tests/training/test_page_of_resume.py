@@ -6,8 +6,8 @@ from pathlib import Path
 from wordorder.cli import faults
 from wordorder.durable import MANIFEST
 from wordorder.training import read_recipe, run
-from wordorder.training.arguments import DEFAULTS
-from wordorder.training.interruption import SIGNALS
+from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.recipe.arguments import DEFAULTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "resume.md").read_text(encoding="utf-8")
 RARE = {"scaler.json", "generation_config.json"}  # with fp16; of models that generate

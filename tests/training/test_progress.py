@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from wordorder.training import progress
-from wordorder.training.progress import AdviceOnce, Bar, Lines, Rate, Silent, choose_progress
+from wordorder.training.loop import progress
+from wordorder.training.loop.progress import AdviceOnce, Bar, Lines, Rate, Silent, choose_progress
 
 
 class Terminal(io.StringIO):

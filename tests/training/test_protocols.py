@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from wordorder.inference.evaluate import evaluate_model_dir
 from wordorder.training import read_recipe, run
-from wordorder.training.evaluate import evaluate_model_dir
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.loop.trainer import WordOrderTrainer
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from wordorder.cli.app import app
 from wordorder.errors import BadInput, RunFailed
+from wordorder.inference.push import push_model
 from wordorder.training import read_recipe
-from wordorder.training.push import push_model
 
 # what huggingface_hub 2.4 says to its own HTTP library when it uploads weights
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -3,8 +3,8 @@ import pytest
 from wordorder.errors import BadInput
 from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
-from wordorder.training.comparison_section import check_compare
-from wordorder.training.run import differences
+from wordorder.training.recipe.comparison_section import check_compare
+from wordorder.training.run.run import differences
 
 
 def faults(path, *overrides):
@@ -128,7 +128,7 @@ def test_a_removed_optimizer_is_one_fault_with_the_one_to_write_instead(recipe_f
 
 
 def test_what_is_no_override_is_said_before_anything_is_loaded(recipe_file, monkeypatch):
-    monkeypatch.setattr("wordorder.training.recipe.check_run", None)
+    monkeypatch.setattr("wordorder.training.recipe.recipe.check_run", None)
     assert faults(recipe_file, "nonsense", "=3", "training.seed=2") == (
         "--set nonsense: write section.key=value",
         "--set =3: '' is not a dotted name such as training.learning_rate",

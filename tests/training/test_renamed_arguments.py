@@ -3,7 +3,7 @@
 import pytest
 from transformers import TrainingArguments
 
-from wordorder.training.arguments import RENAMED, build_arguments
+from wordorder.training.recipe.arguments import RENAMED, build_arguments
 
 
 @pytest.mark.parametrize("name", sorted(RENAMED.items()))

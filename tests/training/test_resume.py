@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 
 from wordorder.durable import seal
 from wordorder.errors import BadInput, RunFailed, Stopped
-from wordorder.training import fit, read_recipe, run
-from wordorder.training.checkpoint import find_newest, newest_valid
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training import read_recipe, run
+from wordorder.training.checkpoints.checkpoint import find_newest, newest_valid
+from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.run import fit
 
 # Dropout, gradient accumulation and several epochs, so that every generator, average and order matters.
 SETTINGS = (
@@ -313,7 +314,7 @@ def test_a_finished_model_that_training_would_have_placed_is_scored_on_the_run_s
 
 
 def test_an_older_checkpoint_that_cannot_be_removed_ends_the_run_with_a_reason(recipe_file, tmp_path, monkeypatch):
-    from wordorder.training import resumable
+    from wordorder.training.loop import resumable
 
     def rotate(folder, **arguments):
         raise OSError(13, "Permission denied")

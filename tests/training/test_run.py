@@ -11,10 +11,11 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
-import wordorder.training.trainer
+import wordorder.training.loop.trainer
 from wordorder.errors import BadInput, RunFailed, Stopped
-from wordorder.training import fit, read_recipe, run
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training import read_recipe, run
+from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.run import fit
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
@@ -281,7 +282,7 @@ def test_weights_that_are_not_finite_are_never_saved(recipe_file, tmp_path, monk
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(recipe_file, tmp_path, monkeypatch):
-    import wordorder.training.resumable as resumable
+    import wordorder.training.loop.resumable as resumable
 
     original = resumable.save_state
 
@@ -304,7 +305,7 @@ def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
     def append(folder, line):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(wordorder.training.trainer.curve, "append", append)
+    monkeypatch.setattr(wordorder.training.loop.trainer.curve, "append", append)
     with pytest.raises(RunFailed, match="No space left on device"):
         go(recipe_file)
 

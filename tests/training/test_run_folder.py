@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from wordorder.errors import BadInput, RunFailed
-from wordorder.training import curve, fit, read_recipe, run
+from wordorder.training import read_recipe, run
+from wordorder.training.run import curve, fit
 
 NAMES = ("recipe.toml", "data.json", "environment.json", "curve.jsonl", "metrics.json")
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from wordorder.data import Sharing, StreamOrder, prepare
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
-from wordorder.training.share import ShareOfBatches
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.loop.share import ShareOfBatches
+from wordorder.training.loop.trainer import WordOrderTrainer
 
 RECIPE = """
 [data]
@@ -58,7 +58,7 @@ MEMORY = (
 KILLED = """
 import os, signal, sys
 from wordorder.training import read_recipe, run
-from wordorder.training.trainer import WordOrderTrainer
+from wordorder.training.loop.trainer import WordOrderTrainer
 
 recipe, folder, micro, *settings = sys.argv[1:]
 training_step, calls = WordOrderTrainer.training_step, []

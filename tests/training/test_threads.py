@@ -7,9 +7,10 @@ import torch
 
 from wordorder.comparison import pipeline
 from wordorder.errors import BadInput
-from wordorder.training import read_recipe, run, threads
-from wordorder.training.progress import AdviceOnce
-from wordorder.training.threads import Crowding, cpu_threads
+from wordorder.training import read_recipe, run
+from wordorder.training.loop import threads
+from wordorder.training.loop.progress import AdviceOnce
+from wordorder.training.loop.threads import Crowding, cpu_threads
 
 
 @pytest.fixture

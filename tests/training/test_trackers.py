@@ -13,7 +13,7 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
-from wordorder.training.trackers import tracker_faults, tracker_names, trackers_in
+from wordorder.training.recipe.trackers import tracker_faults, tracker_names, trackers_in
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_TWICE = """

@@ -13,13 +13,14 @@ from torch.nn import functional
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from wordorder.data import TokenizerConfig, load_tokenizer
-from wordorder.data.encode import encode_documents
+from wordorder.data.examples.encode import encode_documents
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.inference import evaluate_model_dir, translate
+from wordorder.inference.translate import source_ids
 from wordorder.tasks import TASKS
 from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
-from wordorder.training import evaluate_model_dir, read_recipe, run, translate
-from wordorder.training.trainer import WordOrderTrainer
-from wordorder.training.translate import source_ids
+from wordorder.training import read_recipe, run
+from wordorder.training.loop.trainer import WordOrderTrainer
 
 CPU = torch.device("cpu")
 ENGLISH, GERMAN = "a dog the cat sees runs and".split(), "ein Hund die Katze sieht läuft und".split()
@@ -436,7 +437,7 @@ def test_other_tasks_do_not_translate(shared):
 
 
 def test_a_generator_that_gives_white_space_is_trimmed():
-    from wordorder.training.generation import Search, Translator
+    from wordorder.training.loop.beam_search import Search, Translator
 
     tokens = SimpleNamespace(
         cls_token_id=2, sep_token_id=3, pad_token_id=0, batch_decode=lambda ids, skip_special_tokens: [" a b "]

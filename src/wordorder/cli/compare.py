@@ -14,26 +14,6 @@ if TYPE_CHECKING:
     from wordorder.training import Recipe
 
 
-_REMOVED = {
-    "--budget": (
-        "--budget was removed; train fewer seeds with --set 'compare.seeds=[0,1]' and add more later, or stop the "
-        "comparison when you like: the same command goes on"
-    ),
-    "--from": (
-        "compare --from was removed; run compare again in the same folder with more seeds or arms: only what is "
-        "missing is trained"
-    ),
-}
-
-
-def _refuse_removed(option: typer.CallbackParam, value: str | None) -> None:
-    """Refuse an option of an earlier version with what to do instead."""
-    if value is not None:
-        from wordorder.errors import BadInput
-
-        raise BadInput(_REMOVED[option.opts[0]])
-
-
 def compare(
     recipe: Annotated[
         Path,
@@ -50,10 +30,6 @@ def compare(
             help="Add an encoding of your own as an arm: the file is run, the encoding tried out. May be repeated.",
         ),
     ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", hidden=True, is_eager=True, callback=_refuse_removed)
-    ] = None,
-    merged: Annotated[str | None, typer.Option("--from", hidden=True, is_eager=True, callback=_refuse_removed)] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option("--output-dir", metavar="FOLDER", help="Where the results go; by default as the recipe says."),
@@ -76,13 +52,13 @@ def compare(
     from wordorder.training import read_recipe
 
     if own_arms:  # before the recipe is read, which may name them
-        from wordorder.comparison.own_arm import load_own_arms
+        from wordorder.comparison.fairness.own_arm import load_own_arms
 
         for line in load_own_arms(own_arms):
             print(printable(line), file=sys.stderr)
     resolved = read_recipe(recipe, overrides or ())
     if own_arms:
-        from wordorder.comparison.own_arm import with_own_arms
+        from wordorder.comparison.fairness.own_arm import with_own_arms
 
         resolved = with_own_arms(resolved, own_arms)
     if dry_run:
@@ -96,7 +72,7 @@ def compare(
 
 def _check(recipe: "Recipe") -> None:
     """Refuse a recipe that the comparison itself would refuse before it reads data."""
-    from wordorder.comparison.arms import resolve_arms
+    from wordorder.comparison.fairness.arms import resolve_arms
 
     resolve_arms(recipe)
     if recipe.compare is not None and recipe.compare.probes:  # they load torch

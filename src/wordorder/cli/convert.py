@@ -15,7 +15,7 @@ from wordorder.streams import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wordorder.checkpoints import ConversionReport
+    from wordorder.conversion import ConversionReport
 
 _SHOWN = 20  # placeholders; the JSON has them all
 
@@ -81,7 +81,7 @@ def convert(
 
     Nothing in the file is imported or called, and what it names besides weights and settings is listed.
     """
-    from wordorder.checkpoints import convert_lamemo, convert_transformer_xl, convert_tupe
+    from wordorder.conversion import convert_lamemo, convert_transformer_xl, convert_tupe
 
     if reference is Reference.tupe:
         _refuse(reference, {"--vocab": vocab})

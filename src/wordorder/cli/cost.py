@@ -15,7 +15,7 @@ from wordorder.tasks import TASKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from wordorder.comparison.arms import Arm
+    from wordorder.comparison.fairness.arms import Arm
     from wordorder.cost import GPUs
     from wordorder.training import Recipe
 
@@ -91,8 +91,8 @@ def cost(
 
 def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
     """Return the arms as `wordorder compare` sizes them, and what it changes."""
-    from wordorder.comparison.arms import resolve_arms
-    from wordorder.comparison.budget import fit_budget
+    from wordorder.comparison.fairness.arms import resolve_arms
+    from wordorder.comparison.fairness.budget import fit_budget
     from wordorder.comparison.pipeline import Pipeline
     from wordorder.data import exact_vocab_size
 
@@ -143,8 +143,8 @@ def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
     """
     from wordorder.data import fixed_vocab_size
     from wordorder.models import build_config
-    from wordorder.training.pretrained import saved_version
-    from wordorder.training.run_sections import declared_cls
+    from wordorder.training.recipe.pretrained import saved_version
+    from wordorder.training.recipe.sections import declared_cls
 
     given = recipe.model.get("vocab_size")
     known = given if given is not None else fixed_vocab_size(recipe.tokenizer)

@@ -93,7 +93,7 @@ def evaluate(
     A language model with a memory, once more without: **wordorder evaluate MODEL_DIR sotu --context sliding --stride
     32**
     """
-    from wordorder.training import Context, evaluate_model_dir
+    from wordorder.inference import Context, evaluate_model_dir
 
     read = Context(
         kind=None if context is None else context.value,

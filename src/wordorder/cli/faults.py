@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from wordorder.cli.removed_options import remedy
 from wordorder.errors import BadInput, MissingExtra, RunFailed, Stopped, install_command
 from wordorder.launch import first_to_fail
 from wordorder.limits import one_line
@@ -22,6 +21,29 @@ from wordorder.limits import one_line
 _MOST_LINES, _LINE_START, _LINE_END = 50, 1500, 500
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
+
+_SCALE = "docs/scaling.md says what decides the speed on many GPUs"
+
+REMOVED = {
+    "cost": {
+        "--gpu": "write --peak-tflops P --utilisation U, P from the GPU's data sheet",
+        "--strategy": "write --sharding ddp or --sharding fsdp",
+        "--gpus-per-node": f"communication is no longer predicted; leave it out, {_SCALE}",
+        "--overlap": f"communication is no longer predicted; leave it out, {_SCALE}",
+        "--no-overlap": f"communication is no longer predicted; leave it out, {_SCALE}",
+        "--precision": "write --set training.bf16=true, or =false for float32",
+        "--checkpointing": "write --set training.gradient_checkpointing=true",
+        "--no-checkpointing": "write --set training.gradient_checkpointing=false",
+        "--global-batch": "write --set training.per_device_train_batch_size=B, the rows of each GPU",
+        "--check": "measure by wordorder train RECIPE --set training.max_steps=20, which prints tokens per second",
+    },
+    "compare": {
+        "--budget": "train fewer seeds with --set 'compare.seeds=[0,1]' and add more later, or stop the comparison when"
+        " you like: the same command goes on",
+        "--from": "run compare again in the same folder with more seeds or arms: only what is missing is trained",
+    },
+}
+"""Options of earlier versions, and what to do instead, by command."""
 
 
 class FaultReporter(TyperGroup):
@@ -90,7 +112,7 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if isinstance(error, BadInput):
         return error.faults
     if is_usage_error(error):
-        return (remedy(error) or " ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
+        return (removed_option(error) or " ".join(str(error.format_message()).split()),)  # type: ignore[attr-defined]
     if is_missing_package(error):
         return (f"{error.name} is not installed; run: {install_command('train')}",)  # type: ignore[attr-defined]
     message = " ".join(str(error).split()) or "no message"
@@ -99,6 +121,18 @@ def fault_lines(error: Exception) -> tuple[str, ...]:
     if exit_code(error) == FAILED and type(error).__module__.split(".")[0] != "wordorder":
         return (f"{type(error).__name__}: {message} (--debug shows where)",)
     return (message,)
+
+
+def removed_option(error: object) -> str | None:
+    """Return what to write instead of an option of an earlier version; None for every other error.
+
+    Args:
+        error: of the parser, whose classes recent versions of typer keep under a private name.
+    """
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    command = getattr(getattr(context, "command", None), "name", None)
+    said = REMOVED.get(str(command), {}).get(str(option))
+    return None if said is None else f"{option} was removed; {said}"
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from wordorder.errors import BadInput, Stopped
 from wordorder.streams import lines_of_stdin, printable
 
 if TYPE_CHECKING:
-    from wordorder.training.continuation import Written
+    from wordorder.inference.continuation import Written
 
 _LONG = 500  # tokens, from which on progress is shown where the text itself is not
 
@@ -52,8 +52,8 @@ def generate(
 
     Only what the model writes goes to stdout. Ctrl-C stops after the present token, with exit code 3.
     """
-    from wordorder.training.continuation import Continuation
-    from wordorder.training.saved_model import task_of
+    from wordorder.inference.continuation import Continuation
+    from wordorder.inference.saved_model import task_of
 
     drawn = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
     faults = [f"{name} is for drawing, beam search draws nothing; leave out one of them" for name in drawn]
@@ -96,7 +96,7 @@ def show(written: "Iterable[Written]", *, most: int, silent: bool) -> tuple[list
         The pieces where they are collected, the number of tokens, whether the text ended, and the name of the signal
         that asked to stop.
     """
-    from wordorder.training.interruption import Interruption
+    from wordorder.training.loop.interruption import Interruption
 
     pieces: list[str] = []
     tokens, ended = 0, False

@@ -42,9 +42,9 @@ def inspect(
     A causal language model is watched while it reads --text: attention by distance, effective context length, and
     what the slots of a look-ahead memory keep as they age; --length is then its segments'.
     """
+    from wordorder.inference import evaluate_model_dir
     from wordorder.inspection import inspect_model_dir
-    from wordorder.training import evaluate_model_dir
-    from wordorder.training.quiet import quiet_libraries
+    from wordorder.training.run.quiet import quiet_libraries
 
     score = None if data is None else partial(evaluate_model_dir, model_dir, data)
     with quiet_libraries():

@@ -43,8 +43,8 @@ def predict(
     On stdin a tab separates the two texts of a pair. A translation model writes one line for each line of stdin:
     **wordorder predict MODEL_DIR < news.en > news.de**
     """
-    from wordorder.training.predict import answer
-    from wordorder.training.saved_model import task_of
+    from wordorder.inference.predict import answer
+    from wordorder.inference.saved_model import task_of
 
     task = task_of(model_dir)
     if task.translates:
@@ -81,7 +81,7 @@ def print_translations(
     json: bool,
 ) -> None:
     """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
-    from wordorder.training import translate
+    from wordorder.inference import translate
 
     given = texts or [line.rstrip("\n") for line in lines_of_stdin()]
     if not any(text.strip() for text in given):

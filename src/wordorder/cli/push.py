@@ -27,7 +27,7 @@ def push(
 
     Example: **wordorder push runs/demo/model me/my-model --private**
     """
-    from wordorder.training.push import push_model
+    from wordorder.inference.push import push_model
 
     done = push_model(model_dir, repository, private=private, message=message, revision=revision)
     if json:

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from wordorder.comparison.arms import Arm, resolve_arms
-from wordorder.comparison.budget import check_trained, fit_budget
 from wordorder.comparison.devices import devices_of
-from wordorder.comparison.grid import grid_runs
-from wordorder.comparison.looks import earlier_looks, with_look
+from wordorder.comparison.fairness.arms import Arm, resolve_arms
+from wordorder.comparison.fairness.budget import check_trained, fit_budget
+from wordorder.comparison.fairness.grid import grid_runs
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.options import check_probes
 from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.quality import lower_is_better
-from wordorder.comparison.report import write_report
+from wordorder.comparison.report.html import write_report
+from wordorder.comparison.report.table import place_of
 from wordorder.comparison.results import Record
 from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
-from wordorder.comparison.table import place_of
+from wordorder.comparison.statistics.looks import earlier_looks, with_look
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.launch import process_count
-from wordorder.training.checkpoint import run_folder_fault
-from wordorder.training.interruption import SIGNALS
+from wordorder.training.checkpoints.checkpoint import run_folder_fault
+from wordorder.training.loop.interruption import SIGNALS
 
 if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
@@ -194,8 +194,8 @@ def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
 
 def _conclude(record: Record) -> Path:
     results = _save(record, is_a_look=True)
-    from wordorder.comparison.figures import write_figures
-    from wordorder.comparison.model_cards import write_arm_cards
+    from wordorder.comparison.report.figures.draw import write_figures
+    from wordorder.comparison.report.model_cards import write_arm_cards
 
     try:
         write_figures(results, record.folder / "figures")

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.comparison.arms import Arm
-from wordorder.comparison.grid import best_rates, grid_entries
-from wordorder.comparison.own_arm import own_encodings_of
+from wordorder.comparison.fairness.arms import Arm
+from wordorder.comparison.fairness.grid import best_rates, grid_entries
+from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.files import AXES, read_probe
 from wordorder.comparison.quality import metric_of
 from wordorder.comparison.runs import Run, Statistics
-from wordorder.comparison.significance import compare_arms
-from wordorder.comparison.statistics import summarise
-from wordorder.comparison.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.significance import compare_arms
+from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
+from wordorder.comparison.statistics.summary import summarise
 from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
-from wordorder.training.run_folder import ENVIRONMENT, MODEL
+from wordorder.training.run.folder import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -59,9 +59,9 @@ class Record:
     """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     budget: Mapping[str, Any] | None = None
-    """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.budget`."""
+    """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.fairness.budget`."""
     looks: Sequence[Mapping[str, Any]] = ()
-    """Dates and runs of the earlier looks at the results; see `wordorder.comparison.looks`."""
+    """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
 
     def as_results(self) -> dict[str, Any]:
         """Return the content of results.json."""

@@ -10,20 +10,20 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.comparison.arms import RATE
-from wordorder.comparison.own_arm import own_encodings_of
+from wordorder.comparison.fairness.arms import RATE
+from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.probes.files import is_measured
 from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
-from wordorder.training import curve
-from wordorder.training.older_version import older_version_fault
-from wordorder.training.pretrained import weights_content
-from wordorder.training.run import differences
-from wordorder.training.run_folder import IDENTITY, METRICS, read_metrics
+from wordorder.training.recipe.pretrained import weights_content
+from wordorder.training.run import curve
+from wordorder.training.run.folder import IDENTITY, METRICS, read_metrics
+from wordorder.training.run.older_version import older_version_fault
+from wordorder.training.run.run import differences
 
 if TYPE_CHECKING:
-    from wordorder.comparison.arms import Arm
+    from wordorder.comparison.fairness.arms import Arm
     from wordorder.training import CompareConfig, Recipe
 
 

@@ -22,14 +22,14 @@ from types import FrameType
 from typing import Any, Literal
 
 from wordorder.comparison.devices import placements
-from wordorder.comparison.own_arm import load_again
+from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run, Statistics, claim
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
 from wordorder.streams import prepare_streams
-from wordorder.training.interruption import SIGNALS
-from wordorder.training.run_folder import MODEL
+from wordorder.training.loop.interruption import SIGNALS
+from wordorder.training.run.folder import MODEL
 
 GRACE_SECONDS = 120.0
 """Seconds that a worker may take to save its state after a signal."""

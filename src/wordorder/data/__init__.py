@@ -7,19 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wordorder.data.collate import CollateLanes
     from wordorder.data.config import DataConfig
     from wordorder.data.corpora import Document
     from wordorder.data.documents import read_documents
-    from wordorder.data.lanes import Lanes, RunningText
+    from wordorder.data.examples.collate import CollateLanes
+    from wordorder.data.examples.lanes import Lanes, RunningText
+    from wordorder.data.examples.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
     from wordorder.data.names import PACKINGS, TOKENIZER_KINDS
-    from wordorder.data.order import EpochOrder, LengthGroupedEpochOrder, StreamOrder
     from wordorder.data.preparation import exact_vocab_size, prepare
     from wordorder.data.prepared import PreparedData
-    from wordorder.data.reading_log import ReadingLog
+    from wordorder.data.quality.reading_log import ReadingLog
     from wordorder.data.settings import TokenizerConfig
     from wordorder.data.streaming import Sharing, TextStream
-    from wordorder.data.tokenisers import fixed_vocab_size, load_tokenizer
+    from wordorder.data.tokenizers.tokenizer import fixed_vocab_size, load_tokenizer
 
 _HOMES = {
     "DataConfig": "config",
@@ -31,17 +31,17 @@ _HOMES = {
     "PreparedData": "prepared",
     "exact_vocab_size": "preparation",
     "prepare": "preparation",
-    "CollateLanes": "collate",
-    "Lanes": "lanes",
-    "RunningText": "lanes",
-    "EpochOrder": "order",
-    "LengthGroupedEpochOrder": "order",
-    "StreamOrder": "order",
+    "CollateLanes": "examples.collate",
+    "Lanes": "examples.lanes",
+    "RunningText": "examples.lanes",
+    "EpochOrder": "examples.order",
+    "LengthGroupedEpochOrder": "examples.order",
+    "StreamOrder": "examples.order",
     "TextStream": "streaming",
     "Sharing": "streaming",
-    "ReadingLog": "reading_log",
-    "fixed_vocab_size": "tokenisers",
-    "load_tokenizer": "tokenisers",
+    "ReadingLog": "quality.reading_log",
+    "fixed_vocab_size": "tokenizers.tokenizer",
+    "load_tokenizer": "tokenizers.tokenizer",
 }
 
 __all__ = [

@@ -10,15 +10,15 @@ import numpy as np
 from wordorder.data.cache import default_cache_dir
 from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.documents import read_and_count
-from wordorder.data.duplicates import Duplicates
-from wordorder.data.encode import encode_documents
-from wordorder.data.reading_log import ReadingLog
-from wordorder.data.same_text import HeldOut
+from wordorder.data.examples.encode import encode_documents
+from wordorder.data.quality.duplicates import Duplicates
+from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import split_documents, split_held_out
 from wordorder.data.streaming.stream import first_texts
 from wordorder.data.streaming.texts import open_source
-from wordorder.data.tokenisers import load_tokenizer
+from wordorder.data.tokenizers.tokenizer import load_tokenizer
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:

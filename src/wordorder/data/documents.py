@@ -20,7 +20,7 @@ from wordorder.data.corpora.read import (
 )
 from wordorder.data.corpora.scan import is_scan, read_scan
 from wordorder.data.names import NONE
-from wordorder.data.reading_log import ReadingLog
+from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 

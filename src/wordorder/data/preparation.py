@@ -14,17 +14,17 @@ from wordorder.data.cache import content_hash, default_cache_dir
 from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
-from wordorder.data.encode import encode_documents
-from wordorder.data.leakage import check_leakage
-from wordorder.data.masking import Masking
+from wordorder.data.examples.encode import encode_documents
+from wordorder.data.examples.masking import Masking
 from wordorder.data.names import LANES, NONE
 from wordorder.data.prepared import PreparedData
-from wordorder.data.reading_log import ReadingLog
-from wordorder.data.same_text import HeldOut
+from wordorder.data.quality.leakage import check_leakage
+from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, split_held_out
 from wordorder.data.streaming.stream import TextStream, first_texts, open_stream
-from wordorder.data.tokenisers import character_vocab_size, fixed_vocab_size, load_tokenizer
+from wordorder.data.tokenizers.tokenizer import character_vocab_size, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.tasks import TASKS, Corpus
 

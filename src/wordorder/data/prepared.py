@@ -3,16 +3,16 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from wordorder.data.collate import Collate, CollateLanes, CollatePairs
-from wordorder.data.encode import EncodedDocuments
-from wordorder.data.examples import (
+from wordorder.data.examples.collate import Collate, CollateLanes, CollatePairs
+from wordorder.data.examples.datasets import (
     CausalLanguageExamples,
     LabelledExamples,
     MaskedLanguageExamples,
     TranslationExamples,
 )
-from wordorder.data.lanes import RunningText
-from wordorder.data.reading_log import ReadingLog
+from wordorder.data.examples.encode import EncodedDocuments
+from wordorder.data.examples.lanes import RunningText
+from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.streaming import TextStream
 
 if TYPE_CHECKING:

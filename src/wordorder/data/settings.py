@@ -92,7 +92,7 @@ class DataSettings:
     """Packing of the segments of masked-lm, one of `PACKINGS`: whole sentences of one document, padded; whole sentences
     of several documents, set apart by [SEP], as RoBERTa and TUPE; or running text cut anywhere, every segment exactly
     `length` tokens long, documents set apart by [SEP]. For causal-lm only `lanes`, which models with a memory need:
-    each row of a batch is one stream of running text that goes on from batch to batch, see `wordorder.data.lanes`; left
+    each row of a batch is one stream of running text that goes on from batch to batch (`data.examples.lanes`); left
     out, segments begin with [CLS] each and come in random order."""
     reset_memory: str = "never"
     """For lanes, one of `RESETS`. never: the text is one stream, its documents set apart by [SEP] alone; or documents:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wordorder.data.cache import content_hash, write_cached
-from wordorder.data.encoded import EncodedDocuments, Integers
+from wordorder.data.examples.encoded import EncodedDocuments, Integers
 
 SHARD = 2**22
 """Characters after which a shard ends: about a million tokens of words, 4 MB."""

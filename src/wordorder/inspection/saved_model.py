@@ -90,7 +90,7 @@ def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> lis
     Raises:
         BadInput: the text cannot be read or holds no words, or there is no tokenizer, or not the model's.
     """
-    from wordorder.data.tokenisers import read_tokenizer
+    from wordorder.data.tokenizers.tokenizer import read_tokenizer
     from wordorder.models.hub.saved_folder import check_tokenizer
 
     try:

@@ -10,7 +10,7 @@ from wordorder.tasks.task import Corpus, Task, TaskOption
 if TYPE_CHECKING:
     import torch
 
-    from wordorder.data.lanes import RunningText
+    from wordorder.data.examples.lanes import RunningText
     from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
 
@@ -33,10 +33,10 @@ class CausalLM(Task):
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return segments that begin with [CLS] each, or the running text that is read in lanes."""
-        from wordorder.data.collate import Collate, CollateLanes
-        from wordorder.data.examples import CausalLanguageExamples
+        from wordorder.data.examples.collate import Collate, CollateLanes
+        from wordorder.data.examples.datasets import CausalLanguageExamples
+        from wordorder.data.examples.segments import pack_running_text
         from wordorder.data.prepared import PreparedData
-        from wordorder.data.segments import pack_running_text
 
         if corpus.stream is None and len(corpus.encoded["train"].ids) < corpus.length - 1:
             raise BadInput(
@@ -73,14 +73,14 @@ class CausalLM(Task):
         """Return the batch with the labels moved to the logits that predict them."""
         import torch
 
-        from wordorder.data.masking import IGNORED
+        from wordorder.data.examples.masking import IGNORED
 
         labels = batch["labels"]
         return {**batch, "labels": torch.cat((labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)), dim=1)}
 
 
 def _running_text(corpus: Corpus, name: str, length: int) -> "RunningText":
-    from wordorder.data.lanes import running_text
+    from wordorder.data.examples.lanes import running_text
 
     texts = [document.text for document in corpus.parts[name]]
     return running_text(

@@ -49,7 +49,7 @@ class Classification(LabelledTask):
         """Return pieces of texts with the ids of their classes, which are sorted by name."""
         import numpy as np
 
-        from wordorder.data.classification import label_names
+        from wordorder.data.examples.classification import label_names
 
         names = label_names({str(document.label) for part in corpus.parts.values() for document in part})
         return self.prepare_labelled(corpus, names.index, np.int64, names)

@@ -38,12 +38,12 @@ class LabelledTask(Task):
         """
         import numpy as np
 
-        from wordorder.data.classification import cut_in_pieces
-        from wordorder.data.collate import Collate
-        from wordorder.data.examples import LabelledExamples
+        from wordorder.data.examples.classification import cut_in_pieces
+        from wordorder.data.examples.collate import Collate
+        from wordorder.data.examples.datasets import LabelledExamples
+        from wordorder.data.examples.segments import Segments
         from wordorder.data.prepared import PreparedData
-        from wordorder.data.segments import Segments
-        from wordorder.data.tokenisers import adds_special_tokens, pair_separators
+        from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators
 
         segments: dict[str, Segments] = {}
         examples: dict[str, LabelledExamples] = {}

@@ -7,8 +7,8 @@ from wordorder.errors import BadInput
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
+    from wordorder.data.examples.segments import Segments
     from wordorder.data.prepared import PreparedData
-    from wordorder.data.segments import Segments
 
 
 class MaskedLM(Task):
@@ -28,9 +28,9 @@ class MaskedLM(Task):
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return segments with masks: new ones in every epoch of training, the same ones for validation and test."""
-        from wordorder.data.collate import Collate
-        from wordorder.data.examples import MaskedLanguageExamples
-        from wordorder.data.masking import Masking
+        from wordorder.data.examples.collate import Collate
+        from wordorder.data.examples.datasets import MaskedLanguageExamples
+        from wordorder.data.examples.masking import Masking
         from wordorder.data.prepared import PreparedData
 
         segments = {name: _segments(corpus, name) for name in corpus.parts}
@@ -57,7 +57,7 @@ class MaskedLM(Task):
 
 
 def _segments(corpus: Corpus, name: str) -> "Segments":
-    from wordorder.data.segments import SEGMENT_PACKERS, with_something_to_predict
+    from wordorder.data.examples.segments import SEGMENT_PACKERS, with_something_to_predict
 
     segments = SEGMENT_PACKERS[corpus.data.packing](corpus.encoded[name], length=corpus.length, **corpus.ends)
     segments = with_something_to_predict(corpus.special, segments)

@@ -90,8 +90,8 @@ class CausalTally(TokenTally):
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
     of the sum in nats divided by its words by white space. Both need every token of the text to be predicted once, as
-    `wordorder.data.segments.pack_running_text` and `wordorder.data.lanes` have it, and the losses of a whole text; the
-    [SEP] after each document is predicted too, and counts neither as a character nor as a word. What
+    `pack_running_text` and the lanes have it, and the losses of a whole text; the [SEP] after each document is
+    predicted too, and counts neither as a character nor as a word. What
     the tokeniser cannot write ([UNK]) is predicted too easily, so compare only where there is none or the same.
 
     Args:

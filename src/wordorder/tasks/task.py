@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from wordorder.data.corpora.document import Document
-    from wordorder.data.encoded import EncodedDocuments
-    from wordorder.data.masking import Masking
+    from wordorder.data.examples.encoded import EncodedDocuments
+    from wordorder.data.examples.masking import Masking
     from wordorder.data.prepared import PreparedData
     from wordorder.data.streaming.stream import TextStream
     from wordorder.tasks.scores import Tally
@@ -76,7 +76,7 @@ class Corpus:
         Args:
             examples: split -> the task's examples.
         """
-        from wordorder.data.statistics import fingerprint, split_statistics
+        from wordorder.data.quality.statistics import fingerprint, split_statistics
 
         unknown = self.tokenizer.unk_token_id
         counts = {

@@ -46,11 +46,11 @@ class Translation(Task):
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return pairs of token ids; training pairs that are too long are left out, or cut with data.truncate."""
-        from wordorder.data.collate import CollatePairs
-        from wordorder.data.examples import TranslationExamples
+        from wordorder.data.examples.collate import CollatePairs
+        from wordorder.data.examples.datasets import TranslationExamples
+        from wordorder.data.examples.translation import join_pairs
         from wordorder.data.prepared import PreparedData
-        from wordorder.data.statistics import target_statistics
-        from wordorder.data.translation import join_pairs
+        from wordorder.data.quality.statistics import target_statistics
 
         pairs = {
             name: join_pairs(
@@ -94,7 +94,7 @@ class Translation(Task):
 
     def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
         """Return the batch with the decoder's inputs, which a model makes from labels that it gets."""
-        from wordorder.data.masking import IGNORED
+        from wordorder.data.examples.masking import IGNORED
 
         shifted = batch["labels"].roll(1, dims=1)
         shifted[:, 0] = start

@@ -125,8 +125,8 @@ def test_classified_texts_are_the_long_ones_and_read_up_to_the_length(make_train
 
 
 def test_a_memory_grows_and_segments_stay(make_trained, tmp_path):
+    from wordorder.inference.saved_model import load_model
     from wordorder.models import build_config, build_model
-    from wordorder.training.saved_model import load_model
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     memory = {"memory": "segment-recurrence", "memory_length": 8, "segment_length": 8}

@@ -134,7 +134,7 @@ def test_a_comparison_probes_finished_runs_that_lack_it(make_recipe, log, monkey
 
     from wordorder.comparison import compare
 
-    monkeypatch.setattr("wordorder.comparison.figures.write_figures", lambda *_: None)  # it takes seconds
+    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda *_: None)  # it takes seconds
     tools = replace(STAND_IN, probe=write_a_probe)
     arms = {"none": {"model.encoding": "none"}, "rope": {"model.encoding": "rope"}}
     path = compare(make_recipe(seeds=[0], arms=arms), pipeline=tools, progress=False)

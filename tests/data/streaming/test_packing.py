@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wordorder.data.encoded import EncodedDocuments
-from wordorder.data.segments import SEGMENT_PACKERS, pack_running_text
+from wordorder.data.examples.encoded import EncodedDocuments
+from wordorder.data.examples.segments import SEGMENT_PACKERS, pack_running_text
 from wordorder.data.streaming.packing import packer_for
 from wordorder.tasks import TASKS
 

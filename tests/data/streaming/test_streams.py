@@ -234,7 +234,7 @@ def test_too_little_text_for_all_processes_ends_with_a_reason(streamed, streamed
 
 @pytest.mark.parametrize("kind", ["sentences", "lanes"])
 def test_a_second_run_encodes_nothing_and_a_damaged_shard_is_encoded_again(streamed, kind, tmp_path, monkeypatch):
-    import wordorder.data.encode as encode
+    import wordorder.data.examples.encode as encode
 
     calls, original = [], encode._encode
     monkeypatch.setattr(encode, "_encode", lambda *arguments: calls.append(1) or original(*arguments))

@@ -30,12 +30,12 @@ from wordorder.comparison.probes.texts import (
     text_of,
     token_losses,
 )
-from wordorder.data.examples import LabelledExamples
+from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
+from wordorder.inference.saved_model import load_model
 from wordorder.models import check_length
 from wordorder.tasks import TASKS
-from wordorder.training.carried_memory import CarriedMemory, has_memory
-from wordorder.training.saved_model import load_model
+from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe

@@ -15,9 +15,9 @@ from wordorder.comparison.probes.options import make_probe
 from wordorder.comparison.probes.probe import CannotProbe, Probe, Trained
 from wordorder.durable import finite
 from wordorder.errors import BadInput, Stopped
-from wordorder.training.quiet import quiet_libraries
-from wordorder.training.saved_model import load_model
-from wordorder.training.threads import cpu_threads
+from wordorder.inference.saved_model import load_model
+from wordorder.training.loop.threads import cpu_threads
+from wordorder.training.run.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData

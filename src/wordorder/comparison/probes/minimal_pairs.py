@@ -18,12 +18,12 @@ from wordorder.comparison.probes.texts import Ids, Window, causal_windows, enclo
 from wordorder.data.corpora.json_lines import read_json_lines
 from wordorder.data.corpora.lines import read_rows
 from wordorder.data.corpora.read import kind_of
-from wordorder.data.masking import IGNORED
+from wordorder.data.examples.masking import IGNORED
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput
+from wordorder.inference.translate import source_ids
 from wordorder.tasks import TASKS
-from wordorder.training.sources import find_source
-from wordorder.training.translate import source_ids
+from wordorder.training.recipe.sources import find_source
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe

@@ -26,8 +26,8 @@ from wordorder.comparison.probes.texts import (
     token_losses,
 )
 from wordorder.comparison.probes.words import fixed_tokens, shuffled_order, word_starts
-from wordorder.data.examples import LabelledExamples, MaskedLanguageExamples
-from wordorder.data.masking import IGNORED
+from wordorder.data.examples.datasets import LabelledExamples, MaskedLanguageExamples
+from wordorder.data.examples.masking import IGNORED
 from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:

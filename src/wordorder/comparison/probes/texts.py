@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional
 
 from wordorder.comparison.probes.probe import Trained
-from wordorder.data.collate import pad_right
-from wordorder.data.examples import MaskedLanguageExamples
-from wordorder.data.masking import IGNORED
+from wordorder.data.examples.collate import pad_right
+from wordorder.data.examples.datasets import MaskedLanguageExamples
+from wordorder.data.examples.masking import IGNORED
 from wordorder.tasks import TASKS
 
 Ids = npt.NDArray[np.int64]

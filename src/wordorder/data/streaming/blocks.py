@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wordorder.data.encode import encode_documents
-from wordorder.data.encoded import EncodedDocuments
+from wordorder.data.examples.encode import encode_documents
+from wordorder.data.examples.encoded import EncodedDocuments
 from wordorder.data.names import ERROR, IGNORE
-from wordorder.data.reading_log import COPIES, LEAKS, ReadingLog
-from wordorder.data.same_text import HeldOut
+from wordorder.data.quality.reading_log import COPIES, LEAKS, ReadingLog
+from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.streaming.texts import Position, Source, Text
 from wordorder.errors import BadInput, RunFailed
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from wordorder.data.examples import Example, Key
-from wordorder.data.masking import IGNORED, Masking
+from wordorder.data.examples.datasets import Example, Key
+from wordorder.data.examples.masking import IGNORED, Masking
 from wordorder.data.randomness import counter_hash
 from wordorder.data.streaming.blocks import Blocks
 from wordorder.data.streaming.places import StreamedDataset

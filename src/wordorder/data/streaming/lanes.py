@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from wordorder.data.examples import Example, Key
-from wordorder.data.segments import in_a_row
+from wordorder.data.examples.datasets import Example, Key
+from wordorder.data.examples.segments import in_a_row
 from wordorder.data.streaming.blocks import Blocks, refuse_empty
 from wordorder.data.streaming.places import StreamedDataset
 from wordorder.data.streaming.sharing import Sharing

@@ -1,4 +1,4 @@
-"""Segments of a text that comes block by block: the same ones as `wordorder.data.segments` makes of the whole text."""
+"""Segments of a text that comes block by block: the same as `data.examples.segments` makes of the whole text."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.data.encoded import EncodedDocuments
-from wordorder.data.segments import (
+from wordorder.data.examples.encoded import EncodedDocuments
+from wordorder.data.examples.segments import (
     Segments,
     closed_spans,
     framed,

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from wordorder.data.examples import Example, Key
+from wordorder.data.examples.datasets import Example, Key
 from wordorder.data.streaming.blocks import Blocks
 from wordorder.data.streaming.sharing import Sharing
 from wordorder.errors import RunFailed

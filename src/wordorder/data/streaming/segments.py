@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.data.segments import Segments
+from wordorder.data.examples.segments import Segments
 from wordorder.data.streaming.blocks import Blocks, refuse_empty
 from wordorder.data.streaming.packing import Packer
 

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.data.masking import Masking
+from wordorder.data.examples.masking import Masking
+from wordorder.data.examples.segments import Segments, with_something_to_predict
 from wordorder.data.names import LANES
-from wordorder.data.reading_log import ReadingLog
-from wordorder.data.same_text import HeldOut
-from wordorder.data.segments import Segments, with_something_to_predict
+from wordorder.data.quality.reading_log import ReadingLog
+from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.settings import DataSettings
 from wordorder.data.streaming.blocks import Blocks
 from wordorder.data.streaming.examples import StreamedSegments

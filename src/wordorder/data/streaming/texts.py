@@ -13,8 +13,8 @@ from wordorder.data.corpora.document import Row
 from wordorder.data.corpora.hub import check_hub_name
 from wordorder.data.corpora.lines import Found, Place
 from wordorder.data.corpora.read import STREAM_READERS, find_files, kind_of, official_splits
+from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.randomness import counter_hash
-from wordorder.data.reading_log import ReadingLog
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.limits import check_plain

@@ -1,0 +1,1 @@
+"""Make arms equal in everything but what is compared, or refuse."""

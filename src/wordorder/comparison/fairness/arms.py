@@ -1,0 +1,174 @@
+"""Resolve a recipe with a [compare] section into one recipe per arm, or refuse it as unfair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wordorder.comparison.quality import metric_of
+from wordorder.errors import BadInput
+from wordorder.training.recipe.pretrained import tokenizer_content
+from wordorder.training.recipe.toml_text import split_key
+
+if TYPE_CHECKING:
+    from wordorder.data import TokenizerConfig
+    from wordorder.training import ArmConfig, CompareConfig, Recipe
+
+FREE_FOR_EVERY_ARM = frozenset(
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay decay_all_parameters adam_beta1 "
+    "adam_beta2 adam_epsilon optim optim_args max_grad_norm label_smoothing_factor activation_checkpointing "
+    "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs".split()
+)
+"""Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
+
+A list of what is allowed, because TrainingArguments has over a hundred names and grows with every release. Most others
+would give the arms other batches, another number of steps, another arithmetic (bf16, tf32) or speed (torch_compile), or
+another choice of checkpoint, and the table would show that as if it came from the encoding.
+"""
+
+REASONS = {
+    "per_device_train_batch_size": "the arms would see different batches",
+    "gradient_accumulation_steps": "the arms would see different batches",
+    "dataloader_drop_last": "the arms would see different batches",
+    "max_steps": "the arms would see different amounts of data",
+    "num_train_epochs": "the arms would see different amounts of data",
+    "segments_per_step": 'compare.history = "equal" sets it',
+    "eval_stride": 'compare.history = "equal" sets it',
+}
+"""Reasons why an arm may not override these names of [training]; all others that are not free share one reason."""
+
+WRITTEN = frozenset({"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json"})
+"""Names that no arm may have, because a comparison or a run writes files of these names into its folder."""
+
+RATE = "training.learning_rate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One arm of the comparison: the shared recipe with this arm's overrides applied."""
+
+    name: str
+    recipe: Recipe
+
+
+def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
+    """Apply each arm's overrides to the recipe.
+
+    Raises:
+        BadInput: no [compare] section, no arm or seed, a name that cannot be a folder, an override that would make the
+            batches differ, or one that the recipe's own checks refuse; one line per fault, of all arms together.
+    """
+    if recipe.compare is None:
+        raise BadInput("the recipe has no [compare] section; add compare.seeds and one [[compare.arms]] per encoding")
+    compare = recipe.compare
+    faults = _name_faults(compare) + _grid_faults(recipe)
+    arms: list[Arm] = []
+    for arm in compare.arms:
+        unfair = _unfair(arm)
+        for name in ("tune", "grid"):
+            if getattr(compare, name) and RATE in arm.overrides:
+                unfair.append(
+                    f"compare.arms {arm.name!r} overrides {RATE}, which compare.{name} chooses; drop one of the two"
+                )
+        faults += unfair
+        if unfair:
+            continue
+        try:
+            resolved = Arm(name=arm.name, recipe=recipe.for_arm(arm))
+        except BadInput as error:
+            faults += [f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]
+            continue
+        faults += _data_faults(recipe, resolved)
+        arms.append(resolved)
+    if faults:
+        raise BadInput(faults)
+    check_seeds(recipe, arms)
+    return tuple(arms)
+
+
+def _unfair(arm: ArmConfig) -> list[str]:
+    # reading a recipe has refused all sections but [model] and [training], and names that are no dotted names
+    faults: list[str] = []
+    for key in arm.overrides:
+        section, name, *_ = split_key(key)
+        if section == "training" and name not in FREE_FOR_EVERY_ARM:
+            allowed = f"an arm may change only {', '.join(sorted(FREE_FOR_EVERY_ARM))}"
+            reason = REASONS.get(name, f"it must be the same for all arms, so set it in [training]; there {allowed}")
+            faults.append(f"compare.arms {arm.name!r} overrides {key}: {reason}")
+    return faults
+
+
+def _grid_faults(recipe: Recipe) -> list[str]:
+    grid = recipe.compare.grid if recipe.compare else ()
+    metric = metric_of(recipe.data.task, recipe.training)
+    if not grid or metric != "bleu" or recipe.training.get("predict_with_generate"):
+        return []
+    return [
+        "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose by "
+        "training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
+    ]
+
+
+def _name_faults(compare: CompareConfig) -> list[str]:
+    # reading a recipe has refused names that are no folder's name
+    names = [arm.name for arm in compare.arms]
+    # two names that differ by case only are one file on macOS and Windows
+    faults = [
+        f"compare.arms name {name!r} is the name of a file or folder that a comparison writes; choose another"
+        for name in names
+        if name.casefold() in WRITTEN
+    ]
+    folded = [name.casefold() for name in names]
+    twice = [name for name in names if folded.count(name.casefold()) > 1]
+    return faults + ([f"compare.arms names {', '.join(twice)} differ by case only or not at all"] if twice else [])
+
+
+def _data_faults(recipe: Recipe, arm: Arm) -> list[str]:
+    # data.length follows max_position_embeddings where it is not given, so an arm can change the data without naming it
+    faults: list[str] = []
+    if arm.recipe.data != recipe.data:
+        faults.append(
+            f"compare.arms {arm.name!r} would see other data than the recipe's: {arm.recipe.data} "
+            f"instead of {recipe.data}; give data.length if the arm changes max_position_embeddings"
+        )
+    if not same_tokenizer(arm.recipe.tokenizer, recipe.tokenizer):
+        faults.append(
+            f"compare.arms {arm.name!r} would see other tokens than the recipe's: {arm.recipe.tokenizer} "
+            f"instead of {recipe.tokenizer}"
+        )
+    return faults
+
+
+def same_tokenizer(one: TokenizerConfig, other: TokenizerConfig) -> bool:
+    """Tell whether two configs give the same tokeniser: saved models may hold it in different folders."""
+    if one == other:
+        return True
+    existing = one.kind == other.kind == "existing"
+    return existing and tokenizer_content(one.path) == tokenizer_content(other.path)
+
+
+def check_seeds(recipe: Recipe, arms: Sequence[Arm]) -> None:
+    """Refuse a comparison whose arms start from saved models that are missing or have different tokenisers.
+
+    Raises:
+        BadInput: one line per arm and seed.
+    """
+    if recipe.pretrained is None or recipe.compare is None:
+        return
+    seeds = {*recipe.compare.seeds, *([recipe.compare.tune_seed] if recipe.compare.tune else [])}
+    faults: list[str] = []
+    for arm in arms:
+        for seed in sorted(seeds):
+            try:
+                found = arm.recipe.with_overrides({"training.seed": seed})
+            except BadInput as error:
+                faults += [f"compare.arms {arm.name!r}, seed {seed}: {fault}" for fault in error.faults]
+                continue
+            if not same_tokenizer(found.tokenizer, recipe.tokenizer):
+                faults.append(
+                    f"compare.arms {arm.name!r}, seed {seed}: the tokeniser of {found.pretrained} is not that of "
+                    f"{recipe.pretrained}; arms must see the same tokens"
+                )
+    if faults:
+        raise BadInput(faults)

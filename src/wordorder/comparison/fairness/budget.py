@@ -1,0 +1,270 @@
+"""Equal budgets: give every arm the parameters or the arithmetic of the baseline, or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from wordorder.comparison.fairness.history import equal_history, histories, history_sentence
+from wordorder.comparison.fairness.sizing import SIZES, Sized, count_parameters, fit_widths
+from wordorder.comparison.pipeline import cost_of_config
+from wordorder.errors import BadInput, UnfairComparison
+from wordorder.training.loop.batch_digest import same_batches
+from wordorder.training.recipe.toml_text import split_key
+
+if TYPE_CHECKING:
+    from wordorder.comparison.fairness.arms import Arm
+    from wordorder.comparison.pipeline import Pipeline
+    from wordorder.training import CompareConfig, Recipe
+
+TOLERANCE = 0.01
+"""Largest relative difference between two arms that still counts as equal."""
+
+UNITS = {"parameters": "parameters", "flops": "FLOP per token"}
+"""compare.match -> unit of the budget: all parameters; forward and backward."""
+
+IN_ROW = {"parameters": "parameters", "flops": "flops_per_token"}
+"""compare.match -> name of the matched quantity in a row of the results."""
+
+ConfigOf = Callable[["Recipe"], Any]
+"""Function from a recipe to the configuration of its model, the vocabulary being known."""
+
+
+def fit_budget(
+    arms: Sequence[Arm],
+    recipe: Recipe,
+    *,
+    pipeline: Pipeline,
+    config_of: ConfigOf | None = None,
+) -> tuple[tuple[Arm, ...], dict[str, Any]]:
+    """Give every arm the budget of the baseline within 1%, by changing its widths.
+
+    What is counted is what will be trained: the configurations that training makes of recipe and data. An arm that sets
+    a size itself keeps it, and is checked. Under compare.history = "equal" memories come first, so that what is counted
+    is a segment of the arm's own length after a full memory.
+
+    Args:
+        arms: resolved; the baseline is not changed.
+        recipe: of the comparison.
+        pipeline: prepares the data, of which the vocabulary and the classes are taken.
+        config_of: makes an arm's configuration, where the data need not be asked.
+
+    Returns:
+        The arms as they are to be trained, and what was done, for the results file.
+
+    Raises:
+        UnfairComparison: arms cannot be made equal; every arm's count is named.
+        BadInput: compare.history does not go with the recipe.
+    """
+    compare = recipe.compare
+    assert compare is not None  # resolve_arms refused it
+    adapted = equal_history(arms) if compare.history == "equal" else tuple(arms)
+    if compare.match in IN_ROW:
+        adapted, entries = _fit_sizes(adapted, recipe, compare, pipeline, config_of)
+    else:
+        entries: dict[str, dict[str, Any]] = {}
+    looks_back = histories(adapted)
+    sentences = [_sentence(compare, entries), history_sentence(looks_back, equal=compare.history == "equal")]
+    return adapted, {
+        "match": compare.match,
+        "tolerance": TOLERANCE,
+        "history": compare.history,
+        "reference": compare.reference,
+        "arms": entries,
+        "histories": looks_back,
+        "sentence": " ".join(sentence for sentence in sentences if sentence),
+    }
+
+
+def _fit_sizes(
+    arms: tuple[Arm, ...], recipe: Recipe, compare: CompareConfig, pipeline: Pipeline, config_of: ConfigOf | None
+) -> tuple[tuple[Arm, ...], dict[str, dict[str, Any]]]:
+    fixed = {arm.name: sizes for arm in compare.arms if (sizes := _sizes_set(arm.overrides))}
+    config_of = config_of or _config_of(recipe, compare, pipeline)
+    reference = next(arm for arm in arms if arm.name == compare.reference)
+    target = _count(reference.recipe, config_of, compare.match, {})
+    adapted: list[Arm] = []
+    found: dict[str, Sized] = {}
+    reasons: dict[str, str] = {}
+    for arm in arms:
+        sized = Sized(changes={}, value=target)
+        if arm.name in fixed or arm.recipe.pretrained is not None:
+            sized = Sized(changes={}, value=_count(arm.recipe, config_of, compare.match, {}))
+            names = ", ".join(f"model.{name}" for name in fixed.get(arm.name, [])) or "model.pretrained"
+            reasons[arm.name] = f"sets {names} itself and is not resized; leave that out"
+        elif arm is not reference:
+            try:
+                sized = _fit_arm(arm, config_of, compare.match, target)
+            except BadInput as error:
+                sized = Sized(changes={}, value=_count(arm.recipe, config_of, compare.match, {}))
+                reasons[arm.name] = f"cannot be resized: {error.faults[0]}"
+        changes = {f"model.{name}": value for name, value in sized.changes.items()}
+        adapted.append(replace(arm, recipe=arm.recipe.with_overrides(changes)) if changes else arm)
+        found[arm.name] = sized
+    check_equal({name: sized.value for name, sized in found.items()}, compare, reasons)
+    entries = {
+        arm.name: {
+            "value": found[arm.name].value,
+            "target": target,
+            "unit": UNITS[compare.match],
+            "changed": {
+                f"model.{name}": [_before(arm.recipe, name), value] for name, value in found[arm.name].changes.items()
+            },
+        }
+        for arm in arms
+    }
+    return tuple(adapted), entries
+
+
+def _fit_arm(arm: Arm, config_of: ConfigOf, match: str, target: float) -> Sized:
+    return fit_widths(
+        arm.recipe,
+        lambda changes: _count(arm.recipe, config_of, match, changes),
+        target,
+        tolerance=TOLERANCE,
+    )
+
+
+def _sizes_set(overrides: Mapping[str, Any]) -> list[str]:
+    keys = [split_key(key)[:2] for key in overrides]
+    return [name for section, name in keys if section == "model" and name in SIZES]
+
+
+def _config_of(recipe: Recipe, compare: CompareConfig, pipeline: Pipeline) -> ConfigOf:
+    """Return the configuration function of training, with vocabulary and classes of the data of the first fold."""
+    from wordorder.training.run.fit import make_config
+
+    own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
+    prepared = pipeline.prepare(own, compare.seeds[0])
+    return lambda changed: make_config(changed, prepared)
+
+
+def _count(recipe: Recipe, config_of: ConfigOf, match: str, changes: Mapping[str, int]) -> float:
+    changed = replace(recipe, model={**recipe.model, **changes}) if changes else recipe
+    config = config_of(changed)
+    if match == "parameters":
+        return count_parameters(changed, config)
+    return cost_of_config(changed, config)["flops_per_token"]
+
+
+def _before(recipe: Recipe, name: str) -> int:
+    """Return a width of the recipe; one that is not given follows the model's width."""
+    given, hidden = recipe.model.get(name), int(recipe.model["hidden_size"])
+    return int(given) if given is not None else 4 * hidden if name == "intermediate_size" else hidden
+
+
+def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Mapping[str, str]) -> None:
+    """Refuse arms of which any two differ by more than the tolerance.
+
+    Args:
+        counts: arm's name -> what it costs.
+        compare: says what is matched, and which arm is the baseline.
+        reasons: why an arm was not made equal, and what to do about it.
+
+    Raises:
+        UnfairComparison: names every arm's count.
+    """
+    if max(counts.values()) <= (1 + TOLERANCE) * min(counts.values()):
+        return
+    target, unit = counts[compare.reference], UNITS[compare.match]
+    faults = [f'compare.match = "{compare.match}": arms must agree within {TOLERANCE:.0%}, and cannot be made to:']
+    for name, value in counts.items():
+        share = f" ({value / target - 1:+.1%})" if name != compare.reference else ", the baseline"
+        why = f"; {reasons[name]}" if name in reasons and abs(value / target - 1) > TOLERANCE / 2 else ""
+        faults.append(f"{name}: {value:,.0f} {unit}{share}{why}")
+    faults.append('leave the arms out that differ, give the baseline other sizes, or set compare.match = "none"')
+    raise UnfairComparison(faults)
+
+
+def check_trained(results: Mapping[str, Any]) -> None:
+    """Refuse results of runs with another size, number of steps or other batches than were matched.
+
+    Args:
+        results: as `Record.as_results` gives them; rows and a budget that are not there are not missed.
+
+    Raises:
+        UnfairComparison: one line per run that differs.
+    """
+    rows: Sequence[Mapping[str, Any]] = results.get("rows", ())
+    budget: Mapping[str, Any] = results.get("budget") or {}
+    faults = _budget_faults(rows, budget) + _batch_faults(rows, results.get("baseline")) + _step_faults(rows)
+    if faults:
+        raise UnfairComparison(faults)
+
+
+def _budget_faults(rows: Sequence[Mapping[str, Any]], budget: Mapping[str, Any]) -> list[str]:
+    match, faults = budget.get("match", "none"), list[str]()
+    for row in rows if match != "none" else ():
+        own = budget["arms"].get(row["arm"])
+        if own is None:
+            continue
+        planned, trained = own["value"], row.get(IN_ROW[match])
+        # the words of a fold's training texts, and so the vocabulary, are its own; then arms are compared below
+        if trained is not None and trained != planned and "fold" not in row:
+            faults.append(
+                f"{_run(row)}: was matched with {planned:,.0f} {UNITS[match]}, and was trained with {trained:,.0f}"
+            )
+    if match in IN_ROW:
+        for fold in sorted({row["fold"] for row in rows if "fold" in row}):
+            counts = {row["arm"]: row[IN_ROW[match]] for row in rows if row.get("fold") == fold}
+            if max(counts.values()) > (1 + budget["tolerance"]) * min(counts.values()):
+                named = ", ".join(f"{name} {value:,.0f}" for name, value in counts.items())
+                faults.append(f"fold {fold}: arms differ by more than {budget['tolerance']:.0%}: {named}")
+    return faults
+
+
+def _step_faults(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a fault for each run whose number of steps differs from that of its fold's first run.
+
+    A digest of the batches says nothing of what a longer run was fed after the shorter one ended.
+    """
+    steps: dict[Any, int] = {}
+    return [
+        f"{_run(row)}: was trained for {row['steps']:,} steps, and others for {steps[row.get('fold')]:,}; its folder "
+        "was changed, or is of another version: remove it, and run the comparison again"
+        for row in rows
+        if row.get("steps") is not None and row["steps"] != steps.setdefault(row.get("fold"), row["steps"])
+    ]
+
+
+def _batch_faults(rows: Sequence[Mapping[str, Any]], baseline: str | None) -> list[str]:
+    """Compare the batches of all arms of one seed and fold with those of the baseline, or of the first arm."""
+    faults: list[str] = []
+    for place in dict.fromkeys((row["seed"], row.get("fold")) for row in rows):
+        fed = [row for row in rows if (row["seed"], row.get("fold")) == place and row.get("batches")]
+        if not fed:
+            continue
+        first = next((row for row in fed if row["arm"] == baseline), fed[0])
+        faults += [
+            f"{_run(row)}: was trained on other batches than {first['arm']} of that seed; its folder was "
+            "changed, or is of another version: remove it, and run the comparison again"
+            for row in fed
+            if not same_batches(first["batches"], row["batches"])
+        ]
+    return faults
+
+
+def _run(row: Mapping[str, Any]) -> str:
+    return f"{row['arm']}, seed {row['seed']}" + (f", fold {row['fold']}" if "fold" in row else "")
+
+
+def _sentence(compare: CompareConfig, entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the matched budget in one sentence, such as "Every arm has 1,181,184 parameters within 1% (...)."."""
+    if compare.match == "none":
+        return ""
+    target, unit = entries[compare.reference]["target"], UNITS[compare.match]
+    changed = {name for own in entries.values() for name in own["changed"]}
+    words = {"model.intermediate_size": "feed-forward width", "model.hidden_size": "model width"}
+    how: list[str] = []
+    for name in sorted(changed, key=lambda name: name == "model.hidden_size"):
+        values = [value for own in entries.values() if name in own["changed"] for value in own["changed"][name]]
+        how.append(f"{words.get(name, name.removeprefix('model.').replace('_', ' '))} {_range(values)}")
+    beside = f"; {', '.join(how)}" if how else "; no width had to change"
+    verb = "has" if compare.match == "parameters" else "takes"
+    return f"Every arm {verb} {target:,.0f} {unit} within {TOLERANCE:.0%}{beside}."
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,192 @@
+"""Write the report's figures as files, for papers and slides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.costs import COSTS, Cost, costs_known, front_of, points_of
+from wordorder.comparison.report.curves import curve_label, in_perplexity, learning_curves, target_lines
+from wordorder.comparison.report.differences import against, references
+from wordorder.comparison.report.figures.arm_style import COLOURS, DASHES, MARKERS, arm_styles
+from wordorder.comparison.report.figures.forest import draw_differences
+from wordorder.comparison.report.figures.names import figure_files, plain_name
+from wordorder.comparison.report.figures.probes import draw_probe
+from wordorder.comparison.report.newer_keys import mapping_of
+from wordorder.comparison.report.table import columns, lines
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread, statistic_of
+from wordorder.inspection.figures import log_scale, new_figure
+
+__all__ = ["COSTS", "draw_costs", "write_figures"]
+
+
+def write_figures(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write the figures that `figure_files` names: PNG and SVG each, the maps as PNG alone.
+
+    Args:
+        results: the content of a results.json; nothing else is read.
+        folder: where the files go; made if needed.
+    Returns:
+        The files written.
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {name for own in figure_files(results).values() for name in own}
+    drawn: list[Path] = []
+    if "differences.png" in names:
+        drawn += _save(_differences(results), folder, "differences")
+    if "learning_curves.png" in names:
+        drawn += _save(_curves(results), folder, "learning_curves")
+    if "quality_against_cost.png" in names:
+        drawn += _save(_costs(results), folder, "quality_against_cost")
+    for name, probe in mapping_of(results, "probes").items():
+        if f"probe_{plain_name(name)}.png" in names:
+            drawn += _save(
+                draw_probe(probe, results, new_figure, label_style(results)), folder, f"probe_{plain_name(name)}"
+            )
+    return drawn + [_maps(arm, parts, folder) for arm, parts in results["correlations"].items()]
+
+
+def _save(figure: Any, folder: Path, stem: str) -> list[Path]:
+    paths = [folder / f"{stem}.{ending}" for ending in ("png", "svg")]
+    for path in paths:
+        figure.savefig(path, dpi=200)
+    return paths
+
+
+def _plain(name: str) -> str:
+    return name.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
+
+
+def label_style(results: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
+    """Return a function from an arm's name to its color, marker, linestyle and label for matplotlib."""
+    styles = arm_styles(results)
+
+    def style(name: str) -> dict[str, Any]:
+        own = styles[name]
+        return {
+            "color": COLOURS[own.colour],
+            "marker": MARKERS[own.marker],
+            "linestyle": DASHES[own.dash],
+            "label": _plain(name),
+        }
+
+    return style
+
+
+def _differences(results: Mapping[str, Any]) -> Any:
+    rows = len(against(results, references(results)[0]))
+    figure = new_figure(7.2, 1.3 + 0.32 * rows)
+    draw_differences(results, figure.subplots(), label_style(results))
+    return figure
+
+
+def _curves(results: Mapping[str, Any]) -> Any:
+    figure = new_figure(8.4, 4.2)
+    axes, curves, style = figure.subplots(), learning_curves(results), label_style(results)
+    for arm in results["arms"]:
+        points = [point for point in curves.get(arm["name"], []) if point["mean"] is not None]
+        if not points:
+            continue
+        steps, means = [point["step"] for point in points], [float(point["mean"] or 0) for point in points]
+        own = style(arm["name"])
+        axes.plot(steps, means, linewidth=1.6, markersize=4, markevery=max(1, len(points) // 6), **own)
+        if all(int(point["n"] or 0) >= SEEDS_FOR_A_SPREAD for point in points):
+            around = [float(point["std"] or 0) for point in points]
+            low, high = ([m + sign * s for m, s in zip(means, around, strict=True)] for sign in (-1, 1))
+            axes.fill_between(steps, low, high, color=own["color"], alpha=0.15, linewidth=0)
+    for target, baseline in target_lines(results):
+        axes.axhline(target, color="#555d66", linewidth=1, linestyle=(0, (2, 3)))
+        words, place = f" lowest loss of {_plain(baseline)}", (0, target)
+        axes.annotate(
+            words, place, xycoords=("axes fraction", "data"), va="bottom", fontsize="x-small", color="#555d66"
+        )
+    axes.set(xlabel="Training step", ylabel=curve_label(results))
+    if in_perplexity(results):
+        log_scale(axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    return figure
+
+
+def draw_costs(results: Mapping[str, Any], axes: Mapping[str, Any], style: Callable[[str], Mapping[str, Any]]) -> None:
+    """Draw each arm's headline metric, with its spread, against what the arm costs, and the Pareto front.
+
+    Args:
+        results: the content of a results.json.
+        axes: matplotlib axes by key of one of `COSTS`; each is drawn.
+        style: from an arm's name to what matplotlib's errorbar takes: color, marker, label ...
+    """
+    for cost in COSTS:
+        if cost.key in axes:
+            _draw_cost(results, cost, axes[cost.key], style)
+
+
+def _draw_cost(results: Mapping[str, Any], cost: Cost, area: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
+    metric, statistic = quality_of(results).metric, statistic_of(results)
+    entries = {entry["arm"]: entry for entry, _ in lines(results)}
+    known = {
+        point.name: (point.cost, point.quality)
+        for point in points_of(results, cost)
+        if point.cost is not None and point.quality is not None
+    }
+    for name, (x, middle) in known.items():
+        low, high = spread(entries[name][metric], statistic) or (middle, middle)
+        error = [[middle - low], [high - middle]]
+        area.errorbar([x], [middle], yerr=error, markersize=5, **{**style(name), "linestyle": "none"})
+    front = front_of(results, cost).on
+    if len(front) > 1:
+        drawn = "steps-pre" if cost.more_is_better else "steps-post"
+        xs, ys = zip(*sorted(known[name] for name in front), strict=True)
+        area.plot(xs, ys, drawstyle=drawn, color="#8b939b", linewidth=1, linestyle="--", zorder=0)
+    xs = [x for x, _ in known.values()]
+    if xs and min(xs) > 0 and max(xs) > 10 * min(xs):
+        area.set_xscale("log")
+    else:
+        area.locator_params(axis="x", nbins=5)
+    ends = [end for name in known for end in spread(entries[name][metric], statistic) or known[name][1:]]
+    if ends and min(ends) > 0 and max(ends) > 2.2 * min(ends):  # one arm that learned nothing presses the others flat
+        log_scale(area)
+    area.set(xlabel=cost.title, ylabel=columns(results)[0].title)
+    area.spines[["top", "right"]].set_visible(False)
+
+
+def _costs(results: Mapping[str, Any]) -> Any:
+    known = costs_known(results)
+    wide = min(3, len(known))
+    tall = -(-len(known) // wide)
+    figure = new_figure(1.8 + 3.6 * wide, 0.4 + 3.4 * tall)
+    areas = list(figure.subplots(tall, wide, sharey=True, squeeze=False).flat)
+    for spare in areas[len(known) :]:
+        spare.remove()
+    draw_costs(results, {cost.key: area for cost, area in zip(known, areas, strict=False)}, label_style(results))
+    for place, area in enumerate(areas[: len(known)]):
+        if place % wide:
+            area.set_ylabel("")
+    handles, labels = areas[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
+    words = "Dashed: the Pareto front; no arm is both better and cheaper than one on it."
+    figure.supxlabel(words, fontsize="x-small", color="#555d66")
+    return figure
+
+
+def _maps(arm: str, parts: Mapping[str, Any], folder: Path) -> Path:
+    heads = len(next(iter(parts.values())))
+    figure = new_figure(1.9 * heads + 1.2, 2.0 * len(parts) + 0.4)
+    grid = figure.subplots(len(parts), heads, squeeze=False, sharex=True, sharey=True)
+    # [CLS] (row and column 0) holds resets that would wash out everything else
+    inner = [abs(v) for own in parts.values() for head in own for row in head[1:] for v in row[1:]]
+    limit, image = max(inner, default=1.0) or 1.0, None
+    for line, (part, own) in zip(grid, parts.items(), strict=True):
+        for head, (axes, values) in enumerate(zip(line, own, strict=True)):
+            image = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+            axes.set_title(f"{part}, head {head + 1}", fontsize="small")
+    figure.supxlabel("Key position")
+    figure.supylabel("Query position")
+    figure.colorbar(image, ax=grid, label="Position correlation (added to the scores)", extend="both")
+    path = folder / f"position_correlation_{plain_name(arm)}.png"
+    figure.savefig(path, dpi=160)
+    return path

@@ -1,0 +1,276 @@
+"""Write the report: one HTML file that needs nothing else, made from the results file alone.
+
+The figures are drawn by our own few hundred lines of script rather than by a library of charts: the
+usual one puts 4.8 MB into a report, against some 40 kB here, and its charts have no keyboard read-out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.report.blocks import blocks_of, cost_rows
+from wordorder.comparison.report.curves import curve_label
+from wordorder.comparison.report.figures.arm_style import arm_styles
+from wordorder.comparison.report.numbers import MISSING, grouped
+from wordorder.comparison.report.rates import rates_tried
+from wordorder.comparison.report.table import (
+    OUTCOME,
+    caption,
+    columns,
+    encoding_parameters,
+    lines,
+    markdown_table,
+    place_of,
+)
+from wordorder.comparison.report.verdict import verdict
+from wordorder.comparison.report.view import view_of
+from wordorder.comparison.statistics.summary import centre, repeats, spread, statistic_of
+from wordorder.durable import write_text
+from wordorder.errors import MissingExtra
+from wordorder.training.recipe.toml_text import to_toml
+
+SCRIPTS = (
+    "core.js", "axes.js", "arms.js", "table.js", "forest.js", "curves.js", "scatter.js", "probes.js", "maps.js",
+)  # fmt: skip
+"""Scripts in the order in which they run: each needs those before it."""
+
+
+WIDE = 2.2
+"""Smallest ratio of highest to lowest at which a scale is logarithmic: one bad arm must not press the others
+together."""
+
+
+def write_report(results: Mapping[str, Any], folder: Path) -> None:
+    """Write table.md and report.html into a folder.
+
+    Args:
+        results: the content of a results.json; nothing else is read.
+        folder: where the two files go.
+    Raises:
+        MissingExtra: jinja2 is not installed.
+        OSError: the folder cannot be written.
+    """
+    for name, text in report_files(results).items():
+        write_text(folder / name, text)
+
+
+def report_files(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return table.md and report.html by name.
+
+    Args:
+        results: the content of a results.json.
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    return {"table.md": markdown_table(results), "report.html": report_page(results)}
+
+
+def report_page(results: Mapping[str, Any]) -> str:
+    """Return the HTML of the report."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        raise MissingExtra("jinja2", "train") from error
+    page = files("wordorder.comparison.report") / "page"
+    read = {name: (page / name).read_text("utf-8") for name in ("page.html.j2", "page.css", *SCRIPTS)}
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    script = '"use strict";\n(() => {\n' + "\n".join(read[name] for name in SCRIPTS) + "\n})();\n"
+    return template.from_string(read["page.html.j2"]).render(
+        style=read["page.css"],
+        script=script,
+        # The browser runs this script and no other: what data could smuggle in is not run even were it not escaped.
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        results_json=json_in_html(results),
+        view_json=json_in_html(view_of(results)),
+        csv_link="data:text/csv;charset=utf-8," + quote(rows_as_csv(results)),
+        **_content(results),
+    )
+
+
+def json_in_html(value: object) -> str:
+    """Return JSON that is safe between script tags: no ``<``, so no ``</script>``, and no line separators."""
+    # ensure_ascii already turns U+2028 and U+2029 into escapes
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def rows_as_csv(results: Mapping[str, Any]) -> str:
+    """Return the rows (one per arm and seed, without curves and digests of batches) as CSV."""
+    names = list(dict.fromkeys(name for row in results["rows"] for name in row if name not in {"curve", "batches"}))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in results["rows"])
+    return text.getvalue()
+
+
+def _inert(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
+
+
+def _content(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the contents of the page as text, which is shown without scripts too."""
+    shown, style, judged = columns(results), arm_styles(results), verdict(results)
+    intervals, log_strip = _intervals(results)
+    return {
+        "name": results["name"],
+        "task": results["task"],
+        "verdict": judged,
+        "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
+        "log_strip": log_strip,
+        "caption": caption(results),
+        "columns": shown,
+        "rows": [
+            {
+                "arm": entry["arm"],
+                "style": style[entry["arm"]],
+                "cells": [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
+                "interval": interval,
+            }
+            for (entry, arm), interval in zip(lines(results), intervals, strict=True)
+        ],
+        "failed": results["failed"],
+        "place_of": place_of,
+        "over": f"{repeats(results)[0]}s",
+        "facts": _facts(results),
+        "rates": rates_tried(results),
+        "split": split_of(results),
+        "bars": f"from the lowest to the highest {repeats(results)[0]}"
+        if statistic_of(results) == "median"
+        else "one sample standard deviation",
+        "statistics": _statistics(results["data"]),
+        "recipe": to_toml(results["recipe"]).strip(),
+        "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results["environment"])],
+        "curve_label": curve_label(results),
+        "has_curves": any(len(row["curve"]) > 1 for row in results["rows"]),
+        "maps": _maps(results["correlations"]),
+        "costs": [
+            (arm["name"], encoding_parameters(arm), list(arm["encoding_parameters"].items())) for arm in results["arms"]
+        ],
+        "outcome": OUTCOME,
+        "grouped": grouped,
+        "figure": _counter("Figure"),
+        "table": _counter("Table"),
+        "cost_rows": cost_rows(results),
+        **blocks_of(results),
+    }
+
+
+def _counter(word: str) -> Callable[[], str]:
+    """Return a function that counts "Figure 1.", "Figure 2." and so on; the data decides which figures there are."""
+    numbers = count(1)
+    return lambda: f"{word} {next(numbers)}."
+
+
+def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
+    """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
+    metric, statistic = quality_of(results).metric, statistic_of(results)
+    ranges = [_range(entry.get(metric), statistic) for entry, _ in lines(results)]
+    ends = [end for found in ranges if found for end in found]
+    logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
+    scaled = math.log if logarithmic else float
+    low, high = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
+
+    def place(found: tuple[float, float, float]) -> dict[str, float]:
+        start, mean, end = (round(100 * (scaled(value) - low) / (high - low or 1.0), 2) for value in found)
+        return {"from": start, "mean": mean, "span": round(end - start, 2)}
+
+    return [None if found is None else place(found) for found in ranges], logarithmic
+
+
+def _range(entry: Mapping[str, Any] | None, statistic: str) -> tuple[float, float, float] | None:
+    middle = centre(entry, statistic)
+    if entry is None or middle is None:
+        return None
+    low, high = spread(entry, statistic) or (middle, middle)
+    return low, middle, high
+
+
+def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    planned, recipe, environment = results["planned"], results["recipe"], results["environment"]
+    steps = next((row["steps"] for row in results["rows"] if row["steps"]), None)
+    seconds = sum(row["train_seconds"] or 0 for row in results["rows"])
+    facts = [
+        (
+            f"Arms × {'folds × ' if planned.get('folds') else ''}seeds",
+            " × ".join(str(n) for n in (planned["arms"], len(planned.get("folds", ())), len(planned["seeds"])) if n),
+        ),
+        ("Data", str(recipe["data"].get("source"))),
+        *([("Learning rates", str(len(planned["rates"])))] if results.get("grid") else []),
+        ("Steps", grouped(steps)),
+        ("Training time", f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"),
+        ("Machine", str(environment.get("device") or environment.get("machine") or MISSING)),
+    ]
+    return [(name, value) for name, value in facts if value not in {"None", MISSING}]
+
+
+def _statistics(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data's counts: those per split as a table, the rest as pairs."""
+    splits = {name: cast("Mapping[str, Any]", value) for name, value in data.items() if isinstance(value, Mapping)}
+    names = list(dict.fromkeys(key for value in splits.values() for key in value))
+    return {
+        "names": names,
+        "splits": [(split, [_plain(value.get(name)) for name in names]) for split, value in splits.items()],
+        "others": [(name, _plain(value)) for name, value in data.items() if name not in splits],
+    }
+
+
+def _maps(correlations: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return, per arm with maps, its parts and a table of the mean correlation by distance for each head."""
+    distances = [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]
+    return [
+        {
+            "arm": arm,
+            "parts": list(parts),
+            "heads": len(next(iter(parts.values()))),
+            "positions": len(next(iter(parts.values()))[0]),
+            "distances": distances,
+            "rows": [
+                (part, head + 1, [_mean_at(values, distance) for distance in distances])
+                for part, heads in parts.items()
+                for head, values in enumerate(heads)
+            ],
+        }
+        for arm, parts in correlations.items()
+    ]
+
+
+def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
+    """Return the mean of one diagonal, [CLS] (position 0) left out."""
+    size = len(values)
+    found = [values[i][i + distance] for i in range(1, size) if 1 <= i + distance < size]
+    return f"{sum(found) / len(found):.2f}" if found else MISSING
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, inner in value.items():
+        found += (
+            _flat(cast("Mapping[str, Any]", inner), f"{prefix}{name}.")
+            if isinstance(inner, Mapping)
+            else [(f"{prefix}{name}", _plain(inner))]
+        )
+    return found
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return grouped(value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return json.dumps(value) if isinstance(value, list | dict | bool) else str(value)

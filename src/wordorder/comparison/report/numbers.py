@@ -1,0 +1,60 @@
+"""Format numbers for readers: with as many digits as their spread allows."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
+
+MISSING = "–"
+_WILD = 0.2
+
+
+def significant(value: float | None, digits: int = 4) -> str:
+    """Return ``value`` with a number of significant digits, without exponents and with separated thousands."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    places = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{places}f}"
+
+
+def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str = "mean") -> str:
+    """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary entry; below three seeds the centre alone.
+
+    A mean has at most as many digits as the second one of its std.
+
+    Args:
+        entry: one column of a summary.
+        digits: significant digits of the centre.
+        statistic: "mean" or "median".
+    """
+    if entry is None or entry["mean"] is None:
+        return MISSING
+    if statistic == "median":
+        around = spread(entry, statistic)
+        middle = significant(float(entry["median"]), digits)
+        return middle if around is None else f"{middle} ({' to '.join(significant(end, digits) for end in around)})"
+    mean, std = float(entry["mean"]), entry["std"]
+    if std is None or int(entry["n"]) < SEEDS_FOR_A_SPREAD:
+        return significant(mean, digits)
+    # no more significant digits of the mean than asked for: a spread of almost zero would show many
+    most = max(0, digits - 1 - math.floor(math.log10(abs(mean)))) if mean else digits
+    places = most if std == 0 else min(most, max(0, 1 - math.floor(math.log10(std))))
+    return f"{mean:,.{places}f} ± {std:,.{places}f}"
+
+
+def steady(entry: Mapping[str, Any] | None, digits: int = 4) -> str:
+    """Return ``mean ± std`` where the spread is small beside the mean, else ``median (lowest to highest)``.
+
+    For what a busy machine disturbs, such as speed: one run that had to wait moves a mean far, and a mean smaller than
+    its spread says nothing. Summaries of earlier versions hold no median; there the mean stays.
+    """
+    if entry is None or not entry["mean"] or not entry["std"] or entry.get("median") is None:
+        return with_spread(entry, digits)
+    wild = float(entry["std"]) > _WILD * abs(float(entry["mean"]))
+    return with_spread(entry, digits, "median" if wild else "mean")
+
+
+def grouped(value: float | None) -> str:
+    """Return a count with separated thousands."""
+    return MISSING if value is None else f"{value:,.0f}"

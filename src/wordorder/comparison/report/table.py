@@ -1,0 +1,320 @@
+"""Make the table of a comparison for a terminal and as markdown, both from the results file alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from wordorder.comparison.quality import Quality, beside, is_marked_optimistic, quality_of, split_of
+from wordorder.comparison.report.differences import against, in_parts, in_short, places_of
+from wordorder.comparison.report.differences import meaning as meaning_of_differences
+from wordorder.comparison.report.newer_keys import entries_of, mapping_of
+from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
+from wordorder.comparison.report.rates import RatesTried, rates_tried
+from wordorder.comparison.report.verdict import ranked, verdict
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats, statistic_of
+from wordorder.streams import printable
+from wordorder.training.recipe.pretrained import ARM
+
+MEBIBYTE = 2**20
+
+OUTCOME = "outcome"
+"""Key of the column that holds each arm's difference from the baseline."""
+
+LEFT_OUT_FIRST = ("encoding_parameters", "learning_rate", "peak_memory_bytes", "flops_per_token", "tokens_per_second")
+"""Keys of the columns that a narrow terminal leaves out, in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the table: one number per arm."""
+
+    key: str
+    title: str
+    """Title with the unit."""
+    value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]
+    """Function from the arm's summary and its entry in "arms" to the number that the column is sorted by."""
+    text: Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+    descending_is_better: bool = False
+
+
+def columns(results: Mapping[str, Any]) -> list[Column]:
+    """Return the columns for a results file, the headline metric first."""
+    quality, statistic = quality_of(results), statistic_of(results)
+    title = f"{split_of(results)} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
+    return [
+        _score(quality, title, statistic, key="quality"),
+        *([_outcome(results)] if entries_of(results, "comparisons") else []),
+        *(_score(other, f"{split_of(results)} {other.name}", statistic) for other in beside(results)),
+        Column(
+            key="parameters",
+            title="Parameters",
+            value=lambda _, arm: _total(arm),
+            text=lambda _, arm: grouped(_total(arm)),
+        ),
+        Column(
+            key="encoding_parameters",
+            title="of which for the encoding",
+            value=lambda _, arm: encoding_parameters(arm),
+            text=lambda _, arm: grouped(encoding_parameters(arm)),
+        ),
+        Column(
+            key="flops_per_token",
+            title="MFLOP per token (forward + backward)",
+            value=lambda _, arm: arm["flops_per_token"],
+            text=lambda _, arm: significant(_scaled(arm["flops_per_token"], 1e6)),
+        ),
+        Column(
+            key="tokens_per_second",
+            title="Tokens per second",
+            value=lambda summary, _: _mean(summary, "tokens_per_second"),
+            text=lambda summary, _: steady(summary.get("tokens_per_second")),
+            descending_is_better=True,
+        ),
+        Column(
+            key="peak_memory_bytes",
+            title="Peak memory (MiB)",
+            value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
+            text=lambda summary, _: grouped(_scaled(_mean(summary, "peak_memory_bytes"), MEBIBYTE)),
+        ),
+        Column(
+            key="learning_rate",
+            title="Learning rate",
+            value=lambda _, arm: arm["learning_rate"],
+            text=lambda _, arm: MISSING if arm["learning_rate"] is None else f"{arm['learning_rate']:g}",
+        ),
+    ]
+
+
+def _score(quality: Quality, title: str, statistic: str, *, key: str | None = None) -> Column:
+    return Column(
+        key=key or quality.metric,
+        title=title if quality.name.isupper() else title[:1].upper() + title[1:],
+        value=lambda summary, _: centre(summary.get(quality.metric), statistic),
+        text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits, statistic),
+        descending_is_better=quality.higher_is_better,
+    )
+
+
+def _outcome(results: Mapping[str, Any]) -> Column:
+    baseline = str(baseline_of(results))
+    found, places = against(results, baseline), places_of(results)
+
+    def text(_: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
+        if arm["name"] == baseline:
+            return "the baseline"
+        return in_short(found[arm["name"]], places) if arm["name"] in found else MISSING
+
+    def value(_: Mapping[str, Any], arm: Mapping[str, Any]) -> float | None:
+        return 0.0 if arm["name"] == baseline else found.get(arm["name"], {}).get("difference")
+
+    return Column(key=OUTCOME, title=f"Against {baseline}", value=value, text=text, descending_is_better=True)
+
+
+def _total(arm: Mapping[str, Any]) -> int | None:
+    return arm["parameters"]["total"] if arm["parameters"] else None
+
+
+def encoding_parameters(arm: Mapping[str, Any]) -> int | None:
+    """Return the number of parameters of an arm's encoding of word order; None until its cost is known."""
+    return sum(arm["encoding_parameters"].values()) if arm["parameters"] else None
+
+
+def lines(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return (summary, arm) pairs, best first, then the arms without a finished run."""
+    arms = {arm["name"]: arm for arm in results["arms"]}
+    done = [(entry, arms[entry["arm"]]) for entry in ranked(results)]
+    names = {entry["arm"] for entry, _ in done}
+    return done + [({"arm": name}, arm) for name, arm in arms.items() if name not in names]
+
+
+def caption(results: Mapping[str, Any]) -> str:
+    """Return the caption of the numbers: metric, split, data, steps, seeds, and what they do not show."""
+    quality, recipe, planned = quality_of(results), results["recipe"], results["planned"]
+    steps = sorted({row["steps"] for row in results["rows"] if row["steps"] is not None})
+    budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
+    statistic = statistic_of(results)
+    shown = {"mean": "mean ± sample standard deviation", "median": "median (lowest to highest)"}[statistic]
+    of, count = repeats(results)
+    spread = (
+        f"{shown} over {count} {of}s"
+        if count >= SEEDS_FOR_A_SPREAD
+        else f"{statistic} over {count} {of}{'s' * (count > 1)}; fewer than {SEEDS_FOR_A_SPREAD} {of}s give no spread"
+    )
+    name, meaning = quality.name[:1].upper() + quality.name[1:], quality.meaning.format(split=split_of(results))
+    others = "".join(
+        f" {other.name[:1].upper()}{other.name[1:]}: {other.meaning.format(split=split_of(results))}."
+        for other in beside(results)
+    )
+    if results.get("bleu_signature"):
+        others += f" BLEU is sacrebleu's, {results['bleu_signature']}."
+    parts = [
+        f"{name}: {meaning}.{others} Data {recipe['data'].get('source')}{budget}; {spread}.",
+        *([_folds(results)] if of == "fold" else []),
+        f"All arms see the same batches in the same order{_as_far(results)} and start from {_start(recipe)}.",
+    ]
+    parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
+    workers = int(recipe["compare"]["workers"])
+    if workers > 1:
+        threads = int(recipe.get("training", {}).get("threads", 1))
+        each = "one thread each" if threads == 1 else f"{threads} threads each"
+        parts.append(
+            f"Tokens per second were measured with {workers} trainings side by side, {each}, which slow each "
+            "other down: they compare only roughly."
+        )
+    if any(" to " in steady(entry.get("tokens_per_second")) for entry in results["summary"]):
+        parts.append(
+            "Tokens per second with a range are a median (lowest to highest): the runs of that arm differ by so much "
+            "that something else kept the machine busy; measure anew before comparing speed."
+        )
+    if not str(results["environment"].get("device", "")).startswith("cuda"):
+        parts.append(
+            "Peak memory is that of the whole process, libraries included; it may have trained other arms before, "
+            "which leaves it larger."
+        )
+    if planned["rates"]:
+        by = f"by the median over the {of}s of {quality.name} " if results.get("grid") else ""
+        where = "held-out texts themselves" if is_marked_optimistic(results) else "validation split"
+        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} {by}on the {where}.")
+    if split_of(results) == "validation":
+        chosen = "learning rates and checkpoints" if planned["rates"] else "the checkpoints"
+        parts.append(f"There is no test split: {chosen} were chosen on the same data, so the numbers are optimistic.")
+    elif is_marked_optimistic(results):
+        parts.append(
+            f"Protocol {results['protocol']}: the checkpoint that is best on the held-out texts is scored on these "
+            "same texts, so the numbers are optimistic; they compare with others of this protocol only."
+        )
+    parts += results.get("notes") or []
+    return " ".join(parts)
+
+
+def matched(results: Mapping[str, Any]) -> str:
+    """Return a sentence on the budget that all arms share; "" if nothing was matched."""
+    budget = mapping_of(results, "budget")
+    return str(budget.get("sentence") or "")
+
+
+def _as_far(results: Mapping[str, Any]) -> str:
+    return ", each as far as its steps go," if mapping_of(results, "budget").get("match") == "time" else ""
+
+
+def _folds(results: Mapping[str, Any]) -> str:
+    data, planned = results["recipe"]["data"], results["planned"]
+    seeds = len(planned["seeds"])
+    mean = f"; the {seeds} seeds of a fold are averaged first" if seeds > 1 else ""
+    kind = (
+        f"Each fold is a draw of its own of 1/{data['folds']} of the texts"
+        if data.get("fold_kind") == "independent"
+        else f"Cross-validation with {len(planned['folds'])} of {data['folds']} folds: no text is tested in two of them"
+    )
+    return f"{kind}, and arms are paired by fold{mean}."
+
+
+def _start(recipe: Mapping[str, Any]) -> str:
+    own = any("model.pretrained" in arm for arm in recipe["compare"]["arms"])
+    if "pretrained" not in recipe["model"] and not own:
+        return "the same weights where they share them"
+    pattern = str(recipe["model"].get("pretrained"))
+    # One folder for all of them holds one encoding, so such arms differ in how they are trained.
+    return "saved models of their own" if own or ARM in pattern else "the same saved model"
+
+
+def place_of(entry: Mapping[str, Any]) -> str:
+    """Return the seed, and the fold if there is one, of a row or a failure: "fold 2, seed 0"."""
+    fold = f"fold {entry['fold']}, " if entry.get("fold") is not None else ""
+    return f"{fold}seed {entry['seed']}"
+
+
+def markdown_table(results: Mapping[str, Any]) -> str:
+    """Return table.md for the content of a results file."""
+    shown = columns(results)
+    head = ["Arm", *(_cell(column.title) for column in shown)]
+    body = [
+        [_cell(entry["arm"]), *(_cell(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
+    ]
+    rule = [":---", *("---:" for _ in shown)]
+    rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
+    judged = verdict(results)
+    failures = [f"- failed: {_cell(f['arm'])}, {place_of(f)}: {_cell(f['reason'])}" for f in results["failed"]]
+    blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
+    left_out = mapping_of(results, "plan").get("left_out")
+    if left_out:
+        blocks.append(_cell(" ".join(left_out)))
+    tried = rates_tried(results)
+    if tried is not None and results.get("grid"):
+        blocks += [_markdown_rates(tried), _cell(tried.meaning)]
+    return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
+
+
+def _markdown_rates(tried: RatesTried) -> str:
+    rows = [["Arm", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
+    for row in tried.rows:
+        cells = [f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells]
+        rows.append([_cell(row.arm), *cells])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def render_table(results: Mapping[str, Any], console: Console) -> None:
+    """Print the table of a results file to a terminal, with its verdict and caption.
+
+    A terminal that is too narrow for all columns is shown those that matter most; what was left out is said.
+    """
+    judged, found = verdict(results), against(results, str(baseline_of(results)))
+    body = [
+        (str(entry["arm"]), {column.key: column.text(entry, arm) for column in columns(results)})
+        for entry, arm in lines(results)
+    ]
+    for name, cells in body:
+        if name in found:  # two lines take half the width
+            cells[OUTCOME] = "\n".join(part for part in in_parts(found[name], places_of(results)) if part)
+    shown, left_out = _that_fit(columns(results), body, console.width)
+    note = f" Left out for width: {', '.join(column.title for column in left_out)}." if left_out else ""
+    table = Table(caption=escape(printable(caption(results) + note)), caption_justify="left", header_style="bold")
+    table.add_column("Arm", overflow="fold")
+    for column in shown:
+        table.add_column(escape(printable(column.title)), justify="right", no_wrap=column.key == OUTCOME)
+    for name, cells in body:
+        style = "bold" if name == judged.best else ""
+        table.add_row(escape(printable(name)), *(escape(printable(cells[column.key])) for column in shown), style=style)
+    console.print(table)
+    console.print(escape(printable(f"{judged.sentence} {judged.evidence}".strip())))
+
+
+def _that_fit(
+    all_columns: Sequence[Column], body: Sequence[tuple[str, Mapping[str, str]]], width: int
+) -> tuple[list[Column], list[Column]]:
+    """Return the columns that a terminal has room for without breaking a number, and those left out."""
+
+    def needed(column: Column) -> int:
+        parts = [*column.title.split(), *(line for _, cells in body for line in cells[column.key].splitlines())]
+        return 3 + max(len(part) for part in parts)
+
+    shown = list(all_columns)
+    names = 4 + min(24, max((len(name) for name, _ in body), default=0))
+    for key in LEFT_OUT_FIRST:
+        if names + sum(map(needed, shown)) <= width:
+            break
+        shown = [column for column in shown if column.key != key]
+    return shown, [column for column in all_columns if column not in shown]
+
+
+def _mean(summary: Mapping[str, Any], metric: str) -> float | None:
+    return summary.get(metric, {}).get("mean")
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _cell(text: object) -> str:
+    # markdown readers run HTML, split cells at bars, load pictures, and take a backslash before a bar for an escape: so
+    # backslashes go first, and the only ones left are those before bars
+    plain = " ".join(str(text).splitlines())
+    for mark, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\\", "&#92;"), ("|", "\\|")):
+        plain = plain.replace(mark, written)
+    return plain.replace("](", "]&#40;").replace("`", "&#96;")

@@ -1,0 +1,119 @@
+"""Make the data that the report's scripts draw: one small JSON beside the results themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.costs import costs_known, front_of, points_of
+from wordorder.comparison.report.curves import (
+    LARGEST,
+    curve_label,
+    curve_value,
+    in_perplexity,
+    learning_curves,
+    target_lines,
+)
+from wordorder.comparison.report.differences import (
+    against,
+    difference_title,
+    in_short,
+    outcome_in_words,
+    percent,
+    places_of,
+    references,
+)
+from wordorder.comparison.report.figures.arm_style import arm_styles
+from wordorder.comparison.report.newer_keys import entries_of, mapping_of
+from wordorder.comparison.report.numbers import MISSING
+from wordorder.comparison.report.probe_points import probe_panels, spans_octaves
+from wordorder.comparison.report.table import columns
+from wordorder.comparison.statistics.summary import spread, statistic_of
+
+
+def view_of(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data that the scripts draw, from the content of a results file."""
+    quality, statistic, styles = quality_of(results), statistic_of(results), arm_styles(results)
+    entries = {entry["arm"]: entry for entry in results["summary"]}
+    return {
+        "arms": [{"name": name, **asdict(style)} for name, style in styles.items()],
+        "curves": learning_curves(results),
+        "curve_label": curve_label(results),
+        "log_curves": in_perplexity(results),
+        "targets": [{"value": value, "baseline": baseline} for value, baseline in target_lines(results)],
+        "reached": [
+            {"arm": entry["arm"], "steps": entry["steps"], "value": curve_value(results, entry["target"])}
+            for entry in entries_of(results, "steps_to_loss")
+            if entry.get("steps") is not None and entry["target"] < LARGEST
+        ],
+        "quality": {"title": columns(results)[0].title, "more_is_better": quality.higher_is_better},
+        "ranges": {
+            arm: spread(entry[quality.metric], statistic) for arm, entry in entries.items() if quality.metric in entry
+        },
+        "costs": [
+            {
+                "key": cost.key,
+                "title": cost.title,
+                "short": cost.short,
+                "more_is_better": cost.more_is_better,
+                "points": [asdict(point) for point in points_of(results, cost)],
+                "words": front_of(results, cost).words,
+            }
+            for cost in costs_known(results)
+        ],
+        "differences": _differences(results),
+        "probes": _probes(results),
+        "correlations": results["correlations"],
+    }
+
+
+def _differences(results: Mapping[str, Any]) -> dict[str, Any]:
+    found = references(results)
+    return {
+        "title": difference_title(results),
+        "references": found,
+        "rows": {
+            reference: [_difference(entry, places_of(results)) for entry in against(results, reference).values()]
+            for reference in found
+        },
+    }
+
+
+def _difference(entry: Mapping[str, Any], places: int) -> dict[str, Any]:
+    return {
+        **{name: entry.get(name) for name in ("arm", "difference", "low", "high", "outcome")},
+        "words": outcome_in_words(entry),
+        "short": in_short(entry, places),
+        "percent": None if percent(entry) == MISSING else percent(entry),
+    }
+
+
+def _probes(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    arms = [arm["name"] for arm in results["arms"]]
+    return [
+        {
+            "name": name,
+            **{key: probe[key] for key in ("title", "x", "x_kind", "value", "higher_is_better")},
+            "log_value": bool(probe.get("log")),
+            "panels": [
+                {
+                    "group": panel.group,
+                    "xs": panel.xs,
+                    "log_x": probe["x_kind"] == "number" and spans_octaves(panel.xs),
+                    "points": panel.points,
+                }
+                for panel in probe_panels(probe, arms)
+            ],
+        }
+        for name, probe in drawn_probes(results)
+    ]
+
+
+def drawn_probes(results: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Return the probes, by name, in which at least one arm has a value."""
+    probes: Mapping[str, Mapping[str, Any]] = mapping_of(results, "probes")
+    return [
+        (name, probe) for name, probe in probes.items() if any(row.get("value") is not None for row in probe["rows"])
+    ]

@@ -1,0 +1,1 @@
+"""Exact tests, intervals, and what a few seeds can show."""

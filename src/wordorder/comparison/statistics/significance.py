@@ -1,0 +1,387 @@
+"""Test which differences between arms are larger than their seeds explain by chance.
+
+Arms that were trained with one seed share the order of the batches, the masks and the initial weights that they have in
+common, so they are compared pair by pair. docs/statistics.md says what is tested, why, and what few seeds cannot show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+from wordorder.comparison.fairness.identical import are_identical
+from wordorder.comparison.quality import Quality, quality_of
+from wordorder.comparison.report.newer_keys import entries_of
+from wordorder.comparison.statistics.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
+from wordorder.comparison.statistics.exact_tests import (
+    EXACT_PAIRS,
+    holm,
+    paired_p,
+    seeds_needed,
+    smallest_p,
+    smallest_unpaired_p,
+    unpaired_p,
+)
+from wordorder.comparison.statistics.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
+from wordorder.comparison.statistics.summary import (
+    Unit,
+    baseline_of,
+    by_run,
+    compare_section,
+    confidence_of,
+    repeats,
+    statistic_of,
+)
+
+BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
+    "better",
+    "worse",
+    "not distinguishable",
+    "identical",
+    "too few",
+    "no claim",
+)
+_REVERSED = {BETTER: WORSE, WORSE: BETTER}
+LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
+SEEDS_TO_RANK = 3
+"""Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
+_EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
+
+Rows = Mapping[Unit, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """The scale on which a difference is measured; greater than 0 means that the arm is better."""
+
+    quality: Quality
+    median: bool
+    confidence: float
+
+    @property
+    def logarithmic(self) -> bool:
+        # a perplexity is the exp of a loss: seeds multiply it, and "x times lower" is what is said of it
+        return self.quality.metric == "perplexity"
+
+    def value(self, row: Mapping[str, Any]) -> float | None:
+        value = row.get(self.quality.metric)
+        if not isinstance(value, int | float) or not math.isfinite(value) or (self.logarithmic and value <= 0):
+            return None
+        return float(value)
+
+    def goodness(self, value: float) -> float:
+        scaled = math.log(value) if self.logarithmic else value
+        return scaled if self.quality.higher_is_better else -scaled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """The comparisons that are made together; a false claim among them has at most the probability of the level."""
+
+    name: str
+    pairs: list[tuple[str, str]]
+    """Pairs (arm, against)."""
+    baseline: str | None
+    """The arm that all others are compared with; None: all pairs are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Correction:
+    """The correction of the p-values of single pairs for a family."""
+
+    name: str
+    share: float
+    """Share of the level at which one pair is tested."""
+    p_values: list[float]
+
+
+def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return results.json's tests of differences: ``{"comparisons": [...], "significance": {...}}``.
+
+    The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
+    alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
+    without a common seed are compared as independent groups, and `paired` says so. The test is `exact_tests.paired_p`
+    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
+    by Holm's method for very many arms and for arms without common seeds.
+
+    Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
+    look of its own. Merged results are tested with the runs that there are.
+
+    Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
+    its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
+    holds.
+
+    Args:
+        results: of a results file; "rows", "failed", "arms" and the recipe are read.
+    """
+    scale = _scale(results)
+    runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
+    family = _family(results, [] if waiting_runs(results) else list(runs))
+    found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
+    correction = _correction(family, found, runs, scale)
+    level = round(1 - scale.confidence, 12)
+    lost = lost_runs(results)
+    comparisons = [
+        _judged(
+            entry,
+            corrected,
+            level,
+            correction.share,
+            identical=are_identical(runs[entry["arm"]], runs[entry["against"]]),
+            lost=lost,
+        )
+        for entry, corrected in zip(found, correction.p_values, strict=True)
+    ]
+    said = _significance(results, comparisons, family, correction, level, scale)
+    rule = LOST_RULE if lost and comparisons else ""
+    said["sentence"] = " ".join(
+        part for part in (said["sentence"], _without_number(results, runs, scale), rule) if part
+    )
+    return {"comparisons": comparisons, "significance": said}
+
+
+def waiting_runs(results: Mapping[str, Any]) -> int:
+    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none.
+
+    Args:
+        results: of a results file; of an older one the planned runs, "rows" and "failed" are counted.
+    """
+    if results.get("complete", True) or results.get("merged_from"):
+        return 0
+    failed = [run for run in entries_of(results, "failed") if run.get("stage", "seeds") == "seeds"]
+    ended = len(results["rows"]) + len(failed)
+    return max(0, int(results.get("waiting", results["planned"]["runs"] - ended)))
+
+
+def lost_runs(results: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return by arm the number of runs that were lost, and of those that ended; only arms that lost any.
+
+    A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
+
+    Args:
+        results: of a results file; "rows" and "failed" are read.
+    """
+    scale = _scale(results)
+    rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
+    for run in entries_of(results, "failed"):
+        if run.get("stage", "seeds") == "seeds":
+            rows.setdefault(str(run["arm"]), {}).setdefault((run.get("fold"), int(run["seed"])), True)
+    return {arm: (sum(own.values()), len(own)) for arm, own in rows.items() if any(own.values())}
+
+
+def _scale(results: Mapping[str, Any]) -> _Scale:
+    median = statistic_of(results) == "median"
+    return _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
+
+
+def between(comparisons: Sequence[Mapping[str, Any]], arm: str, against: str) -> dict[str, Any] | None:
+    """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one.
+
+    Args:
+        comparisons: of `compare_arms`.
+        arm: whose advantage is positive.
+        against: the other one.
+    """
+    for entry in comparisons:
+        if (entry["arm"], entry["against"]) == (arm, against):
+            return dict(entry)
+        if (entry["arm"], entry["against"]) == (against, arm):
+            low, high = _negative(entry["high"]), _negative(entry["low"])
+            turned = {"arm": arm, "against": against, "low": low, "high": high}
+            turned |= {name: _negative(entry[name]) for name in ("difference", "effect")}
+            return {**entry, **turned, "outcome": _REVERSED.get(entry["outcome"], entry["outcome"])}
+    return None
+
+
+def _negative(value: float | None) -> float | None:
+    return None if value is None else 0.0 - value
+
+
+def _known(rows: Rows, scale: _Scale) -> Rows:
+    return {unit: row for unit, row in rows.items() if scale.value(row) is not None}
+
+
+def _family(results: Mapping[str, Any], arms: Sequence[str]) -> _Family:
+    baseline = baseline_of(results)
+    ordered = sorted(arms, key=lambda name: name != baseline)
+    if compare_section(results).get("baseline") and baseline in arms:
+        name = f"every other arm against the baseline {baseline}"
+        return _Family(name=name, pairs=[(arm, str(baseline)) for arm in ordered[1:]], baseline=baseline)
+    pairs = [(arm, against) for against, arm in combinations(ordered, 2)]
+    return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
+
+
+def _correction(
+    family: _Family, found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale
+) -> _Correction:
+    p_values = [float(entry["p"]) for entry in found]
+    if len(found) < 2:
+        return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
+    # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
+    if (
+        len(runs) > MOST_ARMS_OF_CLOSED_TESTING
+        or not all(entry["paired"] for entry in found)
+        or _share_too_few(found, runs, scale)
+    ):
+        return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
+    scores = {arm: _units(rows, scale) for arm, rows in runs.items()}
+    corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
+    share = share_of_level(len(runs), baseline=family.baseline is not None)
+    return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
+
+
+def _share_too_few(found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale) -> bool:
+    """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
+
+    An arm that lost nearly all its seeds must not take the others' claims along.
+    """
+    units = [_units(rows, scale).keys() for rows in runs.values()]
+    common = len(set(units[0]).intersection(*units))
+    return common < min(SEEDS_TO_RANK, max(int(entry["n"]) for entry in found))
+
+
+def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -> dict[str, Any]:
+    one, other = runs[arm], runs[against]
+    shared = sorted(one.keys() & other.keys(), key=lambda unit: (unit[0] or 0, unit[1]))
+    names = {
+        "arm": arm,
+        "against": against,
+        "paired": bool(shared),
+        "scale": "log" if scale.logarithmic else "difference",
+    }
+    if shared:
+        mine, theirs = (_units({unit: rows[unit] for unit in shared}, scale) for rows in (one, other))
+        differences = [mine[unit] - theirs[unit] for unit in mine]
+        size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
+        p, least, n = paired_p(differences, ranks=scale.median), smallest_p(len(differences)), len(differences)
+    else:
+        first, second = (list(_units(rows, scale).values()) for rows in (one, other))
+        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
+        p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
+        n = min(len(first), len(second))
+    return {**names, "n": n, **_of(size), "p": p, "least": least}
+
+
+def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
+    """Return the score of each seed or, where there are folds, of each fold: the mean of its seeds."""
+    values: dict[int | str, list[float]] = {}
+    for (fold, seed), row in rows.items():
+        value = scale.value(row)
+        if value is not None:
+            values.setdefault(f"fold {fold}" if fold is not None else seed, []).append(value)
+    return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
+
+
+def _of(size: Size) -> dict[str, float | None]:
+    return {"difference": size.difference, "low": size.low, "high": size.high, "effect": size.effect}
+
+
+def _judged(
+    entry: Mapping[str, Any],
+    corrected: float,
+    level: float,
+    share: float,
+    *,
+    identical: bool,
+    lost: Mapping[str, tuple[int, int]],
+) -> dict[str, Any]:
+    names = entry["arm"], entry["against"]
+    ahead, behind = names if entry["difference"] > 0 else names[::-1]
+    (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
+    why: dict[str, str] = {}
+    if identical:
+        outcome = IDENTICAL
+    elif corrected <= level + _EPSILON and gone / of > gone_behind / of_behind:
+        # the arm ahead is judged by the runs that went well only
+        outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
+    elif corrected <= level + _EPSILON:
+        outcome = BETTER if entry["difference"] > 0 else WORSE
+    else:
+        outcome = TOO_FEW if float(entry["least"]) > level * share + _EPSILON else NOT_DISTINGUISHABLE
+    kept = {name: value for name, value in entry.items() if name != "least"}
+    return {**kept, "p_adjusted": corrected, "outcome": outcome, **why}
+
+
+def _significance(
+    results: Mapping[str, Any],
+    comparisons: Sequence[Mapping[str, Any]],
+    family: _Family,
+    correction: _Correction,
+    level: float,
+    scale: _Scale,
+) -> dict[str, Any]:
+    count, of = len(comparisons), repeats(results)[0]
+    paired = any(entry["paired"] for entry in comparisons) or not comparisons
+    seeds = max((int(entry["n"]) for entry in comparisons), default=0)
+    needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
+    test = _test_name(scale, of, seeds, paired)
+    at = f"{100 * level:.3g}%"
+    if not comparisons:
+        sentence = ""
+    elif any(entry["outcome"] != TOO_FEW for entry in comparisons):
+        corrected = f", corrected for {family.name} ({count}) by {correction.name}" if count > 1 else ""
+        sentence = f"Claims are at the {at} level, by an {test}{corrected}; they take at least {needed} {of}s."
+    else:
+        least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
+        before = f" before the correction for {family.name} ({count})" if count > 1 else ""
+        sentence = (
+            f"With {seeds} {of}{'s' * (seeds != 1)} no claim at the {at} level is possible: the {test} gives no "
+            f"p-value below {least:.3g}{before}. It takes at least {needed} {of}s."
+        )
+    return {
+        "test": test,
+        "correction": correction.name,
+        "family": family.name,
+        "effect": _effect_name(scale, paired),
+        "level": level,
+        "seeds": seeds,
+        "seeds_needed": needed,
+        "sentence": " ".join(part for part in (sentence, *_cautions(results, comparisons, of)) if part),
+    }
+
+
+def _test_name(scale: _Scale, of: str, seeds: int, paired: bool) -> str:
+    what = f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
+    exact = "exact" if seeds <= EXACT_PAIRS else "all but exact (random exchanges)"
+    if not paired:
+        return f"{exact} permutation test of {what} between arms without a {of} in common"
+    return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
+
+
+def _effect_name(scale: _Scale, paired: bool) -> str:
+    if scale.median:
+        return f"rank correlation of {'matched pairs' if paired else 'groups'}"
+    return f"Hedges' g of {'paired differences' if paired else 'two groups'}"
+
+
+def _without_number(results: Mapping[str, Any], runs: Mapping[str, Rows], scale: _Scale) -> str:
+    """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
+    lost = {arm: (len(rows) - len(runs.get(arm, ())), len(rows)) for arm, rows in by_run(results).items()}
+    listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
+    if not listed:
+        return ""
+    return (
+        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean and in no "
+        f"test: {listed}."
+    )
+
+
+def _cautions(results: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]], of: str) -> list[str]:
+    """Return the limits of the p-values, one sentence each."""
+    if not comparisons:
+        return []
+    found: list[str] = []
+    if any(not entry["paired"] for entry in comparisons) and any(entry["paired"] for entry in comparisons):
+        found.append(f"Arms without a common {of} are compared as independent groups.")
+    if results.get("optimistic"):
+        found.append(
+            "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "
+            "the choice and need not be found again on other texts."
+        )
+    if of == "fold" and results["recipe"].get("data", {}).get("fold_kind") != "independent":
+        found.append("Folds share training texts, so that the p-values are approximate.")
+    return found

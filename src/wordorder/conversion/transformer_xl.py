@@ -1,0 +1,292 @@
+"""Convert checkpoints of Transformer-XL's code, and of LaMemo's, which was made from it, to Hugging Face folders."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wordorder.conversion.hugging_face_folder import write_folder
+from wordorder.conversion.reference_file import ReferenceFile, Wrapping, open_reference_file, read_config
+from wordorder.conversion.reference_names import listed
+from wordorder.conversion.report import ConversionReport
+from wordorder.conversion.staging import staged_folder
+from wordorder.conversion.torch_files.foreign import printable
+from wordorder.conversion.transformer_xl_names import (
+    Parameter,
+    biases_of,
+    differences,
+    ignored_names,
+    parameters_of,
+)
+from wordorder.conversion.transformer_xl_settings import EXAMPLE, XLSettings, read_settings
+from wordorder.conversion.tupe import in_one_dtype
+from wordorder.conversion.word_list import END, read_words, word_tokenizer
+from wordorder.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CODE = Wrapping(state="model_state", args="model_config", prefix="module.", bare=True)
+"""The reference codes; "module." is torch's wrapper for several processes."""
+TRANSFORMERS = Wrapping(state="model_state", args="model_config", prefix="transformer.", bare=True)
+"""The former TransfoXL of transformers; its settings are in config.json."""
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def convert_transformer_xl(
+    checkpoint: str | Path,
+    out_dir: str | Path,
+    *,
+    config: str | Path | Mapping[str, Any] | None = None,
+    vocab: str | Path | None = None,
+    overwrite: bool = False,
+) -> ConversionReport:
+    """Convert a Transformer-XL checkpoint to a folder for transformers' `AutoModelForCausalLM`.
+
+    Nothing in the file is imported or called; see `wordorder.conversion.torch_files.torch_file`.
+
+    Args:
+        checkpoint: a torch file {"model_config": ..., "model_state": ...}, a state dict as torch file or .safetensors,
+            or a folder of transformers' former TransfoXL (config.json with model.safetensors or pytorch_model.bin).
+        out_dir: folder to make; it appears whole or not at all.
+        config: settings of the model, or a JSON file of them, in place of those in the file; a bare state dict has none
+            and needs at least mem_len and tgt_len.
+        vocab: the words, one a line, from which a tokeniser is written. A vocabulary inside a checkpoint is a pickled
+            object, which is not read.
+        overwrite: replace an earlier conversion.
+
+    Returns:
+        What was mapped, ignored and left alone; also written to conversion.json.
+
+    Raises:
+        BadInput: one line per fault of the checkpoint, the settings, the vocabulary or the folder.
+        RunFailed: the folder could not be written in full; nothing is left of it.
+        MissingExtra: transformers or safetensors is not installed.
+    """
+    return convert(checkpoint, out_dir, (0,), config=config, vocab=vocab, overwrite=overwrite)
+
+
+def convert(
+    checkpoint: str | Path,
+    out_dir: str | Path,
+    kinds: tuple[int, ...],
+    *,
+    config: str | Path | Mapping[str, Any] | None,
+    vocab: str | Path | None,
+    overwrite: bool,
+) -> ConversionReport:
+    """Convert a checkpoint whose ``attn_type`` is one of ``kinds``; the rest as in `convert_transformer_xl`."""
+    import wordorder.models  # says what to install  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    source = Path(checkpoint).expanduser()
+    with staged_folder(Path(out_dir).expanduser(), overwrite=overwrite) as folder:
+        given = read_config(Path(config).expanduser(), EXAMPLE) if isinstance(config, str | Path) else config
+        with _open(source) as (file, of_folder):
+            args = dict(given if given is not None else (of_folder or file.args or {}))
+            settings, parameters = _understand(source, file, args, kinds, folder=of_folder is not None)
+            words = None if vocab is None else read_words(Path(vocab).expanduser(), settings.vocabulary)
+            weights = file.load([name for p in parameters for name in p.theirs if name in file.shapes])
+        ties = _ties(weights, parameters)
+        tensors = in_one_dtype(_ours(weights, parameters, settings, ties))
+        report = ConversionReport(
+            checkpoint=source.name,
+            layout=file.layout if of_folder is None else f"transformers folder, {file.layout}",
+            architectures=("WordOrderDecoderForCausalLM",),
+            config=config_fields(settings, ties, words),
+            parameters=sum(tensor.numel() for tensor in tensors.values()),
+            dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch."),
+            mapped=_mapped(parameters, file.shapes),
+            ignored=ignored_names(file.shapes, settings),
+            placeholders=dict(file.placeholders),
+            tokenizer=words is not None,
+            notes=tuple(_notes(file, settings, ties, words, folder=of_folder is not None)),
+        )
+        tokenizer = None if words is None else word_tokenizer(words)
+        write_folder(folder, report, tensors, tokenizer, config_class="WordOrderDecoderConfig")
+    return report
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Weights that the output layer shares with the embeddings.
+
+    Args:
+        tables: all tables of words.
+        projections: the clusters whose projection is; only with tables.
+    """
+
+    tables: bool
+    projections: tuple[bool, ...]
+
+
+@contextmanager
+def _open(source: Path) -> Generator[tuple[ReferenceFile, Mapping[str, Any] | None]]:
+    """Open the weights, and read the configuration of a transformers folder."""
+    if not source.is_dir():
+        with open_reference_file(source, CODE) as file:
+            yield file, None
+        return
+    settings = read_config(source / "config.json")
+    if settings.get("model_type") != "transfo-xl":
+        raise BadInput(
+            f"checkpoint {source}: config.json is of model_type {printable(settings.get('model_type'))}, not transfo-xl"
+        )
+    names = ("model.safetensors", "pytorch_model.bin")
+    found = next((source / name for name in names if (source / name).is_file()), None)
+    if found is None:
+        raise BadInput(f"checkpoint {source}: has neither {' nor '.join(names)} (weights in one file are read)")
+    with open_reference_file(found, TRANSFORMERS) as file:
+        yield file, settings
+
+
+def _understand(
+    source: Path, file: ReferenceFile, args: Mapping[Any, Any], kinds: tuple[int, ...], *, folder: bool
+) -> tuple[XLSettings, list[Parameter]]:
+    """Return settings and parameters, or raise every fault at once."""
+    if "word_emb.emb_layers.0.weight" not in file.shapes:
+        raise BadInput(
+            f"checkpoint {source}: holds no model of Transformer-XL's or LaMemo's code (no"
+            f" word_emb.emb_layers.0.weight); its weights are {listed(list(file.shapes), 5) or 'nothing'}"
+        )
+    try:
+        settings = read_settings(args, file.shapes, kinds, folder=folder)
+    except BadInput as error:
+        raise BadInput([f"checkpoint {source}: {fault}" for fault in error.faults]) from None
+    parameters = parameters_of(settings, backwards=not folder)
+    tied = args.get("tie_weight", args.get("tie_word_embeddings")) is not False
+    faults = differences(file.shapes, parameters, settings, tied=tied)
+    faults += [
+        f"{name} holds {file.kinds[name]} numbers, not floating-point ones"
+        for p in parameters
+        for name in p.theirs
+        if file.kinds.get(name, "float32") not in _FLOATS
+    ]
+    if faults:
+        raise BadInput([f"checkpoint {source}: {fault}" for fault in faults])
+    return settings, parameters
+
+
+def _ties(weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter]) -> Ties:
+    import torch
+
+    def same(parameter: Parameter) -> bool:
+        (name,), shared = parameter.theirs, parameter.shares
+        return name not in weights or (shared is not None and torch.equal(weights[name], weights[shared]))
+
+    shares = [p for p in parameters if p.shares is not None]
+    tables = all(same(p) for p in shares if "projections" not in p.ours)
+    return Ties(tables, tuple(tables and same(p) for p in shares if "projections" in p.ours))
+
+
+def _ours(
+    weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter], settings: XLSettings, ties: Ties
+) -> "dict[str, Tensor]":
+    """Return our tensors by our names; of tied ones the embeddings' alone."""
+    import torch
+
+    projections = iter(ties.projections)
+    found: dict[str, Tensor] = {}
+    for parameter in parameters:
+        tied = parameter.shares is not None and (next(projections) if "projections" in parameter.ours else ties.tables)
+        if not tied:
+            # of an output layer that is not tied a shared projection may be missing, since files store it once
+            names = [name if name in weights else parameter.shares or name for name in parameter.theirs]
+            found[parameter.ours] = parameter.join([weights[name] for name in names])
+    like = next(iter(found.values()))
+    return found | {name: torch.zeros(size, dtype=like.dtype) for name, size in biases_of(settings).items()}
+
+
+def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
+    """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
+
+    Args:
+        settings: sizes and style.
+        ties: what the output layer shares.
+        words: of the vocabulary, if it is known.
+    """
+    eos = settings.eos if words is None else next((words.index(word) for word in END if word in words), settings.eos)
+    fields: dict[str, Any] = {
+        "vocab_size": settings.vocabulary,
+        "hidden_size": settings.channels,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "intermediate_size": settings.inner,
+        "max_position_embeddings": settings.memory_length + settings.segment_length,
+        "hidden_act": "relu",
+        "hidden_dropout_prob": settings.dropout,
+        "attention_probs_dropout_prob": settings.attention_dropout,
+        "output_dropout": settings.dropout,
+        "layer_norm_eps": settings.norm_eps,
+        "tie_word_embeddings": ties.tables,
+        "eos_token_id": eos,
+        "encoding": "transformer-xl",
+        "encoding_options": _encoding_options(settings),
+        "norm": "layer",
+        "norm_placement": "pre" if settings.pre_norm else "post",
+        "embedding_norm": False,
+        "final_norm": False,
+        "embedding_scale": settings.channels**0.5,
+        "head_bias": True,
+    }
+    if settings.memory_length:
+        fields |= {
+            "memory": "look-ahead" if settings.looks_ahead else "segment-recurrence",
+            "memory_length": settings.memory_length,
+            "segment_length": settings.segment_length,
+            "memory_options": {"epsilon": 1e-6, "full": settings.kind == 33}
+            if settings.looks_ahead
+            else {"same_length": settings.same_length},
+        }
+    if settings.cutoffs:
+        fields |= {
+            "adaptive_cutoffs": list(settings.cutoffs),
+            "adaptive_divisor": settings.divisor,
+            "adaptive_width": settings.width,
+            "adaptive_tied_projections": list(ties.projections) if any(ties.projections) else False,
+        }
+    return fields
+
+
+def _encoding_options(settings: XLSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {"base": 10_000.0, "vectors_per_layer": settings.own_vectors}
+    if settings.clamp is not None:
+        options["clamp"] = settings.clamp
+    if settings.looks_ahead:
+        options["sides"] = {31: "signed", 32: "two-vectors"}.get(settings.kind, "disentangled")
+    return options
+
+
+def _mapped(parameters: Sequence[Parameter], shapes: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    return {name: (p.ours,) for p in parameters for name in p.theirs if name in shapes}
+
+
+def _notes(
+    file: ReferenceFile, settings: XLSettings, ties: Ties, words: Sequence[str] | None, *, folder: bool
+) -> list[str]:
+    """Return the notes that a user should know of a conversion, a sentence each."""
+    notes = [*settings.notes, "projections have biases here, which are 0: the reference code has none"]
+    if settings.dropout > 0:
+        notes.append("the reference code also drops channels of position vectors in training; outputs are the same")
+    if folder:
+        notes.append(
+            "transformers began with mem_len vectors of zeros as memory, which queries could see; here memory begins"
+            " empty, so outputs are equal once those would have left it"
+        )
+    if settings.looks_ahead:
+        notes.append(
+            "outputs are the reference code's for segments of one length; for others its look-ahead windows leave gaps"
+            " or overlap, and here they do not"
+        )
+    if not ties.tables:
+        notes.append("the output layer differs from the embeddings, so it is not tied to them")
+    if any(kind in ("float16", "bfloat16") for kind in file.kinds.values()):
+        notes.append("weights in half precision were widened to float32, which changes none of them")
+    if words is None:
+        notes.append("no tokeniser was written (no --vocab was given); ids are those of the checkpoint's vocabulary")
+    else:
+        notes.append(
+            "the tokeniser looks up words apart by white space, and adds nothing: where lines end, write the"
+            " vocabulary's word for it"
+        )
+    return notes

@@ -1,0 +1,1 @@
+"""Examples and batches: segments, lanes, labels, masking, and their order."""

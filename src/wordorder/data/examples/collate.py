@@ -1,0 +1,110 @@
+"""Collators: examples of unequal length become batches, padded on the right only where that is needed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wordorder.data.examples.datasets import Example
+from wordorder.data.examples.masking import IGNORED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collate:
+    """Stack examples into a batch; pad on the right, and add attention_mask, only where lengths differ.
+
+    Args:
+        padding: id of [PAD].
+        longest: no batch is padded beyond this, so that a learned position table is long enough.
+        multiple: lengths are padded up to a multiple of this, for faster kernels and fewer shapes to compile.
+    """
+
+    padding: int
+    longest: int
+    multiple: int = 8
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Return input_ids (B, N), labels (B,) or (B, N) with -100 at padding, and maybe attention_mask (B, N)."""
+        lengths = [len(example["input_ids"]) for example in examples]
+        labels = [example["labels"] for example in examples]
+        if len(set(lengths)) == 1:
+            return {"input_ids": torch.stack([e["input_ids"] for e in examples]), "labels": torch.stack(labels)}
+        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
+        present = torch.arange(width) < torch.tensor(lengths)[:, None]
+        return {
+            "input_ids": pad_right([example["input_ids"] for example in examples], present, self.padding),
+            "labels": pad_right(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
+            "attention_mask": present.long(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollatePairs:
+    """Stack sentence pairs into a batch; each side is padded on the right to its own width.
+
+    Args:
+        padding: id of [PAD].
+        longest: no side is padded beyond this, so that a learned position table is long enough.
+        multiple: widths are padded up to a multiple of this.
+    """
+
+    padding: int
+    longest: int
+    multiple: int = 8
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Return input_ids (B, N), labels (B, M) with -100 at padding, and attention_mask (B, N) where N is padded."""
+        sources, targets = ([example[side] for example in examples] for side in ("input_ids", "labels"))
+        there, predicted = self._present(sources), self._present(targets)
+        batch = {
+            "input_ids": pad_right(sources, there, self.padding),
+            "labels": pad_right(targets, predicted, IGNORED),
+        }
+        return batch if there.all() else {**batch, "attention_mask": there.long()}
+
+    def _present(self, rows: list[Tensor]) -> Tensor:
+        lengths = [len(row) for row in rows]
+        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
+        width = lengths[0] if len(set(lengths)) == 1 else width
+        return torch.arange(width) < torch.tensor(lengths)[:, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollateLanes:
+    """Stack segments into a batch, padded on the right, with attention_mask, only where their lengths differ.
+
+    Args:
+        padding: id of [PAD].
+    """
+
+    padding: int
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Return input_ids and shift_labels (B, N), and where they are needed attention_mask (B, N) and memory_reset
+        (B,)."""
+        lengths = torch.tensor([len(example["input_ids"]) for example in examples])
+        # One column at least: the row of a lane that has ended is all padding, and so may all rows of a batch be.
+        present = torch.arange(max(1, int(lengths.max()))) < lengths[:, None]
+        batch = {
+            name: pad_right([example[name] for example in examples], present, value)
+            for name, value in (("input_ids", self.padding), ("shift_labels", IGNORED))
+        }
+        if not present.all():
+            batch["attention_mask"] = present.long()
+        reset = [example["memory_reset"] for example in examples if "memory_reset" in example]
+        # Left out where nothing is reset, so that nobody has to ask an accelerator whether anything is.
+        return {**batch, "memory_reset": torch.stack(reset)} if any(reset) else batch
+
+
+def pad_right(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
+    """Pad rows of unequal length on the right, and return them as one tensor (B, N).
+
+    Args:
+        rows: of whole numbers.
+        present: bool (B, N), True where a row has an element.
+        value: stands everywhere else.
+    """
+    padded = torch.full(present.shape, value)
+    padded[present] = torch.cat(rows)
+    return padded

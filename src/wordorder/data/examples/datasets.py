@@ -1,0 +1,163 @@
+"""Map-style torch datasets over prepared examples; `collate.py` makes batches of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from wordorder.data.examples.keys import Example, Key, resolve_keys
+from wordorder.data.examples.lanes import RunningText
+from wordorder.data.examples.masking import IGNORED, Masking
+from wordorder.data.examples.segments import Segments
+from wordorder.data.examples.translation import SentencePairs
+
+
+class MaskedLanguageExamples(Dataset[Example]):
+    """Segments with tokens masked anew in every epoch, or the same way for ever.
+
+    `examples[(epoch, index)]` has input_ids and labels, both (tokens,); it depends on seed, epoch and index alone.
+
+    Args:
+        segments: the segments, unmasked.
+        masking: how they are masked.
+        seed: of the masks.
+        padding: id of [PAD].
+        fixed: ignore the epoch, so that validation and test are the same exam each time.
+    """
+
+    def __init__(self, segments: Segments, masking: Masking, *, seed: int, padding: int, fixed: bool = False) -> None:
+        self.segments, self.masking, self.seed, self.padding, self.fixed = segments, masking, seed, padding, fixed
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of tokens of each example, shape (examples,)."""
+        return self.segments.lengths
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        epoch_B, index_B = resolve_keys(keys, len(self))
+        ids_BN, present_BN = self.segments.rows(index_B, padding=self.padding)
+        epoch_B = epoch_B * 0 if self.fixed else epoch_B
+        seen_BN, labels_BN = self.masking(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
+        rows = zip(torch.as_tensor(seen_BN), torch.as_tensor(labels_BN), present_BN.sum(axis=1).tolist(), strict=True)
+        return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]
+
+
+class LabelledExamples(Dataset[Example]):
+    """Texts and their classes, or numbers; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
+
+    Args:
+        segments: the texts.
+        labels: class id (int64) or number (float32) of each, shape (examples,).
+        documents: index of the document that each is a piece of, shape (examples,).
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
+        documents: npt.NDArray[np.int64],
+    ) -> None:
+        self.segments, self.labels, self.documents = segments, labels, documents
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of tokens of each example, shape (examples,)."""
+        return self.segments.lengths
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = resolve_keys(keys, len(self))
+        ids_BN, present_BN = self.segments.rows(index_B, padding=0)
+        rows = zip(
+            torch.as_tensor(ids_BN), torch.as_tensor(self.labels[index_B]), present_BN.sum(1).tolist(), strict=True
+        )
+        return [{"input_ids": ids[:count], "labels": label} for ids, label, count in rows]
+
+
+class CausalLanguageExamples(Dataset[Example]):
+    """Running text in segments, each token predicted from those before it; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids and labels, both (tokens,): labels are input_ids, but for -100 at [CLS],
+    which nothing stands before. The model compares its output at one place with the label at the next.
+
+    Args:
+        segments: from `pack_running_text`.
+        text: the same text without segments, for other ways to score it; its numbers of characters and words are what
+            losses are divided by so that they do not depend on the tokeniser.
+    """
+
+    def __init__(self, segments: Segments, text: RunningText) -> None:
+        self.segments, self.text = segments, text
+        self.characters, self.words = text.characters, text.words
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = resolve_keys(keys, len(self))
+        ids_BN, present_BN = self.segments.rows(index_B, padding=0)
+        examples: list[Example] = []
+        for ids, count in zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True):
+            labels = ids[:count].clone()
+            labels[0] = IGNORED
+            examples.append({"input_ids": ids[:count], "labels": labels})
+        return examples
+
+
+class TranslationExamples(Dataset[Example]):
+    """Sentences and their translations; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids (source tokens,) and labels (target tokens,).
+
+    Args:
+        pairs: the tokens.
+        texts: the target sentences as people wrote them, one for each pair, whole also where its tokens are cut: what
+            translations are compared with.
+    """
+
+    def __init__(self, pairs: SentencePairs, texts: Sequence[str]) -> None:
+        self.pairs, self.texts = pairs, texts
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of tokens of each example, source and target together, shape (examples,)."""
+        return self.pairs.lengths
+
+    @property
+    def source_lengths(self) -> npt.NDArray[np.int64]:
+        """Number of tokens of each source, shape (examples,)."""
+        return self.pairs.sources.lengths
+
+    def __len__(self) -> int:
+        return len(self.pairs.kept)
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = resolve_keys(keys, len(self))
+        sides: list[list[Tensor]] = []
+        for side in (self.pairs.sources, self.pairs.targets):
+            ids_BN, present_BN = side.rows(index_B, padding=0)
+            rows = zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True)
+            sides.append([ids[:count] for ids, count in rows])
+        return [{"input_ids": source, "labels": target} for source, target in zip(*sides, strict=True)]

@@ -1,0 +1,1 @@
+"""Tokenizers: train one of six kinds, or load an existing one."""

@@ -1,0 +1,373 @@
+"""Tokenisers: six kinds trained on the training split, and existing ones.
+
+Each has [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4 and writes a text as [CLS] text [SEP], a pair as
+[CLS] text [SEP] second [SEP]; or, with add_special_tokens = false, as the text alone. The same texts and settings give
+the same tokeniser, bit for bit.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from wordorder.data.cache import content_hash, write_cached
+from wordorder.data.settings import TokenizerConfig
+from wordorder.data.tokenizers.normalizer_growth import check_growth
+from wordorder.errors import BadInput, MissingExtra
+from wordorder.limits import MOST_TOKENS, one_line, read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_FORMAT = "1"  # version of what is built below: raise it with every change, so that cached tokenisers are not reused
+
+
+def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: Path) -> "PreTrainedTokenizerFast":
+    """Train a tokeniser on texts, or take the trained one from the cache, or load the existing one.
+
+    Args:
+        config: the kind and its settings.
+        texts: the training split, and nothing else: a tokeniser that saw the test text leaks it.
+        cache_dir: trained tokenisers are kept in its folder `tokenizers`.
+
+    Raises:
+        BadInput: the existing tokeniser cannot be loaded or lacks a special token.
+        MissingExtra: tokenizers or transformers is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtra("tokenizers", "train") from error
+    if config.kind == "existing":
+        return _load_existing(Path(config.path or "").expanduser())
+    settings = (
+        *(_FORMAT, version("tokenizers"), config.kind, str(config.vocab_size), str(config.lowercase)),
+        *(str(config.min_frequency), str(config.add_special_tokens)),
+    )
+    path = cache_dir / "tokenizers" / f"{content_hash([*settings, *texts])}.json"
+    try:
+        trained = Tokenizer.from_file(str(path))
+    except Exception:  # a bare Exception says that there is no such file or that it is damaged: train, and overwrite it
+        trained = None
+    if trained is None:
+        trained = _TRAINERS[config.kind](texts, config)
+        _add_specials(trained, config)
+        write_cached(path, trained.to_str().encode())
+    return _wrap(trained, dict(zip(_ROLES, SPECIALS, strict=True)))
+
+
+def pair_separators(tokenizer: "PreTrainedTokenizerFast") -> int:
+    """Return how many [SEP] a tokeniser writes between the texts of a pair: 1, or 2 as RoBERTa's and fairseq's do."""
+    return 2 if tokenizer.num_special_tokens_to_add(pair=True) == 4 else 1
+
+
+def adds_special_tokens(tokenizer: "PreTrainedTokenizerFast") -> bool:
+    """Return whether a tokeniser puts special tokens around a text."""
+    return tokenizer.num_special_tokens_to_add(pair=False) > 0
+
+
+def fixed_vocab_size(config: TokenizerConfig) -> int | None:
+    """Return the size of the vocabulary where no text decides it (byte, existing), or else None.
+
+    Raises:
+        BadInput: the existing tokeniser cannot be loaded or lacks a special token.
+        MissingExtra: tokenizers or transformers is not installed.
+    """
+    if config.kind == "byte":
+        return len(SPECIALS) + 256
+    if config.kind == "existing":
+        # The largest id decides the size of a table: the numbers of an existing tokeniser may have holes.
+        return max(_load_existing(Path(config.path or "").expanduser()).get_vocab().values()) + 1
+    return None
+
+
+def character_vocab_size(texts: Sequence[str], config: TokenizerConfig) -> int:
+    """Return the size of the vocabulary that a character tokeniser has after training on these texts.
+
+    Args:
+        texts: the training split.
+        config: of kind character.
+    """
+    return len(_characters(texts, config))
+
+
+def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Train BERT's tokeniser (Wu et al. 2016, https://arxiv.org/abs/1609.08144), merges chosen by frequency as in BPE.
+
+    The library numbers the continuing letters (##a, ##b ...) in the order of a hash map, and breaks ties between merges
+    of the same frequency by these numbers, so that two runs differ. Naming all letters beforehand prevents it.
+    """
+    from tokenizers import Tokenizer, decoders, models, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    _split_like_bert(tokenizer, config)
+    words = _words(texts, tokenizer)
+    letters = _letters(words, most=(config.vocab_size - len(SPECIALS)) // 4)
+    inside = {letter for word in words for letter in word[1:]}
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=config.vocab_size,
+        show_progress=False,
+        special_tokens=[*SPECIALS, *(f"##{letter}" for letter in letters if letter in inside)],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    vocabulary: Any = tokenizer.get_vocab()  # rebuilt, because the trainer made the letters special tokens
+    trained = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    _split_like_bert(trained, config)
+    trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return trained
+
+
+def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Train a tokeniser of whole words and punctuation marks, the most frequent ones; the rest is [UNK]."""
+    from tokenizers import Tokenizer, decoders, models
+
+    splitter = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
+    _split_like_bert(splitter, config)
+    vocabulary = _most_frequent(_words(texts, splitter), config.vocab_size, at_least=config.min_frequency)
+    trained = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    _split_like_bert(trained, config)
+    trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)  # spaces between words, none before a full stop
+    return trained
+
+
+def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Train a tokeniser of what stands between white space, the most frequent words; the rest is [UNK].
+
+    It is for texts whose words somebody has set apart already.
+
+    The classification sets of Kim 2014 (https://arxiv.org/abs/1408.5882) are such texts: "it 's" is two words.
+    """
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    # a word that is written as a special token's name is no such token: it is cut after its bracket
+    names = "|".join(re.escape(token[1:]) for token in SPECIALS)
+    brackets = pre_tokenizers.Split(Regex(rf"\[(?={names})"), "isolated")
+    trained = Tokenizer(models.WordLevel({}, unk_token="[UNK]"))
+    trained.normalizer = _normalizer(config)
+    trained.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), brackets])
+    vocabulary = _most_frequent(_words(texts, trained), config.vocab_size, at_least=config.min_frequency)
+    trained.model = models.WordLevel(vocabulary, unk_token="[UNK]")
+    return trained
+
+
+def _train_character(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Train a tokeniser of Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    trained = Tokenizer(models.WordLevel(_characters(texts, config), unk_token="[UNK]"))
+    trained.normalizer = _normalizer(config, "NFC")
+    trained.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    trained.decoder = decoders.Fuse()
+    return trained
+
+
+def _characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
+    """Number the special tokens and the most frequent characters."""
+    counts: Counter[str] = Counter()
+    normalizer = _normalizer(config, "NFC")
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    return _most_frequent(counts, config.vocab_size)
+
+
+def _train_byte(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Make a tokeniser of the 256 bytes of UTF-8: nothing is learned and nothing is unknown."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
+    trained = Tokenizer(models.BPE(vocabulary, []))
+    trained.normalizer = _normalizer(config)
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trained.decoder = decoders.ByteLevel()
+    return trained
+
+
+def _train_bpe(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
+    """Train byte-level byte-pair encoding as in GPT-2 and RoBERTa: lossless, nothing is unknown."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = _normalizer(config)
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        show_progress=False,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    trained.train_from_iterator(texts, trainer)
+    return trained
+
+
+_TRAINERS: dict[str, Callable[[Sequence[str], TokenizerConfig], "Tokenizer"]] = {
+    "wordpiece": _train_wordpiece,
+    "bpe": _train_bpe,
+    "byte": _train_byte,
+    "character": _train_character,
+    "word": _train_word,
+    "whitespace": _train_whitespace,
+}
+
+
+def _normalizer(config: TokenizerConfig, *forms: str) -> Any:
+    from tokenizers import normalizers
+
+    lower = [normalizers.Lowercase()] if config.lowercase else []
+    return normalizers.Sequence([*(getattr(normalizers, form)() for form in forms), *lower])
+
+
+def _split_like_bert(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
+    from tokenizers import normalizers, pre_tokenizers
+
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+
+def _words(texts: Iterable[str], tokenizer: "Tokenizer") -> Counter[str]:
+    """Count words as the tokeniser splits them. It never joins across white space, so each distinct run of other
+    characters is split once instead of each time it occurs."""
+    runs: Counter[str] = Counter()
+    for text in texts:
+        runs.update(text.split())
+    words: Counter[str] = Counter()
+    splitter: Any = tokenizer.pre_tokenizer
+    normalizer: Any = tokenizer.normalizer
+    for run, count in runs.items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(run)):
+            words[word] += count
+    return words
+
+
+def _letters(words: Counter[str], *, most: int) -> list[str]:
+    """Return the most frequent characters, sorted; a quarter of the vocabulary leaves room for words in any script."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for letter in word:
+            counts[letter] += count
+    return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:most])
+
+
+def _most_frequent(counts: Counter[str], vocab_size: int, *, at_least: int = 1) -> dict[str, int]:
+    """Number the special tokens and the most frequent others; ties go by the alphabet."""
+    known = (token for token, count in counts.items() if token not in SPECIALS and count >= at_least)
+    ranked = sorted(known, key=lambda token: (-counts[token], token))
+    return {token: number for number, token in enumerate([*SPECIALS, *ranked[: vocab_size - len(SPECIALS)]])}
+
+
+def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
+    from tokenizers import AddedToken, processors
+
+    # A byte-level word begins with its space, so the mask takes the space before it, as RoBERTa's does.
+    tokens: list[Any] = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
+    tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]" if config.add_special_tokens else "$A",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1" if config.add_special_tokens else "$A $B:1",
+        special_tokens=[("[CLS]", SPECIALS.index("[CLS]")), ("[SEP]", SPECIALS.index("[SEP]"))],
+    )
+
+
+def _takes_space(token: str, kind: str) -> bool:
+    return token == "[MASK]" and kind == "bpe"
+
+
+def _wrap(tokenizer: "Tokenizer", roles: dict[str, str]) -> "PreTrainedTokenizerFast":
+    try:
+        from transformers import PreTrainedTokenizerFast
+    except ImportError as error:
+        raise MissingExtra("transformers", "train") from error
+    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    make: Any = PreTrainedTokenizerFast
+    return make(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
+        clean_up_tokenization_spaces=False,  # the decoders of wordpiece and word do it; elsewhere it would change text
+        **{role: added.get(token, token) for role, token in roles.items()},
+    )
+
+
+_KNOWN_SPECIALS = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>", "<cls>"),
+    "sep_token": ("[SEP]", "</s>", "<sep>", "<eos>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
+    """Read the tokeniser of a folder that save_pretrained wrote, or a tokenizer.json; no code of the folder is run.
+
+    Args:
+        path: of the folder or the file.
+
+    Raises:
+        BadInput: there is none, it cannot be read, or it has token ids that no model has.
+        MissingExtra: tokenizers or transformers is not installed.
+    """
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(f"{path}: holds no tokenizer that can be read (no {file.name})")
+    try:
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+            beside = file if name == "tokenizer.json" else file.with_name(name)
+            if beside.exists() and (path.is_dir() or beside is file):
+                found = read_json(beside)  # first: its size, and how deep it is nested
+                if beside is file and isinstance(found, dict):
+                    check_growth(cast("dict[str, Any]", found))
+                if name == "tokenizer_config.json" and isinstance(found, dict) and "fast_tokenizer_files" in found:
+                    raise ValueError("tokenizer_config.json names fast_tokenizer_files, in the place of tokenizer.json")
+        loaded = _opened(path)
+        highest = max(loaded.get_vocab().values(), default=-1)
+    except MissingExtra:
+        raise
+    except BaseException as error:  # a damaged file raises whatever its reader raises, a panic of Rust among it
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BadInput(f"{path}: holds no tokenizer that can be read: {one_line(error)}") from error
+    if not 0 <= highest < MOST_TOKENS:  # it decides the rows of a model's tables
+        raise BadInput(f"{path}: holds no tokenizer of use: its highest id is {highest}, of 0 .. {MOST_TOKENS - 1:,}")
+    return loaded
+
+
+def _opened(path: Path) -> "PreTrainedTokenizerFast":
+    try:
+        from transformers import PreTrainedTokenizerFast
+    except ImportError as error:
+        raise MissingExtra("transformers", "train") from error
+    from tokenizers import Tokenizer
+
+    if path.is_dir():
+        # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
+        loader: Any = PreTrainedTokenizerFast
+        return loader.from_pretrained(path, local_files_only=True)
+    tokenizer = Tokenizer.from_file(str(path))
+    vocabulary = tokenizer.get_vocab()
+    found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
+    return _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
+
+
+def _load_existing(path: Path) -> "PreTrainedTokenizerFast":
+    """Read a tokeniser whose special tokens, which a tokenizer.json has by their names, are all there."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.exists():
+        raise BadInput(f"tokenizer.path {file} does not exist")
+    try:
+        loaded = read_tokenizer(path)
+    except BadInput as error:
+        raise BadInput([f"tokenizer.path is not a tokeniser: {fault}" for fault in error.faults]) from error
+    missing = [role for role in _ROLES if role != "unk_token" and getattr(loaded, role) is None]
+    if missing:
+        raise BadInput(
+            f"tokenizer.path {path} has no {', '.join(missing)}; masked text needs all of {', '.join(_ROLES)}"
+        )
+    return loaded

@@ -1,0 +1,217 @@
+"""Compute the exact scores of a saved model on any data."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from wordorder.errors import BadInput
+from wordorder.inference.contexts import Context, batches_in_context
+from wordorder.inference.saved_model import load_model, load_tokenizer_of, remembers, task_of
+from wordorder.inference.saved_run import data_settings, search_settings
+from wordorder.tasks import TASKS
+from wordorder.training.recipe.sources import SOURCES, find_source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from wordorder.data import DataConfig, PreparedData
+    from wordorder.tasks.scores import CausalTally
+
+SPLITS = ("train", "validation", "test")
+
+
+def evaluate_model_dir(
+    model_dir: str | Path,
+    data: "DataConfig | str",
+    *,
+    split: Literal["train", "validation", "test", "all"] = "test",
+    batch_size: int = 32,
+    target: str | None = None,
+    num_beams: int | None = None,
+    context: Context | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Compute the exact scores of a saved model: sums over all predictions, divided once.
+
+    Args:
+        model_dir: holds the model and its tokenizer, as a run saves them.
+        data: what to score on; a string is a source, read with the settings of the run that the model belongs to (its
+            recipe.toml lies beside the folder), so that the same source gives the same test split. The run's own
+            validation and test files belong to its own source; another source is read without them.
+        split: which part of the source; "all" scores the whole of it, for data that the model has not been trained on.
+        batch_size: examples at a time; changes speed and memory, not the scores.
+        target: for translation, the file whose lines translate those of the source; None where the source is that of
+            the run, or has both in columns.
+        num_beams: for translation, beams of the search; 1 is greedy; None: those of the model's run.
+        context: for causal language models, what they know when they predict a token; None: what `Context` has where
+            nothing is said.
+        progress: for translation, called with the number of sentences translated and in all.
+
+    Returns:
+        The task's scores, see `TokenTally`, `CausalTally`, `ClassTally`, `NumberTally` and `TranslationTally`; for
+        translation also bleu_signature, which says how bleu was computed. Pairs that are longer than data.length are
+        cut, not left out, in every split. Where the run's own source is scored, and its data.protocol let the test part
+        choose the checkpoint, optimistic (True) stands beside them. For running text in lanes, and where a context is
+        given: context, length, and stride or memory_length and lanes.
+
+    Raises:
+        BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
+            has classes that the model does not know, or the context is not one for this model.
+    """
+    import torch
+
+    from wordorder.data import TokenizerConfig, prepare
+    from wordorder.data.names import BEST_ON_TEST, LANES
+    from wordorder.models import check_length, longest_text, takes_any_length
+    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.tasks.scores import CausalTally, score
+    from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
+    from wordorder.training.loop.beam_search import Search, Translator, check_beams, translate_examples
+    from wordorder.training.loop.carried_memory import has_memory
+    from wordorder.training.run.quiet import quiet_libraries
+
+    folder = Path(model_dir)
+    data = _complete(folder, data, target)
+    task = TASKS[data.task]
+    if num_beams is not None and not task.translates:
+        raise BadInput(f"num_beams is for translation; {folder} holds a model for {data.task}")
+    # another source has lost the protocol of the run's
+    beside: dict[str, Any] = {"optimistic": True} if data.protocol == BEST_ON_TEST else {}
+    if task.translates:
+        data = replace(data, truncate=True)
+        beside["bleu_signature"] = bleu_signature()  # first: sacrebleu may not be there
+    with quiet_libraries():
+        context = (context or Context()).resolved(task=task, remembers=remembers(folder))
+        model = load_model(folder, memory_length=context.memory_length, segment_length=context.length)
+        if num_beams is not None:
+            check_beams(model.config, num_beams)
+        data = context.in_data(data, remembers=has_memory(model.config))
+        segment = None if takes_any_length(model.config) else getattr(model.config, "segment_length", None)
+        length = data.length or segment or longest_text(model.config)
+        check_length(model.config, length, with_memory=context.kind in (None, "memory"))
+        window = length if data.packing == LANES else length - 1  # after [CLS], which begins all other segments
+        if context.stride is not None and context.stride > window:
+            raise BadInput(
+                f"stride must lie between 1 and the length of a segment, {window}, got {context.stride}; lower it, or"
+                " raise the length"
+            )
+        tokenizer = TokenizerConfig(kind="existing", path=str(folder))
+        check_tokenizer(load_tokenizer_of(folder), model.config, folder)
+        prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
+        beams, longest = search_settings(folder)
+        classes = model.config.num_labels if task.labels == "class" else None
+        collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
+        parts = _parts(prepared, split)
+        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        device = device or torch.device("cpu")
+        model = model.to(device).eval()
+        tally = task.tally(device, classes=classes, examples=parts)
+        if isinstance(tally, CausalTally) and (data.packing == LANES or context != Context(kind="segment")):
+            return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
+        score(model, _batches(parts, collate, batch_size), tally, device=device)
+        if not isinstance(tally, TranslationTally):
+            return {**tally.scores(), **beside}
+        search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
+        translator = Translator(model, prepared.tokenizer, search)
+        done = 0
+        for part in parts:
+            for translations, references in translate_examples(
+                translator, part, range(len(part)), collate=collate, batch_size=batch_size, device=device
+            ):
+                tally.add_translations(translations, references)
+                done += len(translations)
+                progress(done, sum(map(len, parts)))
+        return {**tally.scores(), **beside}
+
+
+def _score_in_context(
+    model: Any, parts: Sequence[Any], prepared: "PreparedData", context: Context, tally: "CausalTally", batch_size: int
+) -> dict[str, Any]:
+    """Score running text, and return the scores with the context in which it was read."""
+    from wordorder.data import CollateLanes, RunningText
+    from wordorder.training.loop.carried_memory import score_running_text
+
+    tokenizer: Any = prepared.tokenizer
+    collate, carries = CollateLanes(padding=tokenizer.pad_token_id), context.kind == "memory"
+    how: dict[str, Any] = {"context": context.kind}
+    for part in parts:
+        in_lanes = isinstance(part, RunningText)
+        text = part if in_lanes else part.text
+        # in training, segments that are no lanes begin with [CLS]
+        start_id = None if in_lanes else tokenizer.cls_token_id
+        streams = batches_in_context(text, context, collate=collate, batch_size=batch_size, start_id=start_id)
+        for batches in streams:
+            score_running_text(model, batches, tally, device=model.device, carries=carries)
+        how["length"] = text.length
+        if carries:
+            how |= {"memory_length": model.config.memory_length, "lanes": sum(s.rows for s in text.scoring_lanes())}
+        elif context.kind == "sliding":
+            how["stride"] = context.stride or max(1, text.length // 2)
+    return {**tally.scores(), **how}
+
+
+def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "DataConfig":
+    """Return the settings for a source: those of the model's own run, or else the defaults."""
+    from wordorder.data import DataConfig
+    from wordorder.data.names import CROSS_VALIDATION
+
+    task = task_of(folder).name
+    if isinstance(data, str):
+        settings = data_settings(folder)
+        if settings.get("source") != data or target is not None:
+            # folds divide the run's own source; another one is scored as it is
+            settings = {name: value for name, value in settings.items() if name not in (*SOURCES, *CROSS_VALIDATION)}
+        settings["source"], settings["task"] = data, task
+        if target is not None:
+            settings["target_source"] = target
+        data = DataConfig(**settings)
+    if data.task != task:
+        raise BadInput(f"data.task: {folder} holds a model for {task}, not for {data.task}")
+    faults: list[str] = []
+    for name in SOURCES:
+        if getattr(data, name) is not None:
+            source, found = find_source(getattr(data, name), name)
+            faults += found
+            data = replace(data, **{name: source})
+    if faults:
+        raise BadInput(faults)
+    return data
+
+
+def _parts(prepared: "PreparedData", split: str) -> list[Any]:
+    # a streamed training text has no end, and is no part that can be scored
+    parts = {name: part for name in SPLITS if hasattr(part := getattr(prepared, name), "__len__")}
+    if split == "all":
+        # validation and test are one part under a protocol that has no validation of its own
+        return list({id(part): part for part in parts.values()}.values())
+    if split not in parts:
+        raise BadInput(f"the data has no {split} split; valid: {', '.join(parts)}, all")
+    return [parts[split]]
+
+
+def _batches(
+    datasets: Sequence[Any], collate: Callable[[list[Any]], Mapping[str, "Tensor"]], batch_size: int
+) -> Iterator[Mapping[str, "Tensor"]]:
+    from torch.utils.data import DataLoader
+
+    for dataset in datasets:
+        yield from DataLoader(dataset, batch_size=batch_size, collate_fn=collate)
+
+
+def _with_the_models_classes(prepared: "PreparedData", ids: Mapping[str, int]) -> Callable[[list[Any]], Any]:
+    """Return a collator that gives the model's class ids: the data may lack a class, or have another order."""
+    import torch
+
+    unknown = [name for name in prepared.label_names if name not in ids]
+    if unknown:
+        raise BadInput(
+            f"the data has classes that the model does not know: {', '.join(unknown)}; it knows: {', '.join(ids)}"
+        )
+    table = torch.tensor([ids[name] for name in prepared.label_names])
+
+    def collate(examples: list[Any]) -> Any:
+        batch = prepared.collate(examples)
+        return {**batch, "labels": table[batch["labels"]]}
+
+    return collate

@@ -1,0 +1,214 @@
+"""Fill masks, classify texts and give numbers with a model that a run saved, through transformers' pipelines."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wordorder.errors import BadInput
+from wordorder.inference.saved_model import load_model, task_of
+from wordorder.inference.saved_run import data_settings
+from wordorder.inference.translate import translate
+
+_SHOWN = 60  # characters of a text that a message quotes
+
+
+def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) -> list[list[dict[str, Any]]]:
+    """Return the likeliest tokens for the mask in each text.
+
+    Args:
+        model_dir: holds a masked language model with its tokenizer.
+        texts: each holds the tokenizer's mask token once or more.
+        top_k: how many tokens for each mask; of a smaller vocabulary all.
+
+    Returns:
+        For each text the masks in order, flattened: dicts of mask (its number in the text), token, score (probability).
+
+    Raises:
+        BadInput: the folder holds no masked language model, or a text has no mask token or is too long for the model.
+    """
+    from wordorder.training.run.quiet import quiet_libraries
+
+    with quiet_libraries():
+        pipe = _pipeline("fill-mask", model_dir, "fill-mask")
+        mask = pipe.tokenizer.mask_token
+        faults = [f"text has no {mask}, the token to fill: {text!r}" for text in texts if mask not in text]
+        if faults:
+            raise BadInput(faults)
+        _check_lengths(pipe, texts)
+        top_k = min(top_k, pipe.model.config.vocab_size)
+        results: list[list[dict[str, Any]]] = []
+        for text in texts:
+            found: Any = pipe(text, top_k=top_k)
+            masks = found if isinstance(found[0], list) else [found]
+            results.append(
+                [
+                    {"mask": number, "token": guess["token_str"], "score": guess["score"]}
+                    for number, guesses in enumerate(masks)
+                    for guess in guesses
+                ]
+            )
+        return results
+
+
+def classify(
+    model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int | None = None
+) -> list[list[dict[str, Any]]]:
+    """Return the classes of each text, or pair of texts, likeliest first.
+
+    Args:
+        model_dir: holds a sequence classifier with its tokenizer.
+        texts: what to classify; a text longer than the model was made for is cut, of a pair the longer one first (an
+            encoder with a memory reads texts of any length).
+        pairs: the second text of each, for a model of pairs.
+        top_k: how many classes for each text; None gives all.
+
+    Returns:
+        For each text a list of dicts: label, score (probability).
+
+    Raises:
+        BadInput: the folder holds no classifier, or pairs are missing, too many, or given to a model of single texts.
+    """
+    from wordorder.training.run.quiet import quiet_libraries
+
+    with quiet_libraries():
+        pipe = _pipeline("text-classification", model_dir, "text-classification")
+        return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
+
+
+def regress(
+    model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None
+) -> list[list[dict[str, Any]]]:
+    """Return the predicted number for each text, or pair of texts, on the scale of the training labels.
+
+    Args:
+        model_dir: holds a model of a regression task with its tokenizer; where the recipe of its run lies beside the
+            folder, its data.label_scale is taken out again.
+        texts: as for `classify`.
+        pairs: as for `classify`.
+
+    Returns:
+        For each text a list of one dict: value.
+
+    Raises:
+        BadInput: the folder holds no such model, or pairs are missing, too many, or given to a model of single texts.
+    """
+    from wordorder.training.run.quiet import quiet_libraries
+
+    scale = float(data_settings(model_dir).get("label_scale", 1.0))
+    with quiet_libraries():
+        pipe = _pipeline("text-classification", model_dir, "text-regression")
+        # For a model of this problem_type the pipeline applies neither sigmoid nor softmax.
+        found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
+    return [[{"value": scale * answers[0]["score"]}] for answers in found]
+
+
+def _cut(pipe: Any) -> dict[str, Any]:
+    """Return the truncation of long texts: at the end, of a pair the longer one first; documents are read whole."""
+    from wordorder.models import longest_text, takes_any_length
+
+    if takes_any_length(pipe.model.config):
+        return {}
+    return {"truncation": "longest_first", "max_length": longest_text(pipe.model.config)}
+
+
+def _inputs(
+    model_dir: str | Path, texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any
+) -> list[dict[str, str]]:
+    """Return the texts as the pipeline takes them, checked against the data of the model's run if it is known."""
+    settings = data_settings(model_dir)
+    learned_pairs = settings.get("pair_column") is not None
+    if settings and learned_pairs != (pairs is not None):
+        kind = "pairs: give a second text for each" if learned_pairs else "single texts: give no second ones"
+        raise BadInput(f"{model_dir}: the model was trained on {kind}")
+    if pairs is None:
+        _check_not_empty(tokenizer, texts)
+        return [{"text": text} for text in texts]
+    if len(pairs) != len(texts):
+        raise BadInput(f"{len(texts)} texts and {len(pairs)} second texts: give one for each")
+    return [{"text": text, "text_pair": pair} for text, pair in zip(texts, pairs, strict=True)]
+
+
+def _check_not_empty(tokenizer: Any, texts: Sequence[str]) -> None:
+    """Refuse texts without a token where the tokenizer adds none: the network would read nothing at all."""
+    from wordorder.data.tokenizers.tokenizer import adds_special_tokens
+
+    if adds_special_tokens(tokenizer):
+        return
+    empty = [str(number) for number, text in enumerate(texts, start=1) if not tokenizer(text)["input_ids"]]
+    if empty:
+        raise BadInput(
+            f"text {', '.join(empty[:20])} has no tokens, and this model's tokenizer adds none of its own; leave it out"
+        )
+
+
+def answer(
+    model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int = 5
+) -> list[list[dict[str, Any]]]:
+    """Return the model's predictions for each text; see `fill_mask`, `classify`, `regress` and `translate`.
+
+    Args:
+        model_dir: holds the model with its tokenizer.
+        texts: one or more.
+        pairs: the second text of each, for a model of pairs.
+        top_k: how many answers for each mask or text; a number is one answer, and so is a translation.
+
+    Raises:
+        BadInput: the folder holds no model that can do it, or the texts are not what it takes.
+    """
+    task = task_of(model_dir)
+    if task.running_text:
+        raise BadInput(
+            f"{model_dir}: the model goes on with a text; it neither fills masks nor classifies nor translates"
+        )
+    if task.translates:
+        if pairs is not None:
+            raise BadInput(f"{model_dir}: the model translates single texts; give no second ones")
+        return [[{"translation": text}] for text in translate(model_dir, texts)]
+    if task.labels == "number":
+        return regress(model_dir, texts, pairs=pairs)
+    if task.labels == "class":
+        return classify(model_dir, texts, pairs=pairs, top_k=top_k)
+    if pairs is not None:
+        raise BadInput(f"{model_dir}: the model fills masks, in single texts; give no second ones")
+    return fill_mask(model_dir, texts, top_k=top_k)
+
+
+def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
+    from transformers import pipeline
+
+    from wordorder.data.tokenizers.tokenizer import read_tokenizer
+    from wordorder.models.hub.saved_folder import check_tokenizer
+
+    found = task_of(model_dir).pipeline
+    if found != task:
+        raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
+    device = "cpu" if not _accelerator() else None
+    tokenizer: Any = read_tokenizer(Path(model_dir))
+    model = load_model(model_dir)
+    check_tokenizer(tokenizer, model.config, Path(model_dir))
+    if task == "fill-mask" and tokenizer.mask_token_id is None:
+        raise BadInput(f"{model_dir}: the tokenizer has no mask token, which marks what is to be filled")
+    return pipeline(kind, model=model, tokenizer=tokenizer, device=device, trust_remote_code=False)
+
+
+def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:
+    """Refuse texts that are longer than the model's learned position table, if it has one."""
+    from wordorder.models import check_length, longest_text
+
+    faults: list[str] = []
+    for text in texts:
+        length = len(pipe.tokenizer(text)["input_ids"])
+        try:
+            check_length(pipe.model.config, length)
+        except BadInput:
+            limit = longest_text(pipe.model.config)
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            faults.append(f"text has {length} tokens, the model takes at most {limit}; shorten it: {shown!r}")
+    if faults:
+        raise BadInput(faults)
+
+
+def _accelerator() -> bool:
+    import torch
+
+    return torch.accelerator.is_available()

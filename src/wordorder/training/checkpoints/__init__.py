@@ -1,0 +1,1 @@
+"""Checkpoints: whole or absent, without pickle, also of sharded models."""

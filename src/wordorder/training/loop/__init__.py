@@ -1,0 +1,1 @@
+"""The training loop: trainers, the memory and batches that they carry, progress and stopping."""

@@ -1,0 +1,107 @@
+"""Translate by beam search, through transformers' `generate`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wordorder.errors import BadInput
+from wordorder.limits import MOST_BEAMS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Settings of the search for the best translation."""
+
+    num_beams: int
+    """Number of beams, the translations that are followed at the same time; 1 is greedy search."""
+    max_length: int
+    """Maximum number of tokens of a translation, with [CLS] before it and [SEP] after it, as transformers counts."""
+
+
+def check_beams(config: Any, beams: int) -> None:
+    """Refuse more beams than a model has tokens, or than fit in a batch: each is a row with its own keys.
+
+    Args:
+        config: of the model.
+        beams: of a search; 1 is greedy.
+
+    Raises:
+        BadInput: names the limit.
+    """
+    most = min(config.vocab_size, MOST_BEAMS)
+    if not 1 <= beams <= most:
+        raise BadInput(f"beams must lie between 1 and {most} for this model, got {beams}; 4 to 10 are usual")
+
+
+class Translator:
+    """Turns source tokens into target text.
+
+    Args:
+        model: has `generate`; in evaluation mode.
+        tokenizer: its [CLS] begins and its [SEP] ends a translation.
+        search: how it is looked for.
+    """
+
+    def __init__(self, model: Any, tokenizer: "PreTrainedTokenizerBase", search: Search) -> None:
+        self.model, self.tokenizer, self.search = model, tokenizer, search
+
+    def __call__(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> list[str]:
+        """Translate a batch of source tokens.
+
+        Args:
+            input_ids: (B, N), `[CLS] source [SEP]`, padded.
+            attention_mask: (B, N), 0 at padding; None: nothing is padded.
+        """
+        tokens: Any = self.tokenizer
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        with torch.no_grad():
+            found = self.model.generate(
+                input_ids=input_ids,
+                attention_mask=mask,
+                num_beams=self.search.num_beams,
+                max_length=self.search.max_length,
+                do_sample=False,
+                decoder_start_token_id=tokens.cls_token_id,
+                bos_token_id=tokens.cls_token_id,
+                eos_token_id=tokens.sep_token_id,
+                pad_token_id=tokens.pad_token_id,
+            )
+        return [text.strip() for text in tokens.batch_decode(found, skip_special_tokens=True)]
+
+
+def translate_examples(
+    translate: Callable[..., list[str]],
+    examples: Any,
+    mine: Sequence[int],
+    *,
+    collate: Callable[[list[Any]], Mapping[str, Tensor]],
+    batch_size: int,
+    device: torch.device,
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Translate examples in batches of about the same length, shortest first.
+
+    Args:
+        translate: a `Translator`.
+        examples: `wordorder.data.examples.datasets.TranslationExamples`.
+        mine: indices of those that are wanted.
+        collate: makes a batch of examples.
+        batch_size: sentences at a time.
+        device: where the model is.
+
+    Yields:
+        Translations and references of each batch.
+    """
+    order = np.asarray(mine, np.int64)
+    order = order[np.argsort(examples.source_lengths[order], kind="stable")]
+    for start in range(0, len(order), batch_size):
+        numbers = order[start : start + batch_size].tolist()
+        batch = {name: value.to(device) for name, value in collate(examples.__getitems__(numbers)).items()}
+        translations = translate(batch["input_ids"], batch.get("attention_mask"))
+        yield translations, [examples.texts[number] for number in numbers]

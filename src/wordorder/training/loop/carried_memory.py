@@ -1,0 +1,114 @@
+"""Carry a memory from batch to batch, in training and in evaluation."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordorder.memory import MemoryState
+from wordorder.tasks.scores import CausalTally
+
+
+def has_memory(config: Any) -> bool:
+    """Tell whether a model of this configuration reads segments with a memory.
+
+    Args:
+        config: of any transformers model.
+    """
+    return getattr(config, "memory", "none") != "none"
+
+
+class CarriedMemory:
+    """The memory of one stream of batches whose rows are lanes, see `wordorder.data.examples.lanes`.
+
+    Before each batch, rows that begin a new text forget what they had; after it, the model's memory is taken up::
+
+        output = model(**carried.put_in(batch))
+        carried.take(output)
+
+    Args:
+        carries: False for a model without a memory, which is then given none.
+    """
+
+    def __init__(self, *, carries: bool = True) -> None:
+        self._carries = carries
+        self.state: MemoryState | None = None
+        """The memory before the next batch; None where it is empty."""
+
+    def put_in(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch as the model takes it: with the memory, and without memory_reset, which is applied here.
+
+        Args:
+            batch: from a loader of lanes; it is not changed.
+
+        Raises:
+            ValueError: the batch has not as many rows as the memory, so that nobody knows whose memory is whose.
+        """
+        inputs = dict(batch)
+        reset = inputs.pop("memory_reset", None)
+        if not self._carries:
+            return inputs
+        rows = inputs["input_ids"].shape[0]
+        if self.state is not None and self.state.batch != rows:
+            raise ValueError(
+                f"the batch has {rows} rows and the memory before it {self.state.batch}: each row of a batch must go "
+                "on with that of the batch before; divide the text into lanes, or begin with a new CarriedMemory"
+            )
+        if self.state is not None and reset is not None:
+            self.state = self.state.reset(reset)
+        return {**inputs, "memory": self.state}
+
+    def take(self, output: Any) -> None:
+        """Keep the memory that the model returned.
+
+        Args:
+            output: of the model.
+        """
+        if self._carries:
+            self.state = output.memory
+
+    def state_dict(self) -> dict[str, Tensor] | None:
+        """Return the memory as tensors on the CPU; None where it is empty."""
+        return None if self.state is None else self.state.to("cpu").state_dict()
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor] | None, device: torch.device) -> None:
+        """Restore a memory that `state_dict` returned.
+
+        Args:
+            tensors: from `state_dict`.
+            device: where the model is.
+
+        Raises:
+            ValueError: these are not the tensors of a memory.
+        """
+        self.state = None if tensors is None else MemoryState.from_state_dict(tensors).to(device)
+
+
+def score_running_text(
+    model: Callable[..., Any],
+    batches: Iterable[Mapping[str, Tensor]],
+    tally: CausalTally,
+    *,
+    device: torch.device,
+    carries: bool = False,
+) -> CausalTally:
+    """Run a model over running text without gradients and tally its predictions.
+
+    Args:
+        model: takes a batch as keywords and gives an output with `.logits`; in evaluation mode already.
+        batches: of lanes, in order, or of windows.
+        tally: counts the predictions; it is returned.
+        device: where the model is.
+        carries: carry the model's memory from batch to batch, as lanes want it; False reads each row by itself.
+    """
+    carried = CarriedMemory(carries=carries)
+    # Not inference_mode: a compiled model, or one that caches a table, could not be trained with it afterwards.
+    with torch.no_grad():
+        for batch in batches:
+            there = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+            labels = there.pop("shift_labels")
+            output = model(**carried.put_in(there))
+            carried.take(output)
+            tally.add_predictions(output.logits, labels)
+    return tally

@@ -1,0 +1,127 @@
+"""Measure seconds, tokens and memory of training, with evaluation and saving left out."""
+
+import threading
+import time
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from wordorder.tasks.scores import IGNORED
+from wordorder.training.loop.threads import Crowding
+
+_SAMPLE_EVERY = 0.05
+
+
+class Meter:
+    """Measures training only while it runs; `pause` it around everything that is not training.
+
+    Peak memory means: on CUDA the most that tensors took at once during training (max_memory_allocated); elsewhere the
+    largest resident set of the whole process seen while training, sampled every 50 ms. The latter includes the
+    interpreter and its libraries (some 400 MB), the data, and what the allocator keeps from earlier work in the same
+    process: compare it only between runs that each had a process of their own. The runs of a comparison have not: they
+    share processes, because each new one imports its libraries for seconds, so its table says so.
+
+    Args:
+        device: where the model is trained.
+        targets: whether labels are tokens beside the inputs, as translations are; they are counted too.
+    """
+
+    def __init__(self, device: torch.device, *, targets: bool = False) -> None:
+        self._targets = targets
+        self.seconds = 0.0
+        """Seconds of training so far, with those before a resumption once they are added."""
+        self.peak_bytes = 0
+        """Largest memory seen so far; see the class for its meaning."""
+        self._tokens = 0
+        self._padded: Tensor | None = None
+        self._device = device
+        self._since: float | None = None
+        self._stop = threading.Event()
+        self._sampler: threading.Thread | None = None
+        self._crowding = Crowding() if device.type == "cpu" else None
+
+    def resume(self) -> None:
+        """Start or continue counting."""
+        if self._since is not None:
+            return
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            torch.cuda.reset_peak_memory_stats(self._device)
+        elif self._sampler is None:
+            self._sampler = threading.Thread(target=self._sample, name="memory", daemon=True)
+            self._sampler.start()
+        self._since = time.perf_counter()
+        if self._crowding is not None:
+            self._crowding.resume()
+
+    def pause(self) -> None:
+        """Stop counting until `resume`."""
+        if self._since is None:
+            return
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            self.peak_bytes = max(self.peak_bytes, torch.cuda.max_memory_allocated(self._device))
+        else:
+            self.peak_bytes = max(self.peak_bytes, psutil.Process().memory_info().rss)
+        self.seconds += time.perf_counter() - self._since
+        self._since = None
+        if self._crowding is not None:
+            self._crowding.pause()
+
+    def advice(self) -> str | None:
+        """Return the advice of `Crowding` after this step, on a CPU; mostly None."""
+        return None if self._crowding is None else self._crowding.advice()
+
+    def close(self) -> None:
+        """Stop counting for good, and end the thread that watches memory."""
+        self.pause()
+        self._stop.set()
+        if self._sampler is not None:
+            self._sampler.join()
+            self._sampler = None
+
+    def count(self, batch: dict[str, Any]) -> None:
+        """Count the tokens of a batch, padding left out, without waiting for the device.
+
+        Args:
+            batch: holds `input_ids`, `attention_mask` where something is padded, and `labels`, -100 at padding.
+        """
+        mask = batch.get("attention_mask")
+        masks = [] if mask is None else [mask]
+        if mask is None:
+            self._tokens += batch["input_ids"].numel()
+        if self._targets:
+            masks.append(batch["labels"] != IGNORED)
+        for present in masks:
+            self._padded = present.sum() if self._padded is None else self._padded + present.sum()
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens counted so far."""
+        return self._tokens + (0 if self._padded is None else int(self._padded))
+
+    def tokens_for_display(self) -> int:
+        """Return `tokens` without padded batches on an accelerator, so that nothing waits for the device."""
+        if self._padded is None or self._padded.device.type != "cpu":
+            return self._tokens
+        return self.tokens
+
+    def state(self) -> dict[str, float]:
+        """Return the counts that a checkpoint saves."""
+        return {"seconds": self.seconds, "tokens": self.tokens, "peak_bytes": self.peak_bytes}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore the counts of the same run before it was resumed.
+
+        Args:
+            state: from `state`.
+        """
+        self.seconds, self._tokens, self.peak_bytes = state["seconds"], state["tokens"], state["peak_bytes"]
+
+    def _sample(self) -> None:
+        process = psutil.Process()
+        while not self._stop.wait(_SAMPLE_EVERY):
+            if self._since is not None:
+                self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)

@@ -1,0 +1,123 @@
+"""Exchange values other than gradients between the processes of one run: on the CPU, and without pickle."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as _distributed
+
+from wordorder.errors import RunFailed
+from wordorder.launch import process_count
+from wordorder.training.checkpoints.state_files import pack_state, unpack_state
+
+dist: Any = _distributed  # its functions have no types
+
+
+class Processes:
+    """The processes of one run. All of them must call every method at the same place of the program.
+
+    What is exchanged goes over a group of its own on the CPU (gloo), so that no accelerator is waited for. Alone, a
+    process asks nobody.
+
+    Args:
+        index: which one this is, from 0.
+        count: how many there are.
+    """
+
+    def __init__(self, index: int, count: int) -> None:
+        self.index, self.count = index, count
+        own_group = count > 1 and dist.get_backend() != "gloo"
+        self._group: Any = dist.new_group(backend="gloo") if own_group else None
+
+    @property
+    def is_main(self) -> bool:
+        """True in process 0, the only one that prints and writes."""
+        return self.index == 0
+
+    def greatest(self, *values: int) -> list[int]:
+        """Return the maximum of each number over all processes.
+
+        Args:
+            *values: as many in every process.
+        """
+        return self._reduced(values, "max")
+
+    def total(self, *values: int) -> list[int]:
+        """Return the sum of each number over all processes.
+
+        Args:
+            *values: as many in every process.
+        """
+        return self._reduced(values, "sum")
+
+    def _reduced(self, values: tuple[int, ...], how: str) -> list[int]:
+        if self.count == 1:
+            return list(values)
+        numbers = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(numbers, {"max": dist.ReduceOp.MAX, "sum": dist.ReduceOp.SUM}[how], group=self._group)
+        return [int(number) for number in numbers]
+
+    def everyones(self, state: Any) -> list[Any]:
+        """Return the values of all processes, in order.
+
+        Args:
+            state: as `state_files.save_state` takes it; small, for every process receives all of them.
+        """
+        if self.count == 1:
+            return [state]
+        own = self._as_long_as_any(pack_state(state))
+        found = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(found, own, group=self._group)
+        return [unpack_state(_content(piece)) for piece in found]
+
+    def given_to_main(self, state: Any) -> list[Any]:
+        """Return the values of all processes, in order, in process 0; an empty list in the others.
+
+        Args:
+            state: as `state_files.save_state` takes it.
+        """
+        if self.count == 1:
+            return [state]
+        own = self._as_long_as_any(pack_state(state))
+        found = [torch.empty_like(own) for _ in range(self.count)] if self.is_main else None
+        dist.gather(own, found, dst=0, group=self._group)
+        return [unpack_state(_content(piece)) for piece in found or ()]
+
+    def _as_long_as_any(self, content: bytes) -> Tensor:
+        """Return the bytes after their length, padded to the length of the longest in any process."""
+        (longest,) = self.greatest(len(content))
+        room = 8 + longest
+        filled = (len(content).to_bytes(8, "little") + content).ljust(room, b"\0")
+        return torch.frombuffer(bytearray(filled), dtype=torch.uint8)
+
+    def raise_first(self, fault: str | None) -> None:
+        """Raise the first fault of any process in all of them, so that all end alike; do nothing without a fault.
+
+        Args:
+            fault: what went wrong in this process; None = nothing.
+
+        Raises:
+            RunFailed: with the first process's fault.
+        """
+        if not self.greatest(fault is not None)[0]:
+            return
+        raise RunFailed(next(found for found in self.everyones(fault) if found is not None))
+
+
+def _content(received: Tensor) -> bytes:
+    raw = received.numpy().tobytes()
+    return raw[8 : 8 + int.from_bytes(raw[:8], "little")]
+
+
+@contextmanager
+def first_process_first() -> Generator[None]:
+    """Let the first process of each machine run a block before the others, which then find its results in a cache."""
+    if process_count() == 1:
+        yield
+        return
+    from accelerate import PartialState
+
+    with PartialState().local_main_process_first():
+        yield

@@ -1,0 +1,1 @@
+"""Recipes: the file, its sections, and every fault of them at once."""

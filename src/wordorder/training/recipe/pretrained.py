@@ -1,0 +1,194 @@
+"""`model.pretrained`: a recipe that starts from a saved model takes network, sizes, encoding and tokeniser from it."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from wordorder.errors import BadInput
+
+ARM, SEED = "{arm}", "{seed}"
+"""Placeholders in a folder's name for the arm of a comparison, and for the seed of a run."""
+
+FREE = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "initializer_range",
+    "sparse_prediction",
+)
+"""Fields of [model] that may differ from the saved model's: they change no weight that it has. `initializer_range` is
+that of the new head."""
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrained:
+    """The network and the fields of [model] in config.json of a saved model."""
+
+    network: str
+    fields: Mapping[str, Any]
+    """Fields of [model] in config.json; a missing one has the default of the version that wrote it, which may
+    differ."""
+
+
+def place(pattern: str, *, arm: str | None = None, seed: int | None = None) -> str:
+    """Put an arm and a seed into the placeholders of a folder's name.
+
+    Args:
+        pattern: such as runs/pretraining/{arm}/seed-{seed}/model.
+        arm: the name of the arm; None leaves {arm}.
+        seed: the seed of the run; None leaves {seed}.
+    """
+    for mark, value in ((ARM, arm), (SEED, seed)):
+        pattern = pattern if value is None else pattern.replace(mark, str(value))
+    return pattern
+
+
+def complete(tables: Mapping[str, Any], *, seed: int) -> tuple[dict[str, Any], str | None, list[str]]:
+    """Fill [model] and [tokenizer] in from the folder that `model.pretrained` names.
+
+    Args:
+        tables: the sections of a recipe; not changed.
+        seed: stands for {seed} in the folder's name.
+
+    Returns:
+        The sections, [model] without `pretrained`; the folder, or None where the recipe names none; and the faults.
+    """
+    model = dict(tables["model"])
+    named = model.pop("pretrained", None)
+    if named is None:
+        return dict(tables), None, []
+    if not isinstance(named, str) or not named.strip():
+        return dict(tables), None, [f"model.pretrained: must be the folder of a saved model, got {named!r}"]
+    folder = place(named, seed=seed)
+    if ARM in folder:
+        return dict(tables), None, [f"model.pretrained: {folder}: {ARM} is an arm's name, but there is no [compare]"]
+    try:
+        saved = read_pretrained(Path(folder))
+    except BadInput as error:
+        return dict(tables), None, list(error.faults)
+    faults = _conflicts(saved, model, folder)
+    tokenizer, tokenizer_faults = _tokenizer(tables.get("tokenizer", {}), folder)
+    fields = {**saved.fields, **{name: value for name, value in model.items() if name != "network"}}
+    filled = {**tables, "model": {"network": saved.network, **fields}, "tokenizer": tokenizer}
+    return filled, folder, faults + tokenizer_faults
+
+
+def read_pretrained(folder: Path) -> Pretrained:
+    """Read config.json of a saved model.
+
+    Args:
+        folder: as a run's model/, a checkpoint-N/ or `wordorder convert` leave it.
+
+    Raises:
+        BadInput: it holds no model, one of another kind, no weights in safetensors, or adapters; or config.json names
+            other files than those that are read.
+    """
+    from wordorder.models import NETWORK_TASKS, build_config, config_fields
+    from wordorder.models.hub.saved_folder import adapter_faults, elsewhere_faults
+    from wordorder.training.checkpoints.weights import weight_files
+
+    name = f"model.pretrained: {folder}"
+    config = _config(folder, name)
+    elsewhere = [*adapter_faults(folder), *elsewhere_faults(folder, config)]
+    if elsewhere:
+        raise BadInput([f"model.pretrained: {fault}" for fault in elsewhere])
+    networks = {f"wordorder-{network}": network for network in NETWORK_TASKS}
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in networks:
+        raise BadInput(f"{name} holds a model of type {kind!r}; valid: {', '.join(networks)}")
+    network = networks[kind]
+    fields = {field: config[field] for field in config_fields(network) if config.get(field) is not None}
+    try:
+        build_config(network, **fields, **saved_version(str(folder)))
+    except (BadInput, ValueError, TypeError) as error:
+        raise BadInput(f"{name}/config.json: {' '.join(str(error).split())}") from None
+    weight_files(folder)
+    return Pretrained(network=network, fields=fields)
+
+
+def saved_version(folder: str | None) -> dict[str, str]:
+    """Return the configuration field with the earlier version that saved a model, or an empty dict.
+
+    A model that starts from it means what it did: options that nobody gave have the defaults of that version.
+
+    Args:
+        folder: of the saved model that a recipe starts from; None where it starts from none.
+    """
+    from wordorder.models import changed_defaults
+
+    version = None if folder is None else _config(Path(folder), f"model.pretrained: {folder}").get("wordorder_version")
+    return {"wordorder_version": version} if isinstance(version, str) and changed_defaults(version) else {}
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    from wordorder.models.hub.saved_folder import read_config
+
+    try:
+        return read_config(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{name} holds no model (no config.json); name the folder model/ of a finished run") from None
+    except BadInput as error:
+        raise BadInput([f"model.pretrained: {fault}" for fault in error.faults]) from None
+
+
+def _conflicts(saved: Pretrained, model: Mapping[str, Any], folder: str) -> list[str]:
+    """Return a fault for each field that the recipe sets to another value than the saved model has."""
+    from wordorder.models import config_fields
+
+    defaults = config_fields(saved.network)
+    faults: list[str] = []
+    if model.get("network", saved.network) != saved.network:
+        faults.append(f"model.network: {folder} holds a {saved.network}, got {model['network']!r}; leave it out")
+    for name, value in model.items():
+        if name in FREE or name not in defaults:
+            continue
+        there = saved.fields.get(name, defaults[name])
+        if value != there:
+            faults.append(f"model.{name}: is {there!r} in {folder}, got {value!r}; leave it out")
+    return faults
+
+
+def _tokenizer(table: Mapping[str, Any], folder: str) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the section [tokenizer] for a folder, and its faults: no recipe may replace the folder's own tokeniser."""
+    own = {"kind": "existing", "path": folder}
+    if not (Path(folder) / TOKENIZER).exists():
+        if table.get("kind") == "existing":
+            return table, []
+        return own, [f"model.pretrained: {folder} has no {TOKENIZER}; name one by tokenizer.kind=existing and its path"]
+    if not table or own.items() <= table.items():
+        return own, []
+    return own, [f"[tokenizer]: comes with the saved model, from {folder}; leave the section out"]
+
+
+def tokenizer_content(path: str | None) -> str:
+    """Return the digest of an existing tokeniser, independent of its path.
+
+    Args:
+        path: the folder, or the tokenizer.json.
+    """
+    place = Path(path or "").expanduser()
+    file = place / TOKENIZER if place.is_dir() else place
+    return _digest(file, file.stat().st_mtime_ns)
+
+
+def weights_content(folder: Path) -> str:
+    """Return the digest of the weights of a saved model; it changes if the model was trained anew under its path.
+
+    Args:
+        folder: of the model.
+    """
+    from wordorder.training.checkpoints.weights import weight_files
+
+    return " ".join(_digest(file, file.stat().st_mtime_ns) for file in weight_files(folder))
+
+
+@cache
+def _digest(file: Path, changed: int) -> str:
+    """Hash a file; `changed`, its modification time, makes the cache notice that it was written anew."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "blake2b").hexdigest()[:32]

@@ -1,0 +1,229 @@
+"""A recipe: one TOML file that says everything about a run, checked whole before anything slow starts."""
+
+import copy
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+from wordorder.errors import BadInput
+from wordorder.training.recipe.checks import unknown_name
+from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
+from wordorder.training.recipe.file import read_tables
+from wordorder.training.recipe.pretrained import ARM, SEED, place
+from wordorder.training.recipe.sections import check_run
+from wordorder.training.recipe.sources import SOURCES
+from wordorder.training.recipe.toml_text import parse_value, set_dotted, to_toml
+
+if typing.TYPE_CHECKING:
+    from wordorder.data import DataConfig, TokenizerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A recipe that has passed every check. Make one with `read_recipe`, and its variants with `with_overrides`."""
+
+    name: str
+    """The file's name without its ending; the name of the run folder when `training.output_dir` is not set."""
+    path: Path
+    """The file that was read."""
+    data: "DataConfig"
+    """The section [data], with its source found and length filled in from max_position_embeddings."""
+    tokenizer: "TokenizerConfig"
+    """The section [tokenizer]."""
+    network: str
+    """Name of the network, such as "encoder" or "decoder"."""
+    model: Mapping[str, Any]
+    """Fields of the network's configuration (without `network`): those of the recipe, or of the saved model that it
+    starts from, and the defaults for what they leave out, see `wordorder.models.filled_fields`."""
+    pretrained: str | None
+    """Folder of the saved model whose weights a run starts from; None draws all weights from the seed."""
+    training: Mapping[str, Any]
+    """Names of transformers.TrainingArguments, with the defaults for what the recipe leaves out."""
+    compare: CompareConfig | None
+    """The section [compare]; None when the recipe has none."""
+    raw: Mapping[str, Any]
+    """The sections as they were read, overrides put in, without defaults."""
+
+    @property
+    def output_dir(self) -> Path:
+        """The run folder: `training.output_dir`, or runs/<name of the recipe>."""
+        return Path(self.training.get("output_dir") or Path("runs") / self.name)
+
+    @property
+    def segments_per_step(self) -> int:
+        """Number of segments of each lane that an optimizer step reads, one after another."""
+        return int(self.training.get("segments_per_step") or 1)
+
+    @property
+    def segment_length(self) -> int:
+        """Number of tokens that the model reads at a time in training: data.length / segments_per_step."""
+        assert self.data.length is not None  # reading a recipe fills it in
+        return self.data.length // self.segments_per_step
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Recipe":
+        """Return the recipe with some values replaced, checked in the same way.
+
+        Args:
+            overrides: dotted name -> value; a table replaces the whole table that was there.
+
+        Raises:
+            BadInput: a name or value is wrong; every fault is listed.
+        """
+        return self._changed(copy.deepcopy(dict(self.raw)), overrides)
+
+    def for_arm(self, arm: ArmConfig) -> "Recipe":
+        """Return the recipe of one arm: with its overrides, and without [compare], which is about all arms.
+
+        Args:
+            arm: one of `compare.arms`.
+
+        Raises:
+            BadInput: an override is wrong; every fault is listed.
+        """
+        raw = {section: copy.deepcopy(table) for section, table in self.raw.items() if section != "compare"}
+        faults = _put(raw, arm.overrides)
+        if faults:
+            raise BadInput(faults)
+        return _check(_placed(raw, self.compare, arm), self.path)
+
+    def _changed(self, raw: dict[str, Any], overrides: Mapping[str, Any]) -> "Recipe":
+        faults = _put(raw, overrides)
+        if faults:
+            raise BadInput(faults)
+        return _check(raw, self.path)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return all sections with defaults filled in, as plain values; `read_recipe` of it gives the same recipe."""
+        sections: dict[str, dict[str, Any]] = {
+            # The sources stay as they were written, so that a run folder can move between machines.
+            "data": _plain(self.data) | {name: self.raw["data"].get(name) for name in SOURCES},
+            "tokenizer": _plain(self.tokenizer),
+            "model": {"network": self.network, "pretrained": self.pretrained, **self.model},
+            "training": {**self.training, "output_dir": str(self.output_dir)},
+        }
+        if self.compare is not None and any("model.network" in arm.overrides for arm in self.compare.arms):
+            sections["model"] = dict(self.raw["model"])  # another network need not know the first one's fields
+        pattern = str(self.raw["model"].get("pretrained"))
+        if self.compare is not None and (ARM in pattern or SEED in pattern):
+            # Each arm and seed has a folder of its own, and it gives sizes and tokeniser.
+            sections["model"], sections["tokenizer"] = dict(self.raw["model"]), dict(self.raw.get("tokenizer", {}))
+        if self.compare is not None:
+            arms = [{"name": arm.name, **arm.overrides} for arm in self.compare.arms]
+            sections["compare"] = _plain(self.compare) | {"arms": arms}
+        return {
+            section: {name: value for name, value in table.items() if value is not None}
+            for section, table in sections.items()
+            if table
+        }
+
+    def to_toml(self) -> str:
+        """Return `to_dict` as the text of a TOML file."""
+        return to_toml(self.to_dict())
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and check a recipe, without reading data or building a model.
+
+    A relative `data.source` that is not found from the working directory is looked up in the folder that the
+    environment variable WORDORDER_DATA names. A recipe with `base = "other.toml"` is laid over that one: `read_tables`.
+
+    Args:
+        path: the TOML file.
+        overrides: `section.key=value`, the value written as in TOML; what is not TOML is taken as a string.
+
+    Raises:
+        BadInput: the file cannot be read; overrides are not of that form; or names or values are wrong. Every fault of
+            a kind is listed, one a line.
+    """
+    path = Path(path)
+    if path.stem in (".", ".."):  # it names the run folder, which would lie elsewhere
+        raise BadInput(f"{path}: a recipe named {path.name!r} has no name for its run folder; rename it")
+    raw = read_tables(path)
+    faults: list[str] = []
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        if not equals:
+            faults.append(f"--set {override}: write section.key=value")
+        else:
+            faults += [f"--set {override}: {fault}" for fault in _put(raw, {dotted.strip(): parse_value(text.strip())})]
+    if faults:  # a malformed override is reported at once: checking the rest loads libraries for seconds
+        raise BadInput(faults)
+    return _check(raw, path)
+
+
+def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
+    faults: list[str] = []
+    for dotted, value in overrides.items():
+        try:
+            set_dotted(raw, dotted, copy.deepcopy(value))
+        except ValueError as error:
+            faults.append(str(error))
+    return faults
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """Return the fields of a config by name, with tuples as lists, as TOML has them."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _check(raw: dict[str, Any], path: Path) -> Recipe:
+    """Check all sections and the arms; raise one BadInput with every fault."""
+    faults = [unknown_name("recipe", name, SECTIONS) for name in raw if name not in SECTIONS]
+    for section in SECTIONS:
+        if section in raw and not isinstance(raw[section], dict):
+            faults.append(f"{section}: must be a section, [{section}], got {raw[section]!r}")
+    tables = {section: raw[section] for section in SECTIONS if isinstance(raw.get(section), dict)}
+    faults += [f"recipe: section [{section}] is missing" for section in ("data", "model") if section not in raw]
+    compare, compare_faults = check_compare(tables["compare"]) if "compare" in tables else (None, [])
+    recipe, own_faults = check_run(_placed(tables, compare, compare.arms[0] if compare and compare.arms else None))
+    faults += own_faults + compare_faults + _fold_faults(tables.get("data", {}), compare)
+    if compare is not None:
+        # A fault of the recipe itself shows in every arm; it is said once, above.
+        of_arms = ((arm.name, _arm_faults(tables, compare, arm)) for arm in compare.arms)
+        faults += [f"arm {name!r}: {fault}" for name, found in of_arms for fault in found if fault not in own_faults]
+    if faults or recipe is None:
+        raise BadInput(faults)
+    return Recipe(**recipe, path=path, name=path.stem, compare=compare, raw=raw)
+
+
+def _fold_faults(data: Mapping[str, Any], compare: CompareConfig | None) -> list[str]:
+    """Return the faults of [compare] about folds that [data] does not have."""
+    if compare is None or not compare.folds:
+        return []
+    folds = data.get("folds")
+    if folds is None:
+        return ["compare.folds: the data is not divided; say into how many parts by data.folds"]
+    if type(folds) is int and max(compare.folds) >= folds:
+        return [f"compare.folds: data.folds = {folds} has the folds 0 to {folds - 1}, got {list(compare.folds)}"]
+    return []
+
+
+def _placed(tables: dict[str, Any], compare: CompareConfig | None, arm: ArmConfig | None) -> dict[str, Any]:
+    """Return the sections with the arm's name and the first seed, if none is set, put into `model.pretrained`.
+
+    The recipe of a whole comparison stands for its first arm there.
+    """
+    model = tables.get("model", {})
+    pattern = model.get("pretrained")
+    if compare is None or not isinstance(pattern, str):
+        return tables
+    seed = None if "seed" in tables.get("training", {}) else compare.seeds[0]
+    placed = place(pattern, arm=arm.name if arm else None)
+    training = tables.get("training", {})
+    if SEED in pattern and seed is not None:
+        training = {**training, "seed": seed}
+    return {**tables, "model": {**model, "pretrained": placed}, "training": training}
+
+
+def _arm_faults(tables: dict[str, Any], compare: CompareConfig, arm: ArmConfig) -> list[str]:
+    outside = [name for name in arm.overrides if name.partition(".")[0] not in ("model", "training")]
+    if outside:
+        return [f"{name}: an arm may only change [model] and [training], so that arms share data" for name in outside]
+    taken = [name for name in arm.overrides if name in ("training.seed", "training.output_dir")]
+    if taken:
+        return [f"{name}: is set by the comparison" for name in taken]
+    changed = copy.deepcopy(tables)
+    return _put(changed, arm.overrides) or check_run(_placed(changed, compare, arm))[1]

@@ -1,0 +1,269 @@
+"""Check the sections that make one run, [data] [tokenizer] [model] [training]: every fault of each, and the values."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
+from typing import Any, cast
+
+from wordorder.errors import BadInput
+from wordorder.hints import fits
+from wordorder.tasks import TASKS
+from wordorder.tasks.metrics import metric_fault
+from wordorder.training.recipe.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
+from wordorder.training.recipe.checks import unknown_choice, unknown_name
+from wordorder.training.recipe.pretrained import complete
+from wordorder.training.recipe.sources import SOURCES, find_source
+
+if typing.TYPE_CHECKING:
+    from wordorder.data import DataConfig, TokenizerConfig
+
+
+def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
+    """Return the field of a model's configuration that declares [CLS], or an empty dict without special tokens.
+
+    The id is that of tokenizers trained here; of an existing one only that there is one is known before it is read.
+
+    Args:
+        tokenizer: of the recipe; None where it has faults.
+    """
+    return {"cls_token_id": 2} if tokenizer is None or tokenizer.add_special_tokens else {}
+
+
+def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Check the sections that make one run; return the recipe's fields (None when there are faults) and the faults."""
+    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data.config import streaming_faults, token_faults
+
+    training = tables.get("training", {})
+    pretrained, faults = None, list[str]()
+    if "model" in tables:
+        seed = training.get("seed", DEFAULTS["seed"])
+        tables, pretrained, faults = complete(tables, seed=seed)
+    # A section that is missing altogether is one fault, not one for each name that it should have had.
+    data, data_faults = _config(DataConfig, "data", tables["data"]) if "data" in tables else (None, [])
+    tokenizer, tokenizer_faults = _config(TokenizerConfig, "tokenizer", tables.get("tokenizer", {}))
+    task = data.task if data is not None else None
+    pieces = training.get("segments_per_step")
+    pieces = pieces if type(pieces) is int and pieces > 0 else 1
+    sizes = declared_cls(tokenizer) | _with_segments(tables.get("model", {}), data, pieces)
+    model_faults, default_length = _model_faults(sizes, task) if "model" in tables and not faults else ([], None)
+    faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
+    faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
+    faults += streaming_faults(data, training) if data is not None else []
+    for name in SOURCES:
+        source = tables.get("data", {}).get(name)
+        if isinstance(source, str) and source.strip():
+            source, source_faults = find_source(source, name)
+            faults += source_faults
+            data = data and replace(data, **{name: source})
+    if data is not None and default_length is not None and not model_faults:
+        data, length_faults = _fill_length(data, sizes, default_length, pieces)
+        faults += length_faults + _generation_faults(training, sizes)
+        faults += _running_text_faults(data, tables["model"], training)
+        if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
+            faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
+    elif "model" in tables:
+        faults += _length_faults(tables.get("data", {}), tables["model"])
+    if faults or data is None or tokenizer is None or "model" not in tables:
+        return None, faults
+    from wordorder.models import FOLLOWED, filled_fields
+
+    model = dict(tables["model"])
+    network = model.pop("network")
+    # A saved model says itself what follows from its sizes, and an arm may change what others follow from.
+    following = pretrained is None and not FOLLOWED & _changed_by_arms(tables.get("compare", {}))
+    model = filled_fields(network, model, following=following)
+    return {
+        "data": data,
+        "tokenizer": tokenizer,
+        "network": network,
+        "model": model,
+        "pretrained": pretrained,
+        "training": with_defaults(training),
+    }, []
+
+
+def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
+    """Return the names of [model] that arms change, in any of the ways to write them."""
+    names: set[str] = set()
+    arms = compare.get("arms")
+    if not fits(list[dict[str, Any]], arms):
+        return names  # another check reports it
+    for arm in cast("list[dict[str, Any]]", arms):
+        for key, value in arm.items():
+            section, _, name = key.partition(".")
+            if section == "model":
+                names |= {name.partition(".")[0]} if name else set(value)
+    return names
+
+
+def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
+    metric = training.get("metric_for_best_model")
+    fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
+    faults = [] if fault is None else [fault]
+    translates = task is not None and TASKS[task].translates
+    if metric in ("bleu", "exact_match") and translates and training.get("predict_with_generate") is not True:
+        faults.append(
+            f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
+        )
+    if translates and training.get("fsdp"):
+        faults.append("training.fsdp: translation searches in each process by itself; leave fsdp out for this task")
+    if task is not None and not translates:
+        faults += [
+            f"training.{name}: is only for task translation; leave it out" for name in GENERATION if name in training
+        ]
+    return faults
+
+
+def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """Make a config dataclass from a table; return the config or None, and the faults."""
+    names = [field.name for field in fields(kind)]
+    faults = [unknown_name(f"[{section}]", name, names) for name in table if name not in names]
+    values = {name: tuple(cast(Any, v)) if isinstance(v, list) else v for name, v in table.items() if name in names}
+    for field in fields(kind):
+        if field.name not in table and field.default is MISSING and field.default_factory is MISSING:
+            faults.append(f"[{section}]: {field.name} is missing; give it here or by --set {section}.{field.name}=...")
+            # Stands in, so that the other values are still checked.
+            values[field.name] = _STAND_INS[field.name]
+    try:
+        config = kind(**values)
+    except BadInput as error:
+        return None, faults + [_placed(section, fault) for fault in error.faults]
+    except (ValueError, TypeError) as error:
+        return None, [*faults, _placed(section, str(error))]
+    return (None, faults) if faults else (config, [])
+
+
+_STAND_INS = {"source": "sotu", "task": "masked-lm"}
+
+
+def _placed(section: str, fault: str) -> str:
+    """Return a fault with its section in front: the configs name theirs, other errors do not."""
+    fault = " ".join(fault.split())
+    return fault if fault.startswith((f"{section}.", f"[{section}]")) else f"[{section}]: {fault}"
+
+
+def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: int) -> dict[str, Any]:
+    """Return [model] with `segment_length` set from the data, for a language model with memory that leaves it out."""
+    fields, length = dict(model), None if data is None or not TASKS[data.task].running_text else data.length
+    if length is not None and fields.get("memory", "none") != "none":
+        fields.setdefault("segment_length", length // pieces)
+    return fields
+
+
+def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str], int | None]:
+    """Return the faults of [model], and the longest position that its configuration names."""
+    from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config, takes_any_length
+
+    network = table.get("network")
+    if network is None:
+        return [f"[model]: network is missing; valid values: {', '.join(NETWORK_TASKS)}"], None
+    if not isinstance(network, str) or network not in NETWORK_TASKS:
+        return [unknown_choice("model.network", network, NETWORK_TASKS)], None
+    faults: list[str] = []
+    if task is not None and task not in NETWORK_TASKS[network]:
+        tasks = ", ".join(NETWORK_TASKS[network])
+        faults.append(f"model.network: {network!r} cannot do the task {task!r}; its tasks: {tasks}")
+    try:
+        config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
+    except BadInput as error:
+        return faults + [_placed("model", fault) for fault in error.faults], None
+    except (ValueError, TypeError) as error:
+        return [*faults, _placed("model", str(error))], None
+    if task in TASKS and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
+        faults += [_placed("model", fault) for fault in config.tying_faults()]
+    longest = getattr(config, "max_position_embeddings", None)
+    if takes_any_length(config):
+        return faults, longest
+    # another network with a memory was made for segments, which leave room for its slots
+    return faults, getattr(config, "segment_length", None) or longest
+
+
+def _fill_length(
+    data: "DataConfig", model: Mapping[str, Any], longest: int | None, pieces: int
+) -> tuple["DataConfig", list[str]]:
+    """Fill data.length in from max_position_embeddings, and refuse one that the model cannot take."""
+    from wordorder.models import build_config, check_length
+
+    if data.length is None:
+        data = replace(data, length=longest)
+    config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
+    try:
+        check_length(config, cast(int, data.length) // pieces)
+    except BadInput as error:
+        return data, [f"data.length: {fault}" for fault in error.faults]
+    return data, []
+
+
+def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
+    """Return the faults of memory, lanes and segments that do not fit together."""
+    faults: list[str] = []
+    in_lanes, segment = data.packing == "lanes", model.get("segment_length")
+    if model.get("memory", "none") != "none" and TASKS[data.task].running_text and not in_lanes:
+        faults.append(
+            f"data.packing: model.memory {model['memory']!r} goes from segment to segment of running text; set "
+            'data.packing = "lanes"'
+        )
+    pieces = training.get("segments_per_step") or 1
+    if in_lanes and segment is not None and data.length is not None and segment != data.length // pieces:
+        whole = f"data.length {data.length}" + (f" / training.segments_per_step {pieces}" if pieces > 1 else "")
+        faults.append(f"model.segment_length {segment} is not {whole}; leave one of them out")
+    remembers = in_lanes and model.get("memory", "none") != "none"
+    faults += _piece_faults(data, training, in_lanes=in_lanes, remembers=remembers)
+    if in_lanes and training.get("label_smoothing_factor"):
+        faults.append("training.label_smoothing_factor does nothing for data.packing lanes; set model.label_smoothing")
+    return faults
+
+
+def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: bool, remembers: bool) -> list[str]:
+    """Return the faults of `segments_per_step` and `eval_stride`, given data and memory."""
+    pieces, stride, length = training.get("segments_per_step") or 1, training.get("eval_stride"), data.length or 1
+    faults: list[str] = []
+    if pieces > 1 and not remembers:
+        faults.append(
+            f"training.segments_per_step: {pieces} segments of a lane are read one after another only by a model with "
+            "a memory, of data.packing lanes; leave it out"
+        )
+    elif length % pieces:
+        faults.append(f"training.segments_per_step: must divide data.length {length}, got {pieces}")
+    if stride is not None and (remembers or not in_lanes):
+        faults.append(
+            "training.eval_stride: is for models without a memory on running text, data.packing lanes; leave it out"
+        )
+    elif stride is not None and stride > length:
+        faults.append(f"training.eval_stride: must be at most data.length {length}, got {stride}")
+    return faults
+
+
+def _length_faults(data: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+    """Refuse a data.length that the encoding cannot take, even if other values are wrong too."""
+    from wordorder.models import NETWORK_TASKS, build_config, check_length
+
+    length, network = data.get("length"), model.get("network")
+    if type(length) is not int or not isinstance(network, str) or network not in NETWORK_TASKS:
+        return []
+    decisive = ("encoding", "max_position_embeddings", "memory", "memory_length", "segment_length")
+    try:
+        config = build_config(network, **{name: model[name] for name in decisive if name in model})
+    except (BadInput, ValueError, TypeError):
+        return []
+    try:
+        check_length(config, length)
+    except BadInput as error:
+        return [f"data.length: {fault}" for fault in error.faults]
+    return []
+
+
+def _generation_faults(training: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+    """Refuse translations that are longer than the model can write."""
+    from wordorder.models import build_config, check_length
+
+    longest = training.get("generation_max_length")
+    if type(longest) is not int:
+        return []
+    config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
+    try:
+        check_length(config, longest - 1)  # the last token is written and not read again
+    except BadInput as error:
+        return [f"training.generation_max_length: {longest}: {fault}" for fault in error.faults]
+    return []

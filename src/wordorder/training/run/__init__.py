@@ -1,0 +1,1 @@
+"""One run, from the recipe to the folder that documents it."""

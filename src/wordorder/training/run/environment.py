@@ -1,0 +1,72 @@
+"""Describe the software and hardware of a run, so that it can be repeated."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wordorder import __version__
+from wordorder.launch import process_count
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
+
+
+def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
+    """Return versions, device, threads, command line, commit and seed as values that JSON can hold.
+
+    Args:
+        device: where the model is trained.
+        seed: the run's seed.
+    """
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+        "seed": seed,
+        "python": platform.python_version(),
+        "packages": {"wordorder": __version__}
+        | {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "platform": platform.platform(),
+        "device": _device_name(device),
+        "processes": process_count(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "commit": package_commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"cuda: {torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    return f"{device.type}: {platform.processor() or platform.machine()}"
+
+
+def package_commit() -> str | None:
+    """Return the git commit of the package's own checkout, with `-modified` if files changed; None when installed."""
+    root = Path(__file__).resolve().parents[4]
+    if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return f"{commit}-modified" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()

@@ -1,0 +1,290 @@
+"""Run a recipe: prepare the data, build the model, train it, test it, and leave a folder that documents the run."""
+
+import sys
+import tomllib
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wordorder.durable import MANIFEST, of_the_system, restore_replaced
+from wordorder.errors import BadInput, RunFailed, WordOrderError
+from wordorder.launch import is_main, process_count, process_index
+from wordorder.limits import one_line, read_json, read_toml
+from wordorder.streams import printable
+from wordorder.tasks import TASKS
+from wordorder.training.checkpoints.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
+from wordorder.training.loop.interruption import stopping_at_once
+from wordorder.training.recipe.arguments import NO_EFFECT_ON_RESULTS, with_defaults
+from wordorder.training.recipe.pretrained import ARM
+from wordorder.training.recipe.recipe import Recipe
+from wordorder.training.run import curve
+from wordorder.training.run.folder import DATA, ENVIRONMENT, IDENTITY, METRICS, MODEL, RECIPE, RunResult, read_result
+from wordorder.training.run.older_version import older_version_fault
+
+if TYPE_CHECKING:
+    from wordorder.data import PreparedData
+    from wordorder.training.loop.progress import Progress
+
+_LOGS = (".log", ".out", ".err")  # such as train.log and slurm-123.out; no file of a run ends so
+
+
+def run(
+    recipe: Recipe,
+    *,
+    output_dir: Path | None = None,
+    resume: bool = False,
+    progress: "bool | Progress" = True,
+    prepared: "PreparedData | None" = None,
+    seed: int | None = None,
+) -> RunResult:
+    """Train, evaluate and test a model as a recipe says.
+
+    The run folder then holds recipe.toml (resolved), data.json, environment.json, curve.jsonl, logs/, checkpoint-N/,
+    model/ and, written last, metrics.json; where the recipe names a saved model to start from, also pretrained.json,
+    which says which weights are new.
+
+    Args:
+        recipe: from `read_recipe`.
+        output_dir: the run folder; None takes the recipe's.
+        resume: go on from the newest valid checkpoint; start anew when there is none; only read the result of a
+            finished run.
+        progress: whether to show progress on stderr; or what to tell it to.
+        prepared: the data, when the caller has prepared it already for this seed.
+        seed: of the weights, the order of the batches, the training masks and dropout; None takes training.seed.
+
+    Raises:
+        BadInput: the recipe, the data or the run folder is wrong; nothing was started or changed.
+        RunFailed: the loss is no longer finite, memory or the disk is full; the last good checkpoint is kept.
+        Stopped: SIGINT, SIGTERM or SIGUSR1 while it trained, and the state was saved; or SIGTERM or SIGUSR1 before or
+            after, when there is nothing to save.
+    """
+    if ARM in str(recipe.raw["model"].get("pretrained")):
+        raise BadInput(
+            f"model.pretrained: {recipe.raw['model']['pretrained']} has a folder for each arm; use wordorder compare, "
+            "or name one by --set model.pretrained=..."
+        )
+    changes: dict[str, Any] = {"training.seed": recipe.training["seed"] if seed is None else seed}
+    if output_dir is not None:
+        changes["training.output_dir"] = str(output_dir)
+    with stopping_at_once():
+        recipe = recipe.with_overrides(changes)
+        return _run(recipe, recipe.output_dir, resume=resume, progress=progress, prepared=prepared)
+
+
+def _run(
+    recipe: Recipe, folder: Path, *, resume: bool, progress: "bool | Progress", prepared: "PreparedData | None"
+) -> RunResult:
+    fault = run_folder_fault(folder)
+    if fault:
+        raise BadInput(fault)
+    _check_ours(recipe, folder, resume=resume)
+    if is_main():
+        restore_replaced(folder)  # before anybody asks which checkpoints there are
+    _check_folder(recipe, folder, resume=resume)
+    if (folder / METRICS).exists():
+        result = read_result(folder)
+        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / METRICS})")
+        return result
+    prepared = prepared if prepared is not None else _prepare(recipe)
+    _check_data(prepared, folder)
+    _check_metric(recipe, prepared)
+    from wordorder.training.run.fit import train_and_test
+
+    start: Path | None = None
+    if resume:
+        start = _start(folder, progress)
+    try:
+        return train_and_test(recipe, prepared, folder, start=start, shown=progress)
+    except WordOrderError:
+        raise
+    except Exception as error:
+        if not of_the_system(error):
+            raise
+        raise RunFailed(f"{folder}: {error}; {last_good(folder)}; --resume goes on") from error
+
+
+def _start(folder: Path, progress: "bool | Progress") -> Path | None:
+    """Return the checkpoint to resume from; process 0 finds it, and tells the others and the user."""
+    newest: str | None = None
+    if is_main():
+        found = find_newest(folder)
+        newest = None if found.newest is None else str(found.newest)
+        _say(progress, folder, _where_it_starts(folder, found), unusual=bool(found.passed_over))
+    if process_count() > 1:
+        from wordorder.training.loop.processes import Processes
+
+        newest = Processes(process_index(), process_count()).everyones(newest)[0]
+    return None if newest is None else Path(newest)
+
+
+def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool = False) -> None:
+    """Show one line before there is a bar; an unusual one is a warning for those who asked for silence."""
+    if not is_main():
+        return
+    if progress is True:
+        print(printable(f"{folder.name}: {text}"), file=sys.stderr, flush=True)
+    elif progress is not False:
+        progress.say(text)
+    elif unusual:
+        warnings.warn(f"{folder.name}: {text}", stacklevel=5)
+
+
+def _where_it_starts(folder: Path, found: Found) -> str:
+    """Say which checkpoint a resumed run continues from, and which ones it passes over and why."""
+    newest = found.newest
+    here = f"starts anew: {folder} holds no whole checkpoint" if newest is None else f"goes on from {newest}"
+    return "; ".join([here, *(f"{path.name} is passed over: {fault}" for path, fault in found.passed_over)])
+
+
+def _prepare(recipe: Recipe) -> "PreparedData":
+    from wordorder.data import prepare
+    from wordorder.training.loop.processes import first_process_first
+
+    with first_process_first():
+        return prepare(recipe.data, recipe.tokenizer, seed=recipe.training["seed"])
+
+
+def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
+    """Refuse a folder with files that are not a run's: a run would overwrite or remove them."""
+    if resume and (folder / METRICS).is_file():
+        return  # nothing is written
+    if not _is_ours(folder):
+        found = sorted(path.name for path in folder.iterdir())
+        raise BadInput(
+            f"training.output_dir: {str(folder)!r} is not empty and holds no run ({', '.join(found[:4])}"
+            f"{', ...' * (len(found) > 4)}), so nothing is written into it; name another folder by"
+            " --set training.output_dir=..."
+        )
+    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / MODEL).resolve()):
+        raise BadInput(
+            f"model.pretrained: {recipe.pretrained} is where the run would save its own model; name another folder by"
+            " --set training.output_dir=..."
+        )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell whether a run can have left a folder: empty, killed early, or with a run's files or checkpoints."""
+    if not folder.exists():
+        return True
+    # half-written files of a killed run have hidden names; a shell or a scheduler puts its log there beforehand
+    names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
+    there = {name for name in names if not name.startswith(".")} - {IDENTITY}
+    if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
+        return not there or (folder / curve.FILE).stat().st_size == 0
+    try:
+        if read_json(folder / DATA)["fingerprint"]:
+            return True
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return any((path / MANIFEST).is_file() for _, path in checkpoints(folder))
+
+
+def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
+    """Refuse to mix two runs in one folder."""
+    if not resume:
+        if (folder / METRICS).exists() or checkpoints(folder):
+            raise BadInput(
+                f"training.output_dir: {str(folder)!r} already holds a run; go on with it by --resume, remove it, "
+                "or name another folder by --set training.output_dir=..."
+            )
+        return
+    older = older_version_fault(folder, recipe)
+    if older is not None and not (folder / METRICS).exists():  # a finished run is only read
+        raise BadInput(f"--resume: {older}")
+    path = folder / RECIPE
+    if not path.exists():
+        return
+    try:
+        before = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
+    now = tomllib.loads(recipe.to_toml())
+    faults = differences(_with_rows_shared_out(before, now, folder), now)
+    if faults:
+        raise BadInput([f"--resume: {fault}; {folder} was made with the former" for fault in faults])
+
+
+def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the old recipe with the new batch size, if another number of processes reads as many rows a step.
+
+    Then the run reads the same examples in the same steps: two processes with batches of 8 go on as one with 16, or as
+    one with 8 that accumulates twice as often; where batches hold examples of about one length, as one with 16 only.
+    """
+    size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
+    try:
+        environment: dict[str, Any] = read_json(folder / ENVIRONMENT)
+        processes = int(environment.get("processes", 1))
+        tables = [recipe["training"] for recipe in (before, now)]
+        then, here = (
+            (table[size] * count, table[pieces])
+            for table, count in zip(tables, (processes, process_count()), strict=True)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return before  # another check reports what is wrong
+    if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
+        return before
+    if TASKS[now["data"]["task"]].grouped_by_length and then != here:
+        return before
+    return {**before, "training": {**tables[0], size: tables[1][size], pieces: tables[1][pieces]}}
+
+
+def _check_data(prepared: "PreparedData", folder: Path) -> None:
+    """Refuse to resume with other data under the same name: the recipe alone does not show it."""
+    path = folder / DATA
+    if not path.exists() or not checkpoints(folder):
+        return
+    try:
+        before: Any = read_json(path)["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
+    if before != prepared.statistics["fingerprint"]:
+        raise BadInput(
+            f"--resume: the data has changed since {folder} was made (another fingerprint than in {DATA}); "
+            "bring the former data back, or start anew in another folder"
+        )
+
+
+def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
+    """Refuse a metric that the data does not allow: f1 for other than two classes."""
+    classes = len(prepared.label_names)
+    if recipe.training.get("metric_for_best_model") == "f1" and classes != 2:
+        raise BadInput(
+            f"training.metric_for_best_model: f1 is that of the second of two classes, but the data has {classes}: "
+            f"{', '.join(prepared.label_names[:8])}; take macro_f1"
+        )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the differences between two resolved recipes that change results.
+
+    Args:
+        before: the recipe of a run folder.
+        now: the recipe that is to go on in it.
+    """
+    from wordorder.data import DataConfig, TokenizerConfig
+
+    found: list[str] = []
+    # An option that an earlier version did not know, or did not write, has its default in what that version wrote.
+    kinds: dict[str, Any] = {"data": DataConfig, "tokenizer": TokenizerConfig}
+    defaults = {name: {f.name: f.default for f in fields(kind)} for name, kind in kinds.items()}
+    defaults["training"] = with_defaults(before.get("training", {}))
+    defaults["model"] = _filled_model(before.get("model", {}))
+    for section in ("data", "tokenizer", "model", "training"):
+        new = now.get(section, {})
+        old = {n: v for n, v in defaults.get(section, {}).items() if n in new} | before.get(section, {})
+        for name in sorted(old.keys() | new.keys()):
+            free = section == "training" and name in NO_EFFECT_ON_RESULTS
+            if not free and old.get(name) != new.get(name):
+                found.append(f"{section}.{name} was {old.get(name)!r}, now {new.get(name)!r}")
+    return found
+
+
+def _filled_model(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return [model] of a resolved recipe with its defaults, or unchanged if its network is not known now."""
+    from wordorder.models import NETWORK_TASKS, filled_fields
+
+    if table.get("network") not in NETWORK_TASKS:
+        return dict(table)
+    return filled_fields(table["network"], table, following="pretrained" not in table)
