@@ -14,7 +14,7 @@ from wordorder.errors import BadInput, UnfairComparison
 from wordorder.inference import Context, evaluate_model_dir
 from wordorder.models import build_config, build_model
 from wordorder.training import run
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.loop import Loop
 from wordorder.training.run.fit import make_config
 from wordorder.training.run.run import _prepare
 
@@ -143,14 +143,14 @@ def losses_of_single_lanes(recipe):
 
 def test_arms_of_equal_history_are_fed_the_same_and_predict_the_same_tokens(make_recipe, tmp_path, monkeypatch):
     read = {}
-    inner = WordOrderTrainer.training_step
+    inner = Loop.micro_step
 
-    def watch(self, model, inputs, *args, **kwargs):
-        place = self._folder.name, self.state.global_step
-        read.setdefault(place, []).append(inputs["input_ids"].clone())
-        return inner(self, model, inputs, *args, **kwargs)
+    def watch(self, batch, *args, **kwargs):
+        place = self.training.folder.name, self.training.state.global_step
+        read.setdefault(place, []).append(batch["input_ids"].clone())
+        return inner(self, batch, *args, **kwargs)
 
-    monkeypatch.setattr(WordOrderTrainer, "training_step", watch)
+    monkeypatch.setattr(Loop, "micro_step", watch)
     still = ("training.learning_rate=1e-30", "model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0")
     rows, scored, arms = {}, {}, adapted(make_recipe, *still)
     for arm in arms:

@@ -7,7 +7,7 @@ import torch
 
 from wordorder.models import build_config, build_model
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.loop import Loop
 
 RECIPE = """
 [data]
@@ -119,19 +119,20 @@ def train(folder, corpus, *overrides, rows, resume=False, recorded=None):
 @contextmanager
 def gradients_in(recorded):
     """Keep the gradients that each optimizer step gets."""
-    original = WordOrderTrainer._get_grad_norm
+    original = Loop.clip
 
-    def record(self, model, grad_norm=None):
+    def record(self):
+        norm = original(self)
         if recorded is not None:
-            named = self.model.named_parameters()
+            named = self.training.parts.model.named_parameters()
             recorded.append({name: weight.grad.clone() for name, weight in named if weight.grad is not None})
-        return original(self, model, grad_norm=grad_norm)
+        return norm
 
-    WordOrderTrainer._get_grad_norm = record
+    Loop.clip = record
     try:
         yield
     finally:
-        WordOrderTrainer._get_grad_norm = original
+        Loop.clip = original
 
 
 def flat(recorded):

@@ -24,9 +24,9 @@ from torch.distributed.tensor import DTensor
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.models import build_model
 from wordorder.training.checkpoints.sharded import is_sharded, whole_weights
-from wordorder.training.loop import resumable
-from wordorder.training.loop.resumable import ResumableTrainer
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop import saving
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.loss import StepLoss
 from wordorder.training.run import fit
 
 RANK = int(os.environ["RANK"])
@@ -61,20 +61,20 @@ def whole(folder, corpus):
 @check
 def stopped(folder, corpus):
     """Only process 1 gets a signal, after step 4; then both go on."""
-    original = WordOrderTrainer.training_step
+    original = Loop.micro_step
 
     def step(self, *args, **kwargs):
-        if RANK == 1 and self.state.global_step == 3:
+        if RANK == 1 and self.training.state.global_step == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
         return original(self, *args, **kwargs)
 
-    WordOrderTrainer.training_step = step
+    Loop.micro_step = step
     try:
         train(folder / "stopped", corpus, *LANES, *DROPOUT, rows=2)
     except Stopped as error:
         said = str(error)
     finally:
-        WordOrderTrainer.training_step = original
+        Loop.micro_step = original
     dist.barrier()
     files = sorted(path.name for path in (folder / "stopped" / "checkpoint-4").iterdir())
     result = train(folder / "stopped", corpus, *LANES, *DROPOUT, rows=2, resume=True)
@@ -84,55 +84,55 @@ def stopped(folder, corpus):
 @check
 def lost(folder, corpus):
     """The loss of process 1 alone is no number."""
-    original = WordOrderTrainer.compute_loss
+    original = StepLoss.__call__
 
-    def compute_loss(self, *args, **kwargs):
-        found = original(self, *args, **kwargs)
-        return found * float("nan") if RANK == 1 and self.state.global_step == 1 else found
+    def loss(self, *args, **options):
+        found, output = original(self, *args, **options)
+        return found * float("nan") if RANK == 1 and self.training.state.global_step == 1 else found, output
 
-    WordOrderTrainer.compute_loss = compute_loss
+    StepLoss.__call__ = loss
     try:
         train(folder / "lost", corpus, rows=2)
     except RunFailed as error:
         return {"said": str(error)}
     finally:
-        WordOrderTrainer.compute_loss = original
+        StepLoss.__call__ = original
     raise AssertionError("it went on")
 
 
 @check
 def full_disk(folder, corpus):
-    original = resumable.save_state
+    original = saving.save_state
 
     def save_state(where, name, state):
         if where.name == ".saving-2" and name == "scheduler":
             raise OSError(28, "No space left on device")
         original(where, name, state)
 
-    resumable.save_state = save_state
+    saving.save_state = save_state
     try:
         train(folder / "full", corpus, rows=2)
     except RunFailed as error:
         return {"said": str(error)}
     finally:
-        resumable.save_state = original
+        saving.save_state = original
     raise AssertionError("it went on")
 
 
 @check
 def not_removed(folder, corpus):
-    original = resumable.rotate
+    original = saving.rotate
 
     def rotate(where, **arguments):
         raise OSError(13, "Permission denied")
 
-    resumable.rotate = rotate
+    saving.rotate = rotate
     try:
         train(folder / "not-removed", corpus, rows=2)
     except RunFailed as error:
         return {"said": str(error)}
     finally:
-        resumable.rotate = original
+        saving.rotate = original
     raise AssertionError("it went on")
 
 
@@ -223,21 +223,14 @@ def replicated(folder, corpus):
 
 @check
 def sharded(folder, corpus):
-    """The Trainer with weights that are shared out over CPUs, which accelerate would not do.
-
-    transformers takes a model that is shared out already as it is, but would not resume it; that part is ours.
-    """
-    made, original = [], ResumableTrainer.__init__
+    """Train with weights that are sharded over CPUs already, which accelerate would not do."""
+    made = []
 
     def build(*args, **kwargs):
         made.append(shard(build_model(*args, **kwargs)))
         return made[-1]
 
-    def init(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        self.is_distributed_loading_by_transformers = True
-
-    fit.build_model, ResumableTrainer.__init__ = build, init
+    fit.build_model = build
     try:
         result = train(folder / "sharded", corpus, *ADAM, rows=2)
         dist.barrier()
@@ -247,7 +240,7 @@ def sharded(folder, corpus):
         dist.barrier()
         again = train(folder / "sharded", corpus, *ADAM, rows=2, resume=True)
     finally:
-        fit.build_model, ResumableTrainer.__init__ = build_model, original
+        fit.build_model = build_model
     return {
         "shared": [is_sharded(model) for model in made],
         "losses": losses(result),

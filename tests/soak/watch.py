@@ -43,16 +43,17 @@ class Watch:
 
     def install(self) -> None:
         """Follow the run of this process."""
-        from wordorder.training.loop import resumable
-        from wordorder.training.loop.trainer import WordOrderTrainer
+        from wordorder.training.loop import saving
+        from wordorder.training.loop.evaluation import Evaluation
+        from wordorder.training.loop.loop import Loop
         from wordorder.training.run import fit
 
         self.enter("setup")
         for place, name, phase in (
-            (WordOrderTrainer, "training_step", "step"),
-            (WordOrderTrainer, "evaluate", "evaluation"),
-            (WordOrderTrainer, "_save_checkpoint", "save"),
-            (resumable, "rotate", "rotation"),
+            (Loop, "micro_step", "step"),
+            (Evaluation, "scores", "evaluation"),
+            (saving.Saving, "save", "save"),
+            (saving, "rotate", "rotation"),
             (fit, "_finish", "end"),
         ):
             setattr(place, name, self._followed(getattr(place, name), phase))

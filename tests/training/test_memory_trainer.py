@@ -21,8 +21,8 @@ from wordorder.inference.saved_model import load_model
 from wordorder.models import build_config, build_model
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.carried_memory import CarriedMemory
-from wordorder.training.loop.memory_trainer import MemoryTrainer
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.watch import LossWatch
 from wordorder.training.run.fit import make_config
 from wordorder.training.run.run import _prepare
 
@@ -189,13 +189,13 @@ def test_evaluation_leaves_the_memory_of_training_alone(recipe_file, trained):
 
 def raw_losses(monkeypatch):
     seen = []
-    original = WordOrderTrainer._look_at
+    original = LossWatch._look_at
 
     def look_at(self, loss, step):
         seen.append((step, loss))
         original(self, loss, step)
 
-    monkeypatch.setattr(WordOrderTrainer, "_look_at", look_at)
+    monkeypatch.setattr(LossWatch, "_look_at", look_at)
     return seen
 
 
@@ -219,15 +219,15 @@ def test_a_run_that_was_broken_off_goes_on_to_the_bit(recipe_file, tmp_path, mon
     seen = raw_losses(monkeypatch)
     whole = run(read_recipe(recipe_file, settings), progress=False, output_dir=tmp_path / "whole")
     expected, folder = seen.copy(), tmp_path / "broken"
-    original = WordOrderTrainer.training_step
+    original = Loop.micro_step
 
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step == 23 and self._micro == 1:
+    def micro_step(self, *args, **kwargs):
+        if self.training.state.global_step == 23 and kwargs["number"] == 1:
             raise Enough
         return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "training_step", training_step)
+        patch.setattr(Loop, "micro_step", micro_step)
         with pytest.raises(Enough):
             run(read_recipe(recipe_file, settings), progress=False, output_dir=folder)
     assert (folder / "checkpoint-21" / "carried-0.json").exists() == ("model.memory=none" not in overrides)
@@ -396,18 +396,3 @@ def test_a_longer_memory_fits_a_table_beside_shorter_segments(tmp_path):
     assert load_model(tmp_path, memory_length=12, segment_length=4).config.memory_length == 12
     with pytest.raises(BadInput, match=r"memory_length \+ segment_length = 20 is longer than the position table"):
         load_model(tmp_path, memory_length=12)
-
-
-def test_the_trainer_refuses_other_lanes(recipe_file):
-    prepared = _prepare(recipe_of(recipe_file))
-    arguments = SimpleNamespace(train_batch_size=2, gradient_accumulation_steps=2, world_size=1)
-    trainer = object.__new__(MemoryTrainer)
-    trainer.args = arguments
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "__init__", lambda self, *args, **kwargs: None)
-        with pytest.raises(ValueError, match="train_dataset has 3 lanes, but a step has 4 rows"):
-            MemoryTrainer.__init__(
-                trainer,
-                train_dataset=prepared.train.training_lanes(3, seed=0),
-                eval_dataset=prepared.validation,
-            )

@@ -6,7 +6,7 @@ import pytest
 
 from wordorder.inference.evaluate import evaluate_model_dir
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.evaluation import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,11 @@ def test_the_best_checkpoint_on_the_held_out_part_is_what_counts(reviews, tmp_pa
 
 def test_a_run_says_itself_that_its_score_is_optimistic(reviews, tmp_path, monkeypatch, capfd):
     scored = []
-    original = WordOrderTrainer.evaluate
+    original = Evaluation.scores
     monkeypatch.setattr(
-        WordOrderTrainer,
-        "evaluate",
-        lambda self, *args, **options: scored.append(self.is_in_train) or original(self, *args, **options),
+        Evaluation,
+        "scores",
+        lambda self, dataset: scored.append(self.training.active) or original(self, dataset),
     )
     result = train(reviews, tmp_path / "run", "data.protocol=best-checkpoint-on-test", progress=True)
     assert result.metrics["optimistic"] is True

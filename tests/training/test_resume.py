@@ -12,14 +12,17 @@ import signal
 
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from wordorder.durable import seal
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
 from wordorder.training.checkpoints.checkpoint import find_newest, newest_valid
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.saving import Saving
 from wordorder.training.run import fit
 
 # Dropout, gradient accumulation and several epochs, so that every generator, average and order matters.
@@ -72,30 +75,30 @@ class Enough(Exception):
 
 def interrupt(recipe_file, folder, monkeypatch, *overrides, at):
     """Start a run and break off in a given step, as a kill would, but without the price of a process."""
-    original = WordOrderTrainer.training_step
+    original = Loop.micro_step
 
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step + 1 == at:
+    def micro_step(self, *args, **kwargs):
+        if self.training.state.global_step + 1 == at:
             raise Enough
         return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "training_step", training_step)
+        patch.setattr(Loop, "micro_step", micro_step)
         with pytest.raises(Enough):
             go(recipe_file, *overrides, output_dir=folder)
 
 
 def send(number, step, patch):
     """Let a signal arrive in a step, once."""
-    original, sent = WordOrderTrainer.training_step, []
+    original, sent = Loop.micro_step, []
 
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step + 1 == step and not sent:
+    def micro_step(self, *args, **kwargs):
+        if self.training.state.global_step + 1 == step and not sent:
             sent.append(number)
             os.kill(os.getpid(), number)
         return original(self, *args, **kwargs)
 
-    patch.setattr(WordOrderTrainer, "training_step", training_step)
+    patch.setattr(Loop, "micro_step", micro_step)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_a_state_that_does_not_fit_is_named_with_its_file(
     folder = tmp_path / "run"
     shutil.copytree(broken_off, folder)
     rewritten(folder / "checkpoint-4", f"{file}.json", set_in(name, value))
-    monkeypatch.setattr(WordOrderTrainer, "training_step", None)
+    monkeypatch.setattr(Loop, "micro_step", None)
     with pytest.raises(RunFailed, match=rf"checkpoint-4/{file}\.json is not the state of this run .*--resume goes on"):
         go(recipe_file, output_dir=folder, resume=True)
 
@@ -290,36 +293,30 @@ def test_a_run_killed_after_its_last_step_is_not_trained_further(recipe_file, tm
     (folder / "metrics.json").unlink()
     shutil.rmtree(folder / "model")
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "training_step", None)
+        patch.setattr(Loop, "micro_step", None)
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 
 
 def test_a_finished_model_that_training_would_have_placed_is_scored_on_the_run_s_device(
     recipe_file, tmp_path, monkeypatch, whole
 ):
-    """transformers leaves a model that is to be shared out (FSDP2) where it was made until it trains."""
-    folder, placed, original = tmp_path / "nearly", [], WordOrderTrainer.__init__
+    """A model that is to be sharded (FSDP2) stays where it was made until it trains."""
+    folder, placed, to = tmp_path / "nearly", [], PreTrainedModel.to
     shutil.copytree(whole.model_dir.parent, folder)
     (folder / "metrics.json").unlink()
-
-    def init(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        self.place_model_on_device = False
-
-    monkeypatch.setattr(WordOrderTrainer, "__init__", init)
-    monkeypatch.setattr(WordOrderTrainer, "_move_model_to_device", lambda self, model, device: placed.append(device))
+    monkeypatch.setattr(Accelerator, "is_fsdp2", property(lambda self: True))
+    monkeypatch.setattr(PreTrainedModel, "to", lambda self, device: placed.append(device) or to(self, device))
     assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
-    assert placed[-1:] == [torch.device("cpu")]
-    assert len(placed) == 2  # the first time by transformers, before it was told not to
+    assert placed == [torch.device("cpu")]
 
 
 def test_an_older_checkpoint_that_cannot_be_removed_ends_the_run_with_a_reason(recipe_file, tmp_path, monkeypatch):
-    from wordorder.training.loop import resumable
+    from wordorder.training.loop import saving
 
     def rotate(folder, **arguments):
         raise OSError(13, "Permission denied")
 
-    monkeypatch.setattr(resumable, "rotate", rotate)
+    monkeypatch.setattr(saving, "rotate", rotate)
     with pytest.raises(
         RunFailed, match=r"an older checkpoint could not be removed: .*Permission denied; the last good"
     ):
@@ -344,7 +341,7 @@ def test_a_signal_after_the_last_step_stops_at_once_and_nothing_is_lost(
         with pytest.raises(Stopped, match=rf"stopped by {number.name} .*--resume goes on"):
             go(recipe_file, output_dir=folder)
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "training_step", None)
+        patch.setattr(Loop, "micro_step", None)
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 
 
@@ -389,9 +386,9 @@ def test_a_model_that_cannot_be_written_ends_the_run_and_it_can_be_resumed(recip
             raise Exception("No space left on device (os error 28)")  # as tokenizers says it
         return save(self, path, *rest)
 
-    save = WordOrderTrainer.save_for_use
+    save = Saving.save_for_use
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "save_for_use", full)
+        patch.setattr(Saving, "save_for_use", full)
         with pytest.raises(RunFailed, match=rf"No space left.*last good checkpoint is {folder}/checkpoint-20"):
             go(recipe_file, output_dir=folder)
     assert not list(folder.glob(".saving-*"))

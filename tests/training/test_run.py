@@ -11,10 +11,12 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
-import wordorder.training.loop.trainer
+import wordorder.training.loop.log
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.evaluation import Evaluation
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.loss import StepLoss
 from wordorder.training.run import fit
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
@@ -88,16 +90,14 @@ def test_the_saved_recipe_repeats_the_run(recipe_file, tmp_path):
 
 
 def test_the_best_model_is_kept_also_between_two_saves(recipe_file, tmp_path, monkeypatch):
-    exact = WordOrderTrainer.evaluate
+    exact = Evaluation.scores
     worse = {2: 1.0, 4: 0.5, 6: 2.0, 8: 3.0, 10: 4.0, 12: 5.0}
 
-    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
-        metrics = exact(self, eval_dataset, ignore_keys, metric_key_prefix)
-        if metric_key_prefix == "eval":
-            metrics["eval_loss"] = worse[self.state.global_step]
-        return metrics
+    def scores(self, dataset):
+        found = exact(self, dataset)
+        return {**found, "loss": worse[self.training.state.global_step]} if self.training.active else found
 
-    monkeypatch.setattr(WordOrderTrainer, "evaluate", evaluate)
+    monkeypatch.setattr(Evaluation, "scores", scores)
     result = go(recipe_file, "training.eval_steps=2", "training.save_steps=6")
     assert result.metrics["best_step"] == 4
     assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
@@ -144,9 +144,9 @@ def decayed(recipe_file, tmp_path, *overrides):
     settings = ("training.weight_decay=0.5", "training.max_steps=2", "training.learning_rate=0.1", *overrides)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            WordOrderTrainer,
-            "compute_loss",
-            lambda self, model, *args, **kwargs: 0 * sum(p.sum() for p in model.parameters()),
+            StepLoss,
+            "__call__",
+            lambda self, model, batch, **options: (0 * sum(p.sum() for p in model.parameters()), None),
         )
         model_dir = go(recipe_file, *settings, output_dir=folder).model_dir
     norm = AutoModelForMaskedLM.from_pretrained(model_dir).head.norm.weight
@@ -177,7 +177,7 @@ def test_with_a_limit_of_one_the_last_checkpoint_is_there_until_the_result_is(re
             go(recipe_file, *settings)
     kept = sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
     assert kept == ["checkpoint-12", "checkpoint-3", "checkpoint-4"]
-    monkeypatch.setattr(WordOrderTrainer, "training_step", None)  # nothing is trained again
+    monkeypatch.setattr(Loop, "micro_step", None)  # nothing is trained again
     assert go(recipe_file, *settings, resume=True).metrics["best_step"] == 4
 
 
@@ -219,7 +219,7 @@ def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch
     first = go(recipe_file)
     with pytest.raises(BadInput, match="already holds a run"):
         go(recipe_file)
-    monkeypatch.setattr(WordOrderTrainer, "train", None)
+    monkeypatch.setattr(Loop, "train", None)
     assert go(recipe_file, resume=True) == first
 
 
@@ -245,13 +245,13 @@ def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(recipe_file, tmp_pa
 
 
 def spoil_at(step, monkeypatch, value):
-    original = WordOrderTrainer.compute_loss
+    original = StepLoss.__call__
 
-    def compute_loss(self, *args, **kwargs):
-        loss = original(self, *args, **kwargs)
-        return loss * value if self.state.global_step + 1 == step else loss
+    def spoilt(self, *args, **options):
+        loss, output = original(self, *args, **options)
+        return loss * value if self.training.state.global_step + 1 == step else loss, output
 
-    monkeypatch.setattr(WordOrderTrainer, "compute_loss", compute_loss)
+    monkeypatch.setattr(StepLoss, "__call__", spoilt)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -267,31 +267,31 @@ def test_a_loss_that_is_not_finite_stops_at_once_and_keeps_the_last_good_checkpo
 
 
 def test_weights_that_are_not_finite_are_never_saved(recipe_file, tmp_path, monkeypatch):
-    original = WordOrderTrainer.training_step
+    original = Loop.micro_step
 
-    def training_step(self, *args, **kwargs):
+    def micro_step(self, *args, **kwargs):
         loss = original(self, *args, **kwargs)
-        if self.state.global_step + 1 == 8:
-            next(self.model.parameters()).grad[0] = math.nan
+        if self.training.state.global_step + 1 == 8:
+            next(self.training.parts.model.parameters()).grad[0] = math.nan
         return loss
 
-    monkeypatch.setattr(WordOrderTrainer, "training_step", training_step)
+    monkeypatch.setattr(Loop, "micro_step", micro_step)
     with pytest.raises(RunFailed, match=r"weights are not finite after step 8.*checkpoint-4"):
         go(recipe_file, "training.eval_strategy=no", "training.save_steps=4")
     assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-4"]
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(recipe_file, tmp_path, monkeypatch):
-    import wordorder.training.loop.resumable as resumable
+    from wordorder.training.loop import saving
 
-    original = resumable.save_state
+    original = saving.save_state
 
     def save_state(folder, name, state):
         if folder.name == ".saving-8" and name == "random":
             raise OSError(errno.ENOSPC, "No space left on device")
         original(folder, name, state)
 
-    monkeypatch.setattr(resumable, "save_state", save_state)
+    monkeypatch.setattr(saving, "save_state", save_state)
     with pytest.raises(RunFailed, match=r"No space left on device.*checkpoint-4"):
         go(recipe_file)
     folder = tmp_path / "run"
@@ -305,20 +305,20 @@ def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
     def append(folder, line):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(wordorder.training.loop.trainer.curve, "append", append)
+    monkeypatch.setattr(wordorder.training.loop.log.curve, "append", append)
     with pytest.raises(RunFailed, match="No space left on device"):
         go(recipe_file)
 
 
 def send(number, step, monkeypatch):
-    original = WordOrderTrainer.training_step
+    original = Loop.micro_step
 
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step + 1 == step:
+    def micro_step(self, *args, **kwargs):
+        if self.training.state.global_step + 1 == step:
             os.kill(os.getpid(), number)
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(WordOrderTrainer, "training_step", training_step)
+    monkeypatch.setattr(Loop, "micro_step", micro_step)
 
 
 def assert_stopped_and_resumed(recipe_file, tmp_path, monkeypatch, *overrides, number, step):

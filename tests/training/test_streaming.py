@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from wordorder.data import Sharing, StreamOrder, prepare
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
+from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.share import ShareOfBatches
-from wordorder.training.loop.trainer import WordOrderTrainer
 
 RECIPE = """
 [data]
@@ -58,18 +58,18 @@ MEMORY = (
 KILLED = """
 import os, signal, sys
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.loop import Loop
 
 recipe, folder, micro, *settings = sys.argv[1:]
-training_step, calls = WordOrderTrainer.training_step, []
+micro_step, calls = Loop.micro_step, []
 
 def step(self, *args, **kwargs):
     calls.append(1)
     if len(calls) == int(micro):
         os.kill(os.getpid(), signal.SIGKILL)
-    return training_step(self, *args, **kwargs)
+    return micro_step(self, *args, **kwargs)
 
-WordOrderTrainer.training_step = step
+Loop.micro_step = step
 run(read_recipe(recipe, settings), output_dir=folder, progress=False)
 """
 
@@ -118,15 +118,15 @@ class Enough(Exception):
 def test_an_interrupted_run_reads_on_to_the_last_token(corpus, monkeypatch, at, settings):
     """As a kill would break it off, but without the price of a process."""
     settings = (*settings, "model.encoding=rope")
-    expected, original = go(corpus, "whole", *settings), WordOrderTrainer.training_step
+    expected, original = go(corpus, "whole", *settings), Loop.micro_step
 
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step + 1 == at:
+    def micro_step(self, *args, **kwargs):
+        if self.training.state.global_step + 1 == at:
             raise Enough
         return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "training_step", training_step)
+        patch.setattr(Loop, "micro_step", micro_step)
         with pytest.raises(Enough):
             go(corpus, "broken", *settings)
     assert_same(go(corpus, "broken", *settings, resume=True), expected)

@@ -20,7 +20,8 @@ from wordorder.inference.translate import source_ids
 from wordorder.tasks import TASKS
 from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.trainer import WordOrderTrainer
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.loss import StepLoss
 
 CPU = torch.device("cpu")
 ENGLISH, GERMAN = "a dog the cat sees runs and".split(), "ein Hund die Katze sieht läuft und".split()
@@ -300,15 +301,15 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit(recipe_file, tmp_path, mo
     ]
     recipe = read_recipe(recipe_file, settings)
     whole = run(recipe, progress=False, output_dir=tmp_path / "whole")
-    original = WordOrderTrainer.training_step
+    original = Loop.micro_step
 
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step == 7:
+    def micro_step(self, *args, **kwargs):
+        if self.training.state.global_step == 7:
             raise Enough
         return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WordOrderTrainer, "training_step", training_step)
+        patch.setattr(Loop, "micro_step", micro_step)
         with pytest.raises(Enough):
             run(recipe, progress=False, output_dir=tmp_path / "broken")
     again = run(recipe, progress=False, output_dir=tmp_path / "broken", resume=True)
@@ -360,15 +361,15 @@ def test_what_the_trainer_smooths_is_the_loss_by_hand(task):
 def test_the_model_gets_what_is_smoothed(recipe_file, monkeypatch):
     """The loss of the first step is the smoothed loss of the first batch, by the model's own logits."""
     seen = []
-    original = WordOrderTrainer.compute_loss
+    original = StepLoss.__call__
 
-    def compute_loss(self, model, inputs, *args, **kwargs):
+    def loss(self, model, batch, **options):
         with torch.no_grad():
-            logits = model(**inputs).logits
-        seen.append(by_hand(logits, inputs["labels"], 0.2))
-        return original(self, model, inputs, *args, **kwargs)
+            logits = model(**batch).logits
+        seen.append(by_hand(logits, batch["labels"], 0.2))
+        return original(self, model, batch, **options)
 
-    monkeypatch.setattr(WordOrderTrainer, "compute_loss", compute_loss)
+    monkeypatch.setattr(StepLoss, "__call__", loss)
     settings = ["training.label_smoothing_factor=0.2", "training.max_steps=1"]
     settings += ["model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0"]
     result = run(read_recipe(recipe_file, settings), progress=False)
@@ -400,7 +401,7 @@ def test_a_text_whose_full_stops_stand_apart_is_scored_without_a_warning(caplog)
 
 def test_without_sacrebleu_nothing_is_trained(recipe_file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
-    monkeypatch.setattr(WordOrderTrainer, "training_step", lambda *a, **k: pytest.fail("it was trained"))
+    monkeypatch.setattr(Loop, "micro_step", lambda *a, **k: pytest.fail("it was trained"))
     with pytest.raises(MissingExtra, match=r"sacrebleu is not installed; run: pip install .*\[train\]'"):
         run(read_recipe(recipe_file), progress=False)
 
@@ -437,7 +438,7 @@ def test_other_tasks_do_not_translate(shared):
 
 
 def test_a_generator_that_gives_white_space_is_trimmed():
-    from wordorder.training.loop.beam_search import Search, Translator
+    from wordorder.tasks.beam_search import Search, Translator
 
     tokens = SimpleNamespace(
         cls_token_id=2, sep_token_id=3, pad_token_id=0, batch_decode=lambda ids, skip_special_tokens: [" a b "]

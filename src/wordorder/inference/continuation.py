@@ -135,7 +135,7 @@ class Continuation:
                 the model's table of positions.
         """
         from wordorder.models import check_room
-        from wordorder.training.loop.beam_search import check_beams
+        from wordorder.tasks.beam_search import check_beams
         from wordorder.training.run.quiet import quiet_libraries
 
         check_beams(self.model.config, beams)

@@ -39,7 +39,7 @@ def translate(
     from wordorder.inference.saved_model import load_model, load_tokenizer_of, task_of
     from wordorder.models import check_length
     from wordorder.models.hub.saved_folder import check_tokenizer
-    from wordorder.training.loop.beam_search import Search, Translator, check_beams
+    from wordorder.tasks.beam_search import Search, Translator, check_beams
     from wordorder.training.run.quiet import quiet_libraries
 
     task = task_of(model_dir)

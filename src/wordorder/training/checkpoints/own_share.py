@@ -12,7 +12,7 @@ def own_counts(checkpoint: Path, processes: Processes, *, rows_of_a_step: int) -
     """Return the counts and averages of this process; those of another number of processes are combined.
 
     Args:
-        checkpoint: a valid one of `ResumableTrainer`.
+        checkpoint: a valid one.
         processes: of this run.
         rows_of_a_step: examples that an optimizer step of this run reads, in all processes together.
 

@@ -1,13 +1,19 @@
 """Carry a memory from batch to batch, in training and in evaluation."""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from wordorder.errors import RunFailed
 from wordorder.memory import MemoryState
 from wordorder.tasks.scores import CausalTally
+from wordorder.training.checkpoints.state_files import load_state, taken_up
+
+CARRIED = "carried"
+"""Prefix of the files of a checkpoint that hold the memories of each process."""
 
 
 def has_memory(config: Any) -> bool:
@@ -83,6 +89,80 @@ class CarriedMemory:
             ValueError: these are not the tensors of a memory.
         """
         self.state = None if tensors is None else MemoryState.from_state_dict(tensors).to(device)
+
+
+class Memories:
+    """The memories of a process in training: one for each micro-batch of a step whose rows are its own.
+
+    With `segments` > 1 a step reads its lanes in as many pieces, one micro-batch after another, with the weights that
+    it began with. Memories begin anew with each epoch.
+
+    Args:
+        groups: micro-batches of a step that have rows of their own.
+        carries: see `CarriedMemory`.
+    """
+
+    def __init__(self, groups: int, *, carries: bool) -> None:
+        self.carries = carries
+        self._groups = groups
+        self._restored: list[CarriedMemory] | None = None
+        self._now = self._fresh()
+
+    def _fresh(self) -> list[CarriedMemory]:
+        return [CarriedMemory(carries=self.carries) for _ in range(self._groups)]
+
+    def begin_epoch(self, *, within: bool) -> None:
+        """Forget everything, or go on with what was restored.
+
+        Args:
+            within: the run goes on within the epoch, from a checkpoint.
+        """
+        self._now = self._restored if within and self._restored is not None else self._fresh()
+        self._restored = None
+
+    def of(self, micro_batch: int) -> CarriedMemory:
+        """Return the memory of a micro-batch.
+
+        Args:
+            micro_batch: its number within the step.
+        """
+        return self._now[micro_batch % self._groups]
+
+    def state_dict(self) -> list[dict[str, Tensor] | None] | None:
+        """Return all memories for a checkpoint; None for a model without a memory."""
+        return [memory.state_dict() for memory in self._now] if self.carries else None
+
+    def restore(self, checkpoint: Path, *, process: int, processes: int, device: torch.device) -> None:
+        """Read the memories of a checkpoint, for the epoch that begins next.
+
+        Args:
+            checkpoint: a whole one.
+            process: of which process, from 0.
+            processes: of the run.
+            device: where the model is.
+
+        Raises:
+            RunFailed: they are those of another number of processes or micro-batches.
+        """
+        if not self.carries:
+            return
+        saved = len(list(checkpoint.glob(f"{CARRIED}-*.json")))
+        if saved != processes:
+            raise RunFailed(
+                f"{checkpoint} holds the memories of {saved} processes, this run has {processes}, whose "
+                "rows read other texts; resume with as many, or start anew"
+            )
+        name, memories = f"{CARRIED}-{process}", self._fresh()
+        with taken_up(checkpoint, name):
+            states = load_state(checkpoint, name)
+            if len(states) != len(memories):
+                raise RunFailed(
+                    f"{checkpoint} holds the memories of {len(states)} micro-batches for each step, this run has "
+                    f"{len(memories)}; resume with the same gradient_accumulation_steps"
+                )
+            for memory, state in zip(memories, states, strict=True):
+                memory.load_state_dict(state, device)
+        self._restored = memories
 
 
 def score_running_text(

@@ -88,25 +88,21 @@ def training_loader(
     args: Any,
     *,
     collate: Callable[[Sequence[Any]], Any],
-    batch_size: int,
-    device: torch.device,
 ) -> Any:
-    """Build accelerate's loader of one process's share of the training examples.
+    """Build accelerate's loader of this process's share of the training examples.
 
     Args:
         examples: by key.
         order: the keys of an epoch.
         args: transformers.TrainingArguments.
         collate: makes a batch.
-        batch_size: examples of one process.
-        device: where batches go.
     """
     from accelerate import data_loader
 
     library: Any = data_loader  # its functions are typed in part
     batches = ShareOfBatches(
         order,
-        batch_size=batch_size,
+        batch_size=args.per_device_train_batch_size,
         drop_last=args.dataloader_drop_last,
         process=args.process_index,
         processes=args.world_size,
@@ -122,4 +118,17 @@ def training_loader(
         prefetch_factor=args.dataloader_prefetch_factor,
     )
     # one process: the batches are shares already
-    return library.prepare_data_loader(loader, device, num_processes=1, process_index=0, put_on_device=True)
+    return library.prepare_data_loader(loader, args.device, num_processes=1, process_index=0, put_on_device=True)
+
+
+def skip_batches(loader: Any, batches: int) -> Any:
+    """Return a loader without its first batches, whose examples are not read.
+
+    Args:
+        loader: from `training_loader`.
+        batches: how many an epoch has had.
+    """
+    from accelerate import data_loader
+
+    library: Any = data_loader  # its functions are typed in part
+    return library.skip_first_batches(loader, batches) if batches else loader

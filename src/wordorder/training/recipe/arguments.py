@@ -250,7 +250,7 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
     given |= _of_several_processes(table, on_cpu=bool(given["use_cpu"]))
-    arguments = TrainingArguments(
+    return TrainingArguments(
         output_dir=str(output_dir),
         disable_tqdm=True,
         remove_unused_columns=False,
@@ -259,10 +259,6 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
         report_to=[name for name in reporters if name != TENSORBOARD] or "none",
         **given,
     )
-    if arguments.parallel_mode.value == "not_distributed":
-        # Several GPUs seen by one process would mean DataParallel, which transformers keeps only for old scripts.
-        arguments._n_gpu = min(1, arguments.n_gpu)  # pyright: ignore[reportPrivateUsage]  # there is no public switch
-    return arguments
 
 
 def _of_several_processes(table: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:

@@ -25,17 +25,24 @@ from wordorder.launch import is_main
 from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
 from wordorder.tasks import TASKS
+from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.checkpoints.weights import check_body, load_body
-from wordorder.training.loop.beam_search import Search
+from wordorder.training.loop.batch_digest import FedBatches, WithRows, of_all_processes
+from wordorder.training.loop.carried_memory import Memories, has_memory
+from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
 from wordorder.training.loop.interruption import Interruption
-from wordorder.training.loop.memory_trainer import MemoryTrainer, rows_of_a_step
+from wordorder.training.loop.log import Log
+from wordorder.training.loop.loop import Loop
+from wordorder.training.loop.loss import StepLoss
 from wordorder.training.loop.meter import Meter
 from wordorder.training.loop.progress import Progress, choose_progress
+from wordorder.training.loop.saving import Saving
+from wordorder.training.loop.setup import prepare as prepare_model
+from wordorder.training.loop.share import training_loader
 from wordorder.training.loop.threads import cpu_threads
-from wordorder.training.loop.trainer import WordOrderTrainer
-from wordorder.training.loop.translation_trainer import TranslationTrainer
+from wordorder.training.loop.training import Training
 from wordorder.training.recipe.arguments import BEAMS, build_arguments, wants_tensorboard
 from wordorder.training.recipe.pretrained import weights_content
 from wordorder.training.recipe.recipe import Recipe
@@ -138,27 +145,35 @@ def _train_and_test(
     try:
         reporters = recipe.training.get("report_to")
         with trackers_in(folder / LOGS, reporters), quiet_libraries(), Interruption() as interruption:
-            trainer = _trainer_class(recipe, prepared)(
-                model,
-                arguments,
-                train_dataset=examples,
-                eval_dataset=prepared.validation,
-                sampler=order,
-                collate=prepared.collate,
-                tokenizer=prepared.tokenizer,
-                make_tally=_make_tally(recipe, prepared),
-                headline=_headline(recipe),
-                before_smoothing=_before_smoothing(recipe, prepared),
-                decay_all=bool(recipe.training.get("decay_all_parameters")),
-                keep_steps=recipe.training.get("keep_steps") or (),
+            parts = prepare_model(model, arguments, tokenizer=prepared.tokenizer)
+            segments = recipe.segments_per_step
+            groups = arguments.gradient_accumulation_steps // segments
+            training = Training(
+                parts=parts,
+                folder=folder,
                 meter=meter,
                 progress=progress,
-                interruption=interruption,
-                callbacks=[logs] if logs else [],
+                digest=FedBatches(rows=groups),
+                memories=_memories(prepared, config, groups),
             )
-            _train(trainer, start)
+            evaluation = _evaluation(recipe, prepared, training)
+            keep_steps = recipe.training.get("keep_steps") or ()
+            saving = Saving(training, tokenizer=prepared.tokenizer, examples=examples, keep_steps=keep_steps)
+            loop = Loop(
+                training,
+                loader=training_loader(examples, order, arguments, collate=WithRows(prepared.collate)),
+                order=order,
+                loss=StepLoss(training, _before_smoothing(recipe, prepared)),
+                evaluation=evaluation,
+                validation=prepared.validation,
+                saving=saving,
+                log=Log(training, tokenizer=prepared.tokenizer, callbacks=[logs] if logs else []),
+                interruption=interruption,
+                decay_all=bool(recipe.training.get("decay_all_parameters")),
+            )
+            _train(loop, saving, start)
         with quiet_libraries():
-            return _finish(trainer, prepared, folder, progress=progress, seed=seed)
+            return _finish(training, evaluation, saving, prepared, seed=seed)
     except torch.OutOfMemoryError as error:
         text = str(error).splitlines()[0]
         raise RunFailed(f"out of memory: {text}; lower training.per_device_train_batch_size") from error
@@ -169,11 +184,21 @@ def _train_and_test(
             logs.close()
 
 
-def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., WordOrderTrainer]:
+def _memories(prepared: PreparedData, config: Any, groups: int) -> Memories | None:
+    return Memories(groups, carries=has_memory(config)) if isinstance(prepared.validation, RunningText) else None
+
+
+def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
+    common: dict[str, Any] = {
+        "collate": prepared.collate,
+        "make_tally": _make_tally(recipe, prepared),
+        "headline": _headline(recipe),
+    }
     if not TASKS[recipe.data.task].translates:
         if not isinstance(prepared.validation, RunningText):
-            return WordOrderTrainer
-        return partial(MemoryTrainer, segments=recipe.segments_per_step, stride=recipe.training.get("eval_stride"))
+            return Evaluation(training, **common)
+        stride = recipe.training.get("eval_stride")
+        return RunningTextEvaluation(training, segments=recipe.segments_per_step, stride=stride, **common)
     assert recipe.data.length is not None  # reading a recipe fills it in
     search = Search(
         num_beams=recipe.training.get("generation_num_beams") or BEAMS,
@@ -182,7 +207,10 @@ def _trainer_class(recipe: Recipe, prepared: PreparedData) -> Callable[..., Word
     )
     always = bool(recipe.training.get("predict_with_generate"))
     reported = prepared.validation if prepared.test is None else prepared.test
-    return partial(TranslationTrainer, search=search, always=always, reported=reported)
+    tokenizer = prepared.tokenizer
+    return TranslationEvaluation(
+        training, tokenizer=tokenizer, search=search, always=always, reported=reported, **common
+    )
 
 
 def _make_tally(recipe: Recipe, prepared: PreparedData) -> Callable[[torch.device, Any], Tally]:
@@ -224,7 +252,7 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -
     seed, segments = recipe.training["seed"], recipe.segments_per_step
     if isinstance(train, TextStream):
         sharing = Sharing(
-            batch=arguments.train_batch_size,
+            batch=arguments.per_device_train_batch_size,
             accumulation=arguments.gradient_accumulation_steps,
             steps=arguments.max_steps,
             rank=arguments.process_index,
@@ -233,12 +261,14 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -
         )
         return train.examples(sharing), StreamOrder(len(sharing))
     if isinstance(train, RunningText):
-        lanes = train.training_lanes(rows_of_a_step(arguments, segments), seed=seed, parts=segments)
+        micro_batches = arguments.gradient_accumulation_steps // segments
+        rows = arguments.per_device_train_batch_size * micro_batches * arguments.world_size
+        lanes = train.training_lanes(rows, seed=seed, parts=segments)
         return lanes, EpochOrder(len(lanes), seed=seed, shuffle=False)
     lengths = getattr(train, "lengths", None)
     if task.grouped_by_length and lengths is not None:
         # the batch of all processes, so that they read together what one would
-        batch = arguments.train_batch_size * arguments.world_size
+        batch = arguments.per_device_train_batch_size * arguments.world_size
         return train, LengthGroupedEpochOrder(lengths, batch_size=batch, seed=seed)
     return train, EpochOrder(len(train), seed=seed)
 
@@ -251,25 +281,24 @@ def _logs(recipe: Recipe, folder: Path, start: Path | None) -> Any:
     return TensorBoardLogs(folder / LOGS, first_step=read_state(start)["global_step"] + 1 if start else 0)
 
 
-def _train(trainer: WordOrderTrainer, start: Path | None) -> None:
+def _train(loop: Loop, saving: Saving, start: Path | None) -> None:
     state = read_state(start) if start else None
     if start is None or state is None or state["global_step"] < state["max_steps"]:
-        trainer.train(resume_from_checkpoint=str(start) if start else None)
-        return
-    # Killed after the last step: transformers would train one step too many.
-    trainer.restore_finished(start)
+        loop.train(start)
+    else:
+        saving.restore_finished(start)  # killed after the last step
 
 
 def _finish(
-    trainer: WordOrderTrainer, prepared: PreparedData, folder: Path, *, progress: Progress, seed: int
+    training: Training, evaluation: Evaluation, saving: Saving, prepared: PreparedData, *, seed: int
 ) -> RunResult:
     """Test the model, save it, and report its scores last of all."""
-    model: Any = trainer.model
-    scores: dict[str, Any] = {"validation": trainer.evaluate(prepared.validation, metric_key_prefix="")}
+    model, folder, progress = training.parts.model, training.folder, training.progress
+    scores: dict[str, Any] = {"validation": evaluation.scores(prepared.validation)}
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
     if prepared.test is not None:
-        scores["test"] = scores["validation"] if twice else trainer.evaluate(prepared.test, metric_key_prefix="")
-    counted = trainer.counted()
+        scores["test"] = scores["validation"] if twice else evaluation.scores(prepared.test)
+    counted, processes = training.counted(), training.parts.processes
     metrics: dict[str, Any] = {
         **scores,
         "optimistic": twice or prepared.test is None,
@@ -278,31 +307,31 @@ def _finish(
         "tokens_per_second": counted["tokens"] / max(counted["seconds"], 1e-9),
         "peak_memory_bytes": counted["peak_bytes"],
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "steps": trainer.state.global_step,
+        "steps": training.state.global_step,
         "seed": seed,
-        "best_step": trainer.kept_step,
-        "batches": trainer.batches,
+        "best_step": training.kept_step,
+        "batches": of_all_processes(processes.everyones(training.digest.found())),
     }
-    if isinstance(trainer, TranslationTrainer):
-        metrics["bleu_signature"] = trainer.signature
-        metrics["generation"] = asdict(trainer.search)
-    report_reading(prepared, folder, progress, trainer.args)
-    weights = trainer.gathered_weights()
+    if isinstance(evaluation, TranslationEvaluation):
+        metrics["bleu_signature"] = evaluation.signature
+        metrics["generation"] = asdict(evaluation.search)
+    report_reading(prepared, folder, progress, training.parts.args)
+    weights = saving.gathered_weights()
     if is_main():
 
         def fill(staging: Path) -> None:
-            trainer.save_for_use(staging, weights)
+            saving.save_for_use(staging, weights)
             write_run_card(staging, folder, metrics)
 
         write_model(folder / MODEL, fill)
-        curve.rewrite(folder, trainer.state.log_history)  # its rows were appended without waiting for the disk
+        curve.rewrite(folder, training.state.log_history)  # its rows were appended without waiting for the disk
         write_json(folder / METRICS, metrics)  # last of all: it says that all the rest is there
-    trainer.accelerator.wait_for_everyone()
+    training.parts.accelerator.wait_for_everyone()
     split, last = list(scores.items())[-1]
-    progress.say(f"{'optimistic ' if twice else ''}{split} {trainer.in_short(last)}")
+    progress.say(f"{'optimistic ' if twice else ''}{split} {evaluation.in_short(last)}")
     if is_main():
         return read_result(folder)
-    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.rows(trainer.state.log_history))
+    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.rows(training.state.log_history))
 
 
 def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:

@@ -1,0 +1,229 @@
+"""Exact scores of a model: sums over a data set by all processes together, divided once."""
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from wordorder.data import RunningText
+from wordorder.errors import RunFailed
+from wordorder.tasks.beam_search import Search, Translator, translate_examples
+from wordorder.tasks.scores import CausalTally, Tally, score
+from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
+from wordorder.training.checkpoints.checkpoint import last_good
+from wordorder.training.checkpoints.sharded import ask_for_nothing, is_sharded
+from wordorder.training.loop.carried_memory import score_running_text
+from wordorder.training.loop.setup import Parts
+from wordorder.training.loop.training import Training
+
+
+class Evaluation:
+    """Scores a data set: nothing is padded or repeated to make the last batch whole.
+
+    So scores depend neither on the size of a batch nor on the number of processes.
+
+    Args:
+        training: whose model is scored.
+        collate: makes a batch from examples.
+        make_tally: gives an empty tally of the task's scores on a device, for a data set.
+        headline: the score that is shown beside the loss; accuracy stands in where it was not measured.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        collate: Callable[[Sequence[Any]], Any],
+        make_tally: Callable[[torch.device, Any], Tally],
+        headline: str,
+    ) -> None:
+        self.training, self._collate, self._make_tally, self._headline = training, collate, make_tally, headline
+
+    @property
+    def _parts(self) -> Parts:
+        return self.training.parts
+
+    def scores(self, dataset: Any) -> dict[str, float]:
+        """Return the scores of a data set; called by all processes together.
+
+        Args:
+            dataset: examples by index.
+
+        Raises:
+            RunFailed: the loss is not finite.
+        """
+        training, parts = self.training, self._parts
+        training.watch.settle()
+        if parts.processes.count > 1:
+            training.watch.agree(None)
+        # DDP's wrapping would exchange buffers before each batch, of which a process may have fewer than another
+        model = parts.wrapped if training.active and parts.processes.count == 1 else parts.model
+        was_training = model.training
+        model.eval()
+        with parts.accelerator.autocast():
+            tally = self.tally(model, dataset)
+        model.train(was_training)
+        if parts.processes.count > 1:
+            tally.reduce(lambda tensor: cast(Tensor, parts.accelerator.reduce(tensor, "sum")), self._join)
+        scores = tally.scores()
+        if not math.isfinite(scores["loss"]):
+            when = f"after step {training.state.global_step}"
+            raise RunFailed(f"the validation loss is {scores['loss']} {when}; {last_good(training.folder)}")
+        return scores
+
+    def tally(self, model: Any, dataset: Any) -> Tally:
+        """Count the predictions for this process's share of a data set.
+
+        Args:
+            model: in evaluation mode.
+            dataset: see `scores`.
+        """
+        tally = self._make_tally(self._parts.device, dataset)
+        batches = self.batches(dataset)
+        with self._in_step(model, len(batches), dataset):
+            return score(model, batches, tally, device=self._parts.device)
+
+    def in_short(self, scores: Mapping[str, float]) -> str:
+        """Return the loss and the headline score as one line.
+
+        Args:
+            scores: of one split.
+        """
+        headline = self._headline if self._headline in scores else "accuracy"
+        return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", headline)))
+
+    @contextmanager
+    def _in_step(self, model: Any, batches: int, examples: Any) -> Generator[None]:
+        """Run a sharded model as often as the process that has most batches; do nothing for other models."""
+        if not is_sharded(self._parts.model):
+            yield
+            return
+        (most,) = self._parts.processes.greatest(batches)  # before any has begun: each pass waits for all processes
+        yield
+        ids = torch.as_tensor(examples[0]["input_ids"])[None].to(self._parts.device)
+        ask_for_nothing(model, most - batches, {"input_ids": ids})
+
+    def _join(self, rows: Tensor) -> Tensor:
+        """Return the rows of all processes, padded with rows of NaN where a process has fewer."""
+        accelerator = self._parts.accelerator
+        padded = accelerator.pad_across_processes(rows, dim=0, pad_index=cast(int, math.nan))
+        return cast(Tensor, accelerator.gather(padded))
+
+    def share(self, dataset: Any) -> range:
+        """Return the numbers of this process's examples: every n-th, so that nothing is counted twice.
+
+        Args:
+            dataset: see `scores`.
+        """
+        processes = self._parts.processes
+        return range(processes.index, len(dataset), processes.count)
+
+    def batches(
+        self, dataset: Any, *, share: range | None = None, batch_size: int | None = None
+    ) -> "DataLoader[dict[str, Tensor]]":
+        """Return the batches of this process.
+
+        Args:
+            dataset: see `scores`.
+            share: numbers of the examples; None: see `share`.
+            batch_size: None: per_device_eval_batch_size.
+        """
+        args = self._parts.args
+        return DataLoader(
+            dataset,
+            batch_size=batch_size or args.per_device_eval_batch_size,
+            sampler=cast(Any, self.share(dataset) if share is None else share),
+            collate_fn=self._collate,
+            num_workers=args.dataloader_num_workers,
+            generator=torch.Generator(),  # keeps evaluation from drawing on the global one
+        )
+
+
+class RunningTextEvaluation(Evaluation):
+    """Scores running text: memories of its own go through the lanes, and those of training are left alone.
+
+    A model without a memory reads each window by itself.
+
+    Args:
+        training: see `Evaluation`.
+        segments: pieces in which training reads each lane's segment of a step.
+        stride: for a model without a memory, tokens by which the windows advance; None = those of a segment, so that
+            they do not overlap.
+        **options: see `Evaluation`.
+    """
+
+    def __init__(self, training: Training, *, segments: int, stride: int | None, **options: Any) -> None:
+        super().__init__(training, **options)
+        self._segments, self._stride = segments, stride
+        assert training.memories is not None
+        self._carries = training.memories.carries
+
+    def tally(self, model: Any, dataset: RunningText) -> Tally:
+        """Count the predictions for this process's share of a text; see `Evaluation.tally`."""
+        tally = cast(CausalTally, self._make_tally(self._parts.device, dataset))
+        streams = list(self._streams(dataset))
+        with self._in_step(model, sum(map(len, streams)), dataset.windows()):
+            for batches in streams:
+                score_running_text(model, batches, tally, device=self._parts.device, carries=self._carries)
+        return tally
+
+    def _streams(self, text: RunningText) -> "Iterator[DataLoader[dict[str, Tensor]]]":
+        """Yield this process's share of a text, in streams of batches that memory is carried through."""
+        if not self._carries:
+            yield self.batches(text.windows(self._stride))
+            return
+        text = text.in_segments(text.length // self._segments)
+        share = slice(self._parts.processes.index, None, self._parts.processes.count)
+        for lanes in text.scoring_lanes(share, most=self._parts.args.per_device_eval_batch_size):
+            yield self.batches(lanes, share=range(len(lanes)), batch_size=lanes.rows)
+
+
+class TranslationEvaluation(Evaluation):
+    """Scores translation: besides the losses, the translations that the model writes may be scored.
+
+    Args:
+        training: see `Evaluation`.
+        tokenizer: see `Translator`.
+        search: how translations are looked for.
+        always: translate in every evaluation; else only `reported`, and that once training is over.
+        reported: the data set on whose scores the run reports.
+        **options: see `Evaluation`.
+
+    Raises:
+        MissingExtra: sacrebleu is not installed.
+    """
+
+    def __init__(
+        self, training: Training, *, tokenizer: Any, search: Search, always: bool, reported: Any, **options: Any
+    ) -> None:
+        self.signature = bleu_signature()  # first: without sacrebleu nothing must be trained
+        super().__init__(training, **options)
+        self._tokenizer, self.search, self._always, self._reported = tokenizer, search, always, reported
+
+    def tally(self, model: Any, dataset: Any) -> Tally:
+        """Count the predictions for this process's share, and score its translations; see `Evaluation.tally`."""
+        tally = cast(TranslationTally, super().tally(model, dataset))
+        if not (self._always or (dataset is self._reported and not self.training.active)):
+            return tally
+        parts = self._parts
+        # without what compiles or distributes it: generation calls the model with shapes that change at every token
+        plain: Any = parts.accelerator.unwrap_model(parts.model, keep_torch_compile=False)
+        share = self.share(dataset)
+        batches = translate_examples(
+            Translator(plain, self._tokenizer, self.search),
+            dataset,
+            share,
+            collate=self._collate,
+            batch_size=parts.args.per_device_eval_batch_size,
+            device=parts.device,
+        )
+        done = 0
+        for translations, references in batches:
+            tally.add_translations(translations, references)
+            done += len(translations)
+            self.training.progress.meanwhile(f"translating: {done:,} of {len(share):,} sentences")
+        return tally

@@ -1,0 +1,299 @@
+"""The training loop: epochs, steps, micro-batches, and what is due after each step."""
+
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import set_seed
+from torch import Tensor
+from transformers import TrainerControl
+from transformers.trainer_callback import DefaultFlowCallback
+
+from wordorder.errors import Stopped
+from wordorder.training.checkpoints.checkpoint import last_good
+from wordorder.training.loop.batch_digest import FED, READ
+from wordorder.training.loop.evaluation import Evaluation
+from wordorder.training.loop.interruption import Interruption
+from wordorder.training.loop.log import Log
+from wordorder.training.loop.loss import StepLoss, to_device
+from wordorder.training.loop.saving import Saving
+from wordorder.training.loop.setup import follows_a_metric, prepare_training
+from wordorder.training.loop.share import skip_batches
+from wordorder.training.loop.training import Training
+
+_FLOW: Any = DefaultFlowCallback()
+"""What `logging_steps`, `eval_steps`, `save_steps` and their strategies mean, as transformers' Trainer has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """How long a training is."""
+
+    batches: int
+    """Micro-batches of an epoch."""
+    steps_per_epoch: int
+    """Optimizer steps of an epoch."""
+    steps: int
+    """Optimizer steps of the run."""
+    epochs: int
+    """Epochs of the run, the last one perhaps in part."""
+
+
+def length_of(args: Any, batches: int) -> Length:
+    """Return the length of a training: `max_steps` decides, or else `num_train_epochs`.
+
+    Args:
+        args: transformers.TrainingArguments.
+        batches: micro-batches of an epoch.
+    """
+    per_epoch = max(math.ceil(batches / args.gradient_accumulation_steps), 1)
+    if args.max_steps > 0:
+        steps, epochs = args.max_steps, math.ceil(args.max_steps / per_epoch)
+    else:
+        steps, epochs = math.ceil(args.num_train_epochs * per_epoch), math.ceil(args.num_train_epochs)
+    return Length(batches=batches, steps_per_epoch=per_epoch, steps=steps, epochs=epochs)
+
+
+class Loop:
+    """Trains: forward, backward, optimizer step, and what is due after a step.
+
+    Args:
+        training: what is changed.
+        loader: micro-batches of this process, each with its rows under `FED`.
+        order: of the examples; told the epoch.
+        loss: see `StepLoss`.
+        evaluation: see `Evaluation`.
+        validation: the data set whose scores choose the best checkpoint.
+        saving: see `Saving`.
+        log: see `Log`.
+        interruption: asked after every step whether to stop.
+        decay_all: weight decay acts on biases and norms too.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        loader: Any,
+        order: Any,
+        loss: StepLoss,
+        evaluation: Evaluation,
+        validation: Any,
+        saving: Saving,
+        log: Log,
+        interruption: Interruption,
+        decay_all: bool,
+    ) -> None:
+        self.training, self._loader, self._order, self._loss = training, loader, order, loss
+        self._evaluation, self._validation, self._saving, self._log = evaluation, validation, saving, log
+        self._interruption, self._decay_all = interruption, decay_all
+        self._grad_norm: Tensor | None = None
+        self._learning_rate = 0.0
+        self._control = TrainerControl()
+
+    def train(self, start: Path | None) -> None:
+        """Train to the last step, and end with the best weights where the recipe wants them.
+
+        Args:
+            start: the whole checkpoint to go on from, or None.
+
+        Raises:
+            Stopped: a signal asked for it; the checkpoint of the last step is written.
+            RunFailed: a loss or the weights are not finite, or files cannot be written.
+        """
+        training, parts, args = self.training, self.training.parts, self.training.parts.args
+        length = length_of(args, len(self._loader))
+        training.active = True
+        if start is None and parts.processes.count > 1:
+            set_seed(args.seed, device_specific=True)  # or dropout would be the same in all processes
+        self._saving.begin(start)
+        state = training.state
+        if start is None:
+            state.train_batch_size = args.per_device_train_batch_size
+            state.compute_steps(args, length.steps)
+        state.max_steps, state.num_train_epochs = length.steps, length.epochs
+        state.is_world_process_zero = state.is_local_process_zero = parts.processes.is_main
+        prepare_training(parts, steps=length.steps, decay_all=self._decay_all)
+        if start is not None:
+            self._saving.restore_optimizer(start)
+        if state.logging_steps > state.max_steps:
+            state.logging_steps = max(1, state.max_steps // 10)  # a short run has a curve too
+        try:
+            training.progress.start(state.global_step, state.max_steps)
+            parts.wrapped.zero_grad()
+            self._log.tell("on_train_begin")
+            if args.eval_on_start:
+                self._evaluate()
+            done, skip = divmod(state.global_step, length.steps_per_epoch)
+            for epoch in range(done, length.epochs):
+                self._run_epoch(
+                    epoch, length, skip=skip if epoch == done else 0, start=start if epoch == done else None
+                )
+                if self._control.should_training_stop:
+                    break
+            self._saving.load_best()
+            self._log.tell("on_train_end")
+        finally:
+            training.active = False
+            training.meter.close()
+
+    def _run_epoch(self, epoch: int, length: Length, *, skip: int, start: Path | None) -> None:
+        """Run an epoch from the step after `skip`; `start` is the checkpoint whose generators are to be restored."""
+        training, state, args = self.training, self.training.state, self.training.parts.args
+        size = args.gradient_accumulation_steps
+        if start is not None and skip == 0:
+            self._saving.restore_random(start)
+        if training.memories is not None:
+            training.memories.begin_epoch(within=skip > 0)
+        self._order.set_epoch(epoch)
+        training.meter.resume()
+        batches: Iterator[dict[str, Any]] = iter(skip_batches(self._loader, skip * size))
+        for step in range(skip, length.steps_per_epoch):
+            micro_batches = list(islice(batches, min(size, length.batches - step * size)))
+            items = self._loss.items(micro_batches)
+            if start is not None and step == skip > 0:
+                self._saving.restore_random(start)  # after the batches that were skipped
+            self._control.should_log = self._control.should_evaluate = self._control.should_save = False
+            self.step(micro_batches, items)
+            state.global_step += 1
+            read = min((step + 1) * size, length.batches)
+            state.epoch = epoch + read / length.batches
+            _FLOW.on_step_end(args, state, self._control)
+            # What is due each epoch comes after its last step, and a stop after that, or the resumed run would miss it.
+            self._after_step(may_stop=read < length.batches)
+            if self._control.should_training_stop:
+                break
+        _FLOW.on_epoch_end(args, state, self._control)
+        self._after_step(may_stop=True)
+
+    def step(self, micro_batches: list[dict[str, Any]], items: Tensor | None) -> None:
+        """Make one optimizer step.
+
+        Args:
+            micro_batches: of this process.
+            items: see `StepLoss.items`.
+        """
+        parts, args = self.training.parts, self.training.parts.args
+        for number, batch in enumerate(micro_batches):
+            last = number == len(micro_batches) - 1
+            with nullcontext() if last else parts.later():
+                loss = self.micro_step(batch, items, number=number, micro_batches=len(micro_batches))
+            self.training.loss_sum += loss
+        self._grad_norm = self.clip()
+        parts.optimizer.step()
+        self._learning_rate = parts.learning_rate
+        if not parts.accelerator.optimizer_step_was_skipped and not follows_a_metric(args):
+            parts.schedule.step()
+        parts.wrapped.zero_grad()
+
+    def clip(self) -> Tensor | None:
+        """Scale the gradients down to `max_grad_norm`, and return their norm before."""
+        parts = self.training.parts
+        most = parts.args.max_grad_norm if parts.args.max_grad_norm > 0 else math.inf
+        return parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
+
+    def micro_step(self, batch: dict[str, Any], items: Tensor | None, *, number: int, micro_batches: int) -> Tensor:
+        """Run one forward and backward pass, and return the loss.
+
+        Args:
+            batch: with its rows under `FED`; changed.
+            items: see `StepLoss.items`.
+            number: of the micro-batch within the step.
+            micro_batches: of the step.
+        """
+        training, parts, args = self.training, self.training.parts, self.training.parts.args
+        step = training.state.global_step + 1
+        rows = batch.pop(FED)
+        training.digest.take(step, rows)  # before anything changes the batch: here it is what the model is given
+        training.meter.count(batch)
+        parts.wrapped.train()
+        parts.optimizer.train()
+        inputs = to_device(batch, parts.device)
+        memory = None if training.memories is None else training.memories.of(number)
+        if memory is not None:
+            inputs = memory.put_in(inputs)
+        learned = sum(len(row) > 0 for row in rows[READ[0]])  # none of a `Spare`
+        loss, output = self._loss(parts.wrapped, inputs, items=items, micro_batches=micro_batches, rows=learned)
+        if memory is not None:
+            memory.take(output)
+        if args.torch_empty_cache_steps and training.state.global_step % args.torch_empty_cache_steps == 0:
+            torch.accelerator.empty_cache()
+        parts.accelerator.backward(loss)
+        found = loss.detach()
+        training.watch.see(found, step)
+        return found
+
+    def _after_step(self, *, may_stop: bool) -> None:
+        """Show the step, and log, score, save and stop where that is due."""
+        training, state, control = self.training, self.training.state, self._control
+        processes, args = training.parts.processes, training.parts.args
+        step = state.global_step
+        control.should_save |= step in self._saving.keep_steps and training.saved_step != step
+        tokens = processes.count * training.meter.tokens_for_display()
+        training.progress.update(step, training.watch.step_loss(), tokens)
+        advice = training.meter.advice()
+        if advice is not None:
+            training.progress.advise(advice)
+        due = control.should_log or control.should_evaluate or control.should_save
+        if processes.count > 1 and due:
+            training.watch.settle()  # before anything relies on it, and here all processes can be told
+        stop = training.watch.agree(self._interruption.requested)
+        stop = stop if may_stop else None
+        if not (due or stop):
+            return
+        training.meter.pause()
+        logged = len(state.log_history)
+        if control.should_log and step > training.logged_step:
+            self._log.loss(None if self._grad_norm is None else self._grad_norm.item(), self._learning_rate)
+        control.should_log = False
+        if control.should_evaluate:
+            best = self._is_best(self._evaluate())
+            control.should_save |= best and args.load_best_model_at_end  # also between two saves
+            if args.save_strategy == "best":
+                control.should_save = best
+            control.should_evaluate = False
+        if control.should_save:
+            self._saving.save()
+            self._log.tell("on_save")
+            control.should_save = False
+        self._log.write_curve(since=logged)
+        if stop is not None:
+            if training.saved_step != step:
+                self._saving.save()
+            raise Stopped(f"stopped by {stop.name} after step {step}; {last_good(training.folder)}; --resume goes on")
+        training.meter.resume()
+
+    def _evaluate(self) -> dict[str, float]:
+        """Score the validation data, log and show it, and return the scores as the log has them."""
+        training, state = self.training, self.training.state
+        scores = self._evaluation.scores(self._validation)
+        logged = {f"eval_{name}": value for name, value in scores.items()}
+        self._log.add(dict(logged))
+        self._log.tell("on_evaluate", metrics=logged)
+        progress = f"step {state.global_step}/{state.max_steps}"
+        training.progress.say(f"{progress}  validation {self._evaluation.in_short(scores)}")
+        if follows_a_metric(training.parts.args) and state.global_step:
+            training.parts.schedule.step(logged[self._metric])
+        return logged
+
+    @property
+    def _metric(self) -> str:
+        return f"eval_{str(self.training.parts.args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+
+    def _is_best(self, scores: dict[str, float]) -> bool:
+        """Tell whether the scores are better than all before, and note it."""
+        args, state = self.training.parts.args, self.training.state
+        if args.metric_for_best_model is None:
+            return False
+        value, greater = scores[self._metric], bool(args.greater_is_better)
+        if state.best_metric is not None and (value <= state.best_metric if greater else value >= state.best_metric):
+            return False
+        state.best_metric = value
+        if args.save_strategy != "no":
+            state.best_global_step = state.global_step
+        return True
