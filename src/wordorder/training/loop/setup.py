@@ -176,8 +176,6 @@ def _optimizer(model: Any, args: Any, *, decay_all: bool) -> Any:
         {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0},
     ]
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
-    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
-        return kind()(model, **options)  # it divides the parameters among several optimizers itself, as Muon does
     for name in ("params", "model", "optimizer_dict"):  # of optimizers that bring groups of their own, as GaLore does
         groups = options.pop(name, groups)
     return kind(groups, **options)
