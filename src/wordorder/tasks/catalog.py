@@ -44,6 +44,25 @@ def check_data(data: DataSettings) -> list[str]:
     return faults + task.data_faults(data)
 
 
+def metric_names() -> tuple[str, ...]:
+    """Return the names of the metrics of all tasks, each once."""
+    return tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metric_names))
+
+
+def metric_fault(metric: str, task: str) -> str | None:
+    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
+
+    Args:
+        metric: as the recipe names it.
+        task: a name of `TASKS`.
+    """
+    valid = TASKS[task].metric_names
+    if metric in valid or metric not in metric_names():
+        return None  # an unknown name is reported with the other names of [training]
+    others = ", ".join(name for name, other in TASKS.items() if metric in other.metric_names)
+    return f"training.metric_for_best_model: task {task} has no {metric} (task {others} has); valid: {', '.join(valid)}"
+
+
 def _tasks(names: Sequence[str]) -> str:
     """Return "task x", or "tasks x, y and z"."""
     return f"task {names[0]}" if len(names) == 1 else f"tasks {', '.join(names[:-1])} and {names[-1]}"

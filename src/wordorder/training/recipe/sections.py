@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from wordorder.errors import BadInput
 from wordorder.hints import fits
-from wordorder.tasks import TASKS
-from wordorder.tasks.metrics import metric_fault
+from wordorder.tasks import TASKS, metric_fault
 from wordorder.training.recipe.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.recipe.checks import unknown_choice, unknown_name
 from wordorder.training.recipe.pretrained import complete
@@ -102,7 +101,8 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
     fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
     faults = [] if fault is None else [fault]
     translates = task is not None and TASKS[task].translates
-    if metric in ("bleu", "exact_match") and translates and training.get("predict_with_generate") is not True:
+    generated = task is not None and any(known.key == metric and known.of_translations for known in TASKS[task].metrics)
+    if generated and training.get("predict_with_generate") is not True:
         faults.append(
             f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
         )

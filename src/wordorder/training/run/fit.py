@@ -198,7 +198,7 @@ def _before_smoothing(recipe: Recipe, prepared: PreparedData) -> Callable[[dict[
 
 def _headline(recipe: Recipe) -> str:
     chosen = recipe.training.get("metric_for_best_model")
-    return chosen if chosen not in (None, "loss") else TASKS[recipe.data.task].headline
+    return chosen if chosen not in (None, "loss") else TASKS[recipe.data.task].progress_metric
 
 
 def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
