@@ -11,8 +11,8 @@ import wordorder
 from wordorder.data import DataConfig
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.models import NETWORK_TASKS
-from wordorder.tasks import TASKS, TaskOption, check_data
+from wordorder.models.factory import CONFIGS, HEADS
+from wordorder.tasks import TASKS, TaskOption, check_data, model_class, tasks_of
 
 GIVEN = {
     "mask_probability": 0.3,
@@ -63,7 +63,22 @@ def test_a_task_knows_its_own_saved_models_and_no_other_does(name, task):
     problem = {"number": "regression", "class": "single_label_classification"}.get(task.labels or "")
     config = {"architectures": [f"WordOrder{task.head}"], "problem_type": problem}
     assert [other.name for other in TASKS.values() if other.fits(config)] == [name]
-    assert any(name in tasks for tasks in NETWORK_TASKS.values())
+    networks = [network for network in CONFIGS if name in tasks_of(network)]
+    assert networks
+    assert all(model_class(network, name).__name__.endswith(task.head) for network in networks)
+    assert HEADS.get(name, task.head) == task.head
+
+
+@pytest.mark.parametrize(
+    ("network", "task"), [("encoder", "translation"), ("encoder", "summary"), ("seq2seq", "masked-lm")]
+)
+def test_a_task_that_a_network_does_not_do_is_refused(network, task):
+    with pytest.raises(BadInput, match=rf"model\.network '{network}' does not do task '{task}'; it does: "):
+        model_class(network, task)
+
+
+def test_a_head_without_a_task_is_known_by_its_name():
+    assert model_class("encoder", "token-classification").__name__ == "WordOrderEncoderForTokenClassification"
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():

@@ -1,7 +1,18 @@
 """The tasks that models are trained for, one file each; code elsewhere asks the task, never its name."""
 
-from wordorder.tasks.catalog import TASKS, check_data, metric_fault, metric_names
+from wordorder.tasks.catalog import TASKS, check_data, metric_fault, metric_names, model_class, tasks_of
 from wordorder.tasks.metrics import Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
-__all__ = ["TASKS", "Corpus", "Metric", "Task", "TaskOption", "check_data", "metric_fault", "metric_names"]
+__all__ = [
+    "TASKS",
+    "Corpus",
+    "Metric",
+    "Task",
+    "TaskOption",
+    "check_data",
+    "metric_fault",
+    "metric_names",
+    "model_class",
+    "tasks_of",
+]

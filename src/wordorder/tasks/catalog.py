@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from wordorder.data.checks import choice_faults
 from wordorder.data.names import PACKINGS
@@ -13,6 +13,9 @@ from wordorder.tasks.masked_lm import MaskedLM
 from wordorder.tasks.regression import Regression
 from wordorder.tasks.task import Task, TaskOption
 from wordorder.tasks.translation import Translation
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 TASKS: dict[str, Task] = {
     "masked-lm": MaskedLM(),
@@ -42,6 +45,34 @@ def check_data(data: DataSettings) -> list[str]:
         known = [name for name, other in TASKS.items() if data.packing in other.packings]
         faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
     return faults + task.data_faults(data)
+
+
+def model_class(network: str, task: str) -> "type[PreTrainedModel]":
+    """Return the class of models for a network and a task of recipes, or another name that `build_model` takes.
+
+    Args:
+        network: "encoder", "decoder", ...
+        task: a name.
+
+    Raises:
+        BadInput: unknown network, or a task that the network does not do.
+    """
+    from wordorder import models
+
+    found = TASKS[task].model_class(network) if task in TASKS else None
+    return models.model_class(network, task) if found is None else found
+
+
+def tasks_of(network: str) -> tuple[str, ...]:
+    """Return the names of the tasks that a network does: those that `build_model` takes, then those of recipes alone.
+
+    Args:
+        network: "encoder", "decoder", ...
+    """
+    from wordorder.models import NETWORK_TASKS
+
+    done = [name for name, task in TASKS.items() if task.model_class(network) is not None]
+    return tuple(dict.fromkeys((*NETWORK_TASKS[network], *done)))
 
 
 def metric_names() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from wordorder.tasks.metrics import Metric
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from wordorder.data.corpora.document import Document
     from wordorder.data.examples.encoded import EncodedDocuments
@@ -103,7 +103,7 @@ class Task(ABC):
     pipeline: ClassVar[str]
     """Name of transformers' pipeline for it, or the nearest one."""
     head: ClassVar[str]
-    """End of the names of its model classes, such as "ForMaskedLM"."""
+    """End of the names of its model classes, such as "ForMaskedLM". `build_model` may know the class by a name too."""
     loss_unit: ClassVar[str] = "nats"
     """Unit of its loss."""
     metrics: ClassVar[tuple[Metric, ...]]
@@ -189,6 +189,16 @@ class Task(ABC):
         from wordorder.tasks.scores import TokenTally
 
         return TokenTally(device)
+
+    def model_class(self, network: str) -> "type[PreTrainedModel] | None":
+        """Return the class of its models on a network, by default the one whose name ends in `head`; None if none can.
+
+        Args:
+            network: "encoder", "decoder", ...
+        """
+        from wordorder.models import class_with_head
+
+        return class_with_head(network, self.head)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a saved model was trained for this task.

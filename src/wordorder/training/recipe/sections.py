@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from wordorder.errors import BadInput
 from wordorder.hints import fits
-from wordorder.tasks import TASKS, metric_fault
+from wordorder.tasks import TASKS, metric_fault, tasks_of
 from wordorder.training.recipe.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.recipe.checks import unknown_choice, unknown_name
 from wordorder.training.recipe.pretrained import complete
@@ -161,9 +161,10 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
     if not isinstance(network, str) or network not in NETWORK_TASKS:
         return [unknown_choice("model.network", network, NETWORK_TASKS)], None
     faults: list[str] = []
-    if task is not None and task not in NETWORK_TASKS[network]:
-        tasks = ", ".join(NETWORK_TASKS[network])
-        faults.append(f"model.network: {network!r} cannot do the task {task!r}; its tasks: {tasks}")
+    if task is not None and task not in tasks_of(network):
+        faults.append(
+            f"model.network: {network!r} cannot do the task {task!r}; its tasks: {', '.join(tasks_of(network))}"
+        )
     try:
         config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
     except BadInput as error:

@@ -24,7 +24,7 @@ from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
 from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.checkpoints.weights import check_body, load_body
@@ -103,7 +103,7 @@ def _train_and_test(
     config = make_config(recipe, prepared)
     if recipe.pretrained is not None and start is None:
         check_body(config, Path(recipe.pretrained))
-    model = build_model(config, recipe.data.task, seed=seed)
+    model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
