@@ -112,3 +112,15 @@ def test_no_other_file_compares_a_task_with_a_name():
         if isinstance(part, ast.Constant) and part.value in TASKS
     ]
     assert found == []
+
+
+def test_no_other_file_names_a_task_but_the_names_of_build_model():
+    source = Path(wordorder.__file__).parent
+    found = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if path.relative_to(source).parts[0] != "tasks"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in ("masked-lm", "causal-lm")  # the others are plain words
+    }
+    assert found == {"models/factory.py"}

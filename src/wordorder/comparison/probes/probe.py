@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
 
     from wordorder.data import PreparedData
+    from wordorder.tasks import Task
     from wordorder.training import Recipe
 
 Row = dict[str, Any]
@@ -70,8 +71,13 @@ class Probe(Protocol):
     It raises ValueError if an option is out of range, which a comparison reports as BadInput.
     """
 
-    tasks: ClassVar[tuple[str, ...]]
-    """Tasks whose models the probe can measure."""
+    def can_measure(self, task: Task) -> bool:
+        """Tell whether the models of a task can be measured.
+
+        Args:
+            task: of a recipe.
+        """
+        ...
 
     def faults(self, recipe: Recipe) -> list[str]:
         """Return the faults of the options for a comparison, before anything is trained; [] if there are none.

@@ -134,7 +134,7 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
     return (None, faults) if faults else (config, [])
 
 
-_STAND_INS = {"source": "sotu", "task": "masked-lm"}
+_STAND_INS = {"source": "sotu", "task": next(iter(TASKS))}
 
 
 def _placed(section: str, fault: str) -> str:
