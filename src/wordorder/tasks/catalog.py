@@ -1,29 +1,54 @@
 """The tasks by name. A new task is a file with a subclass of `Task` and a line here; see CONTRIBUTING.md."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
 from wordorder.data.checks import choice_faults
 from wordorder.data.names import PACKINGS
 from wordorder.data.settings import DataSettings
-from wordorder.tasks.causal_lm import CausalLM
-from wordorder.tasks.classification import Classification
-from wordorder.tasks.masked_lm import MaskedLM
-from wordorder.tasks.regression import Regression
 from wordorder.tasks.task import Task, TaskOption
-from wordorder.tasks.translation import Translation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-TASKS: dict[str, Task] = {
-    "masked-lm": MaskedLM(),
-    "causal-lm": CausalLM(),
-    "classification": Classification(),
-    "regression": Regression(),
-    "translation": Translation(),
+CLASSES = {
+    "masked-lm": "masked_lm:MaskedLM",
+    "causal-lm": "causal_lm:CausalLM",
+    "classification": "classification:Classification",
+    "regression": "regression:Regression",
+    "translation": "translation:Translation",
 }
+"""Name in recipes -> file of this folder and the class in it."""
+
+
+class _Tasks(Mapping[str, Task]):
+    """Name in recipes -> task. A file is loaded when its task is first asked for, so that it may import torch."""
+
+    def __getitem__(self, name: str) -> Task:
+        if name not in CLASSES:
+            raise KeyError(name)
+        return _load(CLASSES[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in CLASSES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+@cache
+def _load(place: str) -> Task:
+    module, _, kind = place.partition(":")
+    return getattr(import_module(f"wordorder.tasks.{module}"), kind)()
+
+
+TASKS = _Tasks()
 """Name in recipes -> task."""
 
 
