@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from wordorder.tasks import TASKS, Metric
+from wordorder.tasks import TASKS, Metric, known_metrics
 from wordorder.tasks.metrics import PERPLEXITY
 
-METRICS: dict[str, Metric] = {
-    metric.key: metric for task in TASKS.values() for metric in (*task.metrics, task.headline)
-} | {PERPLEXITY.key: PERPLEXITY}
-"""Every metric that can be a headline, by its key in a row of results.json; masked-lm has a perplexity of its own."""
+METRICS = known_metrics()
+"""Every metric that can be a headline, by its key in a row of results.json."""
 
 
 def beside(results: Mapping[str, Any]) -> tuple[Metric, ...]:

@@ -1,6 +1,6 @@
 """The tasks that models are trained for, one file each; code elsewhere asks the task, never its name."""
 
-from wordorder.tasks.catalog import TASKS, check_data, metric_fault, metric_names, model_class, tasks_of
+from wordorder.tasks.catalog import TASKS, check_data, known_metrics, metric_fault, metric_names, model_class, tasks_of
 from wordorder.tasks.metrics import Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
@@ -11,6 +11,7 @@ __all__ = [
     "Task",
     "TaskOption",
     "check_data",
+    "known_metrics",
     "metric_fault",
     "metric_names",
     "model_class",

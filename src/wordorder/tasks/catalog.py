@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from wordorder.data.checks import choice_faults
 from wordorder.data.names import PACKINGS
 from wordorder.data.settings import DataSettings
+from wordorder.tasks.metrics import PERPLEXITY, Metric
 from wordorder.tasks.task import Task, TaskOption
 
 if TYPE_CHECKING:
@@ -98,6 +99,12 @@ def tasks_of(network: str) -> tuple[str, ...]:
 
     done = [name for name, task in TASKS.items() if task.model_class(network) is not None]
     return tuple(dict.fromkeys((*NETWORK_TASKS[network], *done)))
+
+
+def known_metrics() -> dict[str, Metric]:
+    """Return the metrics of all tasks that can choose a checkpoint or rank models, by key."""
+    found = {metric.key: metric for task in TASKS.values() for metric in (*task.metrics, task.headline)}
+    return found | {PERPLEXITY.key: PERPLEXITY}  # masked-lm has one with a name of its own
 
 
 def metric_names() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from wordorder.hints import fits
 from wordorder.launch import process_count
 from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
-from wordorder.tasks import metric_names
+from wordorder.tasks import known_metrics, metric_names
 from wordorder.training.recipe.argument_names import BEAMS as BEAMS
 from wordorder.training.recipe.argument_names import (
     DEFAULTS,
@@ -250,6 +250,9 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
     given |= _of_several_processes(table, on_cpu=bool(given["use_cpu"]))
+    metric = known_metrics().get(str(given.get("metric_for_best_model")))
+    if metric is not None:  # transformers takes every metric but a loss for one of which more is better
+        given.setdefault("greater_is_better", metric.higher_is_better)
     arguments = TrainingArguments(
         output_dir=str(output_dir),
         disable_tqdm=True,
