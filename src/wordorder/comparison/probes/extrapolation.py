@@ -95,10 +95,8 @@ class Extrapolation:
 
     def measure(self, trained: Trained) -> Measured:
         """Measure one model; see `Probe`."""
-        task = TASKS[trained.recipe.data.task]
-        if task.labels == "class":
-            return _classified(self, trained)
-        return _masked(self, trained) if task.masks_tokens else _causal(self, trained)
+        measure_language = _masked if trained.task.masks_tokens else _causal
+        return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
 
 def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:

@@ -150,7 +150,7 @@ class MinimalPairs:
         if long:
             notes.append(f"{long:,} of {len(pairs):,} pairs have a sentence of more than {room} tokens.")
         sentences = [tokens[2 * n + side] for n in kept for side in (0, 1)]
-        score = _pseudo_log_likelihood if TASKS[trained.recipe.data.task].masks_tokens else _log_probability
+        score = _pseudo_log_likelihood if trained.task.masks_tokens else _log_probability
         scores = np.array(score(trained, sentences)).reshape(-1, 2)
         same = [np.array_equal(sentences[2 * k], sentences[2 * k + 1]) for k in range(len(kept))]
         if any(same):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
 from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
 from wordorder.data.randomness import counter_hash
-from wordorder.tasks import TASKS, Task
+from wordorder.tasks import Task
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -91,7 +91,7 @@ class PositionProbe:
 
 def _states(trained: Trained, whole: list[Ids]) -> tuple[list[States], int]:
     """Return each layer's states (windows, T, C), and the place of a window's first token of text."""
-    causal = TASKS[trained.recipe.data.task].running_text
+    causal = trained.task.running_text
     special = trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
     first = 0  # [CLS] itself says where it stands
     if causal:

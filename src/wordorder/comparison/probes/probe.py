@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from wordorder.tasks import TASKS, Task
+
 if TYPE_CHECKING:
     import torch
 
     from wordorder.data import PreparedData
-    from wordorder.tasks import Task
     from wordorder.training import Recipe
 
 Row = dict[str, Any]
@@ -54,6 +55,11 @@ class Trained:
     """The model in evaluation mode, on the device."""
     prepared: PreparedData
     device: torch.device
+
+    @property
+    def task(self) -> Task:
+        """The task that the model was trained for."""
+        return TASKS[self.recipe.data.task]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,10 +82,8 @@ class ShuffledWindows:
 
     def measure(self, trained: Trained) -> Measured:
         """Measure one model; see `Probe`."""
-        task = TASKS[trained.recipe.data.task]
-        if task.labels == "class":
-            return _classified(self, trained)
-        return _masked(self, trained) if task.masks_tokens else _causal(self, trained)
+        measure_language = _masked if trained.task.masks_tokens else _causal
+        return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
 
 Order = Callable[[int, Ids], Ids]

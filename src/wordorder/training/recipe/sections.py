@@ -171,7 +171,7 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
         return faults + [_placed("model", fault) for fault in error.faults], None
     except (ValueError, TypeError) as error:
         return [*faults, _placed("model", str(error))], None
-    if task in TASKS and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
+    if task is not None and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
         faults += [_placed("model", fault) for fault in config.tying_faults()]
     longest = getattr(config, "max_position_embeddings", None)
     if takes_any_length(config):
