@@ -10,14 +10,13 @@ An example of a task for CONTRIBUTING.md: `tests/test_contribution.py` adds it t
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
-from transformers.utils.generic import can_return_tuple
 
 from wordorder.data.corpora.document import Document
 from wordorder.data.examples.classification import cut_in_pieces
@@ -30,7 +29,7 @@ from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.models.config.encoder import WordOrderEncoderConfig
 from wordorder.models.encoder.head import EncoderHead
-from wordorder.models.outputs import WordOrderSequenceClassifierOutput, body_outputs
+from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
 from wordorder.tasks.regression import Regression
 from wordorder.tasks.task import Corpus
 
@@ -77,7 +76,8 @@ class CosineSimilarity(Regression):
 
 def _side_by_side(corpus: Corpus, name: str) -> Segments:
     def cut(texts: EncodedDocuments) -> Segments:
-        return cut_in_pieces(texts, None, length=corpus.length // 2, max_pieces=1, truncate=True, **corpus.ends)[0]
+        ends: dict[str, Any] = dict(corpus.ends)
+        return cut_in_pieces(texts, None, length=corpus.length // 2, max_pieces=1, truncate=True, **ends)[0]
 
     first, second = cut(corpus.encoded[name]), cut(corpus.encoded_pairs[name])
     sides = [np.split(side.ids, side.starts[1:-1]) for side in (first, second)]
@@ -91,33 +91,33 @@ class WordOrderEncoderForCosineSimilarity(EncoderHead):
     Labels are numbers (B,) from -1 to 1; the loss is the squared error.
     """
 
+    output_class = WordOrderSequenceClassifierOutput
+
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        **inputs: Any,
-    ) -> WordOrderSequenceClassifierOutput:
-        """Read pairs and return their similarity as ``logits`` (B,).
+    def read(self, *texts: Tensor | None, **inputs: Any) -> Any:
+        """Return the encoder's output with the two mean states of each row, (B, 2, C), as ``pooler_output``.
 
         Args:
-            input_ids: long (B, T), two texts in each row that begin with [CLS]; neither sees the other.
-            attention_mask: (B, T), 1 = token.
-            labels: (B,), what should be predicted; with them the output has a loss.
-            **inputs: see `WordOrderEncoderModel.forward`.
+            *texts: the first four arguments of `forward`; in each row two texts that begin with [CLS].
+            **inputs: its other arguments.
         """
-        text_BT = (input_ids == self.config.cls_token_id).cumsum(1)
-        output = self.read(input_ids, attention_mask, None, None, sequence_ids=text_BT, **inputs)
+        input_ids, attention_mask, *_ = texts
+        assert input_ids is not None, "two texts in one row are told apart by [CLS]"
+        text_BT = (input_ids == self.config.cls_token_id).cumsum(1)  # neither text sees the other
+        output = super().read(*texts, sequence_ids=text_BT, **inputs)
+        hidden_BTC = cast(Tensor, output.last_hidden_state)
         present_BT = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        one_BC, other_BC = (
-            (((text_BT == number) & present_BT.bool())[..., None] * output.last_hidden_state).sum(1)
-            for number in (1, 2)  # the sum has the direction of the mean
-        )
-        cosine_B = F.cosine_similarity(one_BC, other_BC)
-        loss = None if labels is None else F.mse_loss(cosine_B, labels.to(cosine_B))
-        return WordOrderSequenceClassifierOutput(loss=loss, logits=cosine_B, **body_outputs(output))
+        masks = [(text_BT == number) & present_BT.bool() for number in (1, 2)]
+        # the sum has the direction of the mean
+        sums_B2C = torch.stack([(mask_BT[..., None] * hidden_BTC).sum(1) for mask_BT in masks], dim=1)
+        return WordOrderPooledOutput(pooler_output=cast(Any, sums_B2C), **body_outputs(output))
+
+    def predict(
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the cosines (B,), and the loss where there are labels."""
+        cosine_B = F.cosine_similarity(*output.pooler_output.unbind(1))
+        return cosine_B, None if labels is None else F.mse_loss(cosine_B, labels)
