@@ -109,7 +109,7 @@ def without_control(results: Results) -> list[str]:
 
 def overlapping(results: Results, best: str, others: Sequence[str]) -> tuple[list[str], list[str]]:
     """Arms whose range (mean plus and minus one standard deviation) meets that of the best, and the rest."""
-    metric, statistic = quality_of(results).metric, statistic_of(results)
+    metric, statistic = quality_of(results).key, statistic_of(results)
     ranges = {entry["arm"]: spread(entry[metric], statistic) for entry in results["summary"]}
     mine = ranges[best]
     if mine is None:  # one or two seeds: nothing is known about any range

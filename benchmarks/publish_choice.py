@@ -62,7 +62,7 @@ def task_table(results: Mapping[str, Any]) -> str:
         name = str(entry["arm"])
         encoding = str(arms[name]["encoding"])
         cells = [name if encoding == name else f"{name} (`{encoding}`)"]
-        cells += [with_spread(entry.get(quality.metric), quality.digits, statistic)]
+        cells += [with_spread(entry.get(quality.key), quality.digits, statistic)]
         pair = between(found, name, baseline)
         cells.append("the baseline" if name == baseline else in_short(pair, places) if pair else "not tested")
         longer = [significant(mean, 3) for mean in means.get(name, [])[1:] if mean is not None]

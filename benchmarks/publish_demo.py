@@ -58,7 +58,7 @@ def late_table(early: dict[str, Any], late: dict[str, Any]) -> str:
     """The arms of a longer training beside the same arms of a shorter one, best of the longer one first."""
     ends = [f"after {results['rows'][0]['steps']:,} steps" for results in (early, late)]
     quality = quality_of(late)
-    scores = [{entry["arm"]: entry[quality.metric] for entry in results["summary"]} for results in (early, late)]
+    scores = [{entry["arm"]: entry[quality.key] for entry in results["summary"]} for results in (early, late)]
     lines = [f"| Arm | {split_of(late)} {quality.name} {ends[0]} | {ends[1]} |", "| :--- | ---: | ---: |"]
     for entry in ranked(late):
         cells = [with_spread(of.get(entry["arm"]), quality.digits, statistic_of(late)) for of in scores]

@@ -1,4 +1,4 @@
-"""An encoding is added to a copy of the repository as CONTRIBUTING.md says, and nothing else is edited."""
+"""An encoding, a task and a metric are added to a copy of the repository as CONTRIBUTING.md says, by two files each."""
 
 import ast
 import importlib
@@ -91,31 +91,96 @@ CHECKS = [
 ]
 
 
-def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path):
-    for folder in ("src", "docs", "tests", "benchmarks"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("mkdocs.yml", "pyproject.toml"):
-        shutil.copy(ROOT / file, tmp_path)
-    for name, text in NEW.items():
-        (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")
-    catalog = (ROOT / CATALOG_FILE).read_text(encoding="utf-8")
-    for before, line in ENTRY.items():
-        assert catalog.count(before) == 1
-        catalog = catalog.replace(before, line + before)
-    (tmp_path / CATALOG_FILE).write_text(catalog, encoding="utf-8")
+TASK = {
+    "src/wordorder/tasks/cosine_similarity.py": "tests/contribution/cosine_similarity.py",
+    "tests/tasks/test_cosine_similarity.py": "tests/contribution/checks_of_cosine_similarity.py",
+}
+"""File of the copy -> file of this repository."""
+TASK_ENTRY = {'    "translation": "': '    "cosine-similarity": "cosine_similarity:CosineSimilarity",\n'}
+METRIC = {
+    "src/wordorder/tasks/scores.py": {
+        '        return {"loss": loss, "pearson": found[0]': "        found = [*found, float(np.abs(errors).mean())]\n",
+        '"pearson": math.nan': '"mean_absolute_error": math.nan, ',
+        '"pearson": found[0]': '"mean_absolute_error": found[2], ',
+    },
+    "src/wordorder/tasks/regression.py": {
+        "PEARSON, SPEARMAN)": """Metric(
+            key="mean_absolute_error",
+            name="mean absolute error",
+            meaning="mean distance of predictions from labels on the {split} split (lower is better)",
+        ), """,
+    },
+}
+"""Source file -> what is put before which text."""
 
-    # the figures, which take long, know no catalogue; of what goes over the catalogue only the new name
-    chosen = "not drawn_alike and (test_mechanism_pages or test_generated_pages or test_list or neighbours)"
+
+def copied(to: Path, *folders: str) -> None:
+    for folder in ("src", "tests", *folders):
+        shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", to)
+
+
+def put_before(file: Path, entries: dict[str, str]) -> None:
+    text = file.read_text(encoding="utf-8")
+    for before, line in entries.items():
+        assert text.count(before) == 1
+        text = text.replace(before, line + before)
+    file.write_text(text, encoding="utf-8")
+
+
+def checked(folder: Path, chosen: str, checks: list[str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "-k", chosen, *CHECKS],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "src"), "NO_COLOR": "1"},
+        [sys.executable, "-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "-k", chosen, *checks],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder / "src"), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path):
+    copied(tmp_path, "docs", "benchmarks")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    for name, text in NEW.items():
+        (tmp_path / name).write_text(text.lstrip(), encoding="utf-8")
+    put_before(tmp_path / CATALOG_FILE, ENTRY)
+
+    # the figures, which take long, know no catalogue; of what goes over the catalogue only the new name
+    chosen = "not drawn_alike and (test_mechanism_pages or test_generated_pages or test_list or neighbours)"
+    found = checked(tmp_path, chosen, CHECKS)
     for test in ("its_sections[neighbours.md]", "test_numbers_by_distance", "mechanisms_by_place"):
-        assert f"{test} PASSED" in done.stdout
+        assert f"{test} PASSED" in found
+
+
+def test_a_task_is_one_file_and_one_entry_and_a_metric_is_two_places(tmp_path: Path):
+    copied(tmp_path)
+    for name, original in TASK.items():
+        shutil.copy(ROOT / original, tmp_path / name)
+    put_before(tmp_path / "src/wordorder/tasks/catalog.py", TASK_ENTRY)
+    for name, entries in METRIC.items():
+        put_before(tmp_path / name, entries)
+
+    found = checked(
+        tmp_path,
+        "cosine or regression or mean_absolute_error or no_other_file or help or floors",
+        [
+            "tests/tasks",
+            "tests/comparison/test_statistics_and_verdict.py",
+            "tests/data/test_config.py",
+            "tests/test_import_cost.py",
+            "tests/test_import_direction.py",
+        ],
+    )
+    for test in (
+        "test_it_is_trained_evaluated_and_compared",
+        "test_a_task_knows_its_own_saved_models_and_no_other_does[cosine-similarity]",
+        "test_every_metric_that_a_recipe_may_name_is_a_score[cosine-similarity]",
+        "test_every_metric_can_be_the_headline[mean_absolute_error]",
+        "test_help_loads_no_heavy_module[arguments0]",
+    ):
+        assert f"{test} PASSED" in found
 
 
 def test_an_encoding_without_a_page_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,12 @@ import pytest
 from wordorder.data import DataConfig, TokenizerConfig
 from wordorder.data.config import streaming_faults, token_faults
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
+
+
+def readers_of(option):
+    *others, last = [name for name, task in TASKS.items() if option in task.options]
+    return f"tasks {', '.join(others)} and {last}" if others else f"task {last}"
 
 
 @pytest.mark.parametrize(
@@ -15,7 +21,7 @@ from wordorder.errors import BadInput
         (
             "task",
             "summary",
-            "data.task must be one of masked-lm, causal-lm, classification, regression, translation, got 'summary'",
+            f"data.task must be one of {', '.join(TASKS)}, got 'summary'",
         ),
         ("length", 7, "data.length must be a whole number of at least 8, got 7"),
         ("length", "64", "data.length must be a whole number"),
@@ -23,7 +29,7 @@ from wordorder.errors import BadInput
         ("text_column", "", "data.text_column must be a text"),
         ("label_column", None, "data.label_column must be a text"),
         ("pair_column", "", "data.pair_column must be a text"),
-        ("pair_column", "b", "data.pair_column is only for tasks classification and regression"),
+        ("pair_column", "b", f"data.pair_column is only for {readers_of('pair_column')}"),
         ("validation_fraction", 0, "data.validation_fraction must be a number above 0 and below 0.5"),
         ("test_fraction", 0.5, "data.test_fraction must be a number above 0 and below 0.5"),
         ("mask_probability", float("nan"), "data.mask_probability must be a number above 0 and below 1"),
@@ -42,11 +48,11 @@ from wordorder.errors import BadInput
         ("columns", (), "data.columns must be a list of different names"),
         ("columns", ("text", "text"), "data.columns must be a list of different names"),
         ("columns", ("text", 2), "data.columns must be a list of different names"),
-        ("label_scale", 5.0, "data.label_scale is only for task regression"),
+        ("label_scale", 5.0, f"data.label_scale is only for {readers_of('label_scale')}"),
         ("label_scale", 0, "data.label_scale must be a number above 0, got 0"),
         ("label_scale", "5", "data.label_scale must be a number above 0"),
         ("truncate", "yes", "data.truncate must be true or false"),
-        ("truncate", True, "data.truncate is only for tasks classification, regression and translation"),
+        ("truncate", True, f"data.truncate is only for {readers_of('truncate')}"),
         ("limit_documents", 2, "data.limit_documents must be a whole number of at least 3"),
     ],
 )

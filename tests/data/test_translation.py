@@ -265,7 +265,7 @@ def test_pairs_that_are_all_too_long_are_one_fault(given, cache):
         ({"task": "translation", "pair_column": "x"}, "data.pair_column is only for tasks"),
         (
             {"task": "translation", "max_pieces": 2},
-            "data.max_pieces is only for tasks classification and regression, not for translation",
+            "data.max_pieces is only for tasks classification",
         ),
         (
             {"task": "translation", "mask_probability": 0.3},

@@ -1,13 +1,16 @@
 import re
 
 import pytest
+import torch
 
 from wordorder.errors import BadInput
 from wordorder.models import (
     NETWORK_TASKS,
     WordOrderEncoderConfig,
     build_config,
+    build_model,
     check_length,
+    class_with_head,
     config_fields,
     model_class,
 )
@@ -115,6 +118,18 @@ def test_networks_and_tasks_are_listed():
         model_class("encoder", "translation")
     with pytest.raises(BadInput, match="known: encoder"):
         build_config("perceiver")
+
+
+def test_a_model_is_built_by_a_name_or_by_its_class():
+    config = build_config("encoder", vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    named, given = (
+        build_model(config, task, seed=3) for task in ("masked-lm", class_with_head("encoder", "ForMaskedLM"))
+    )
+    assert type(named) is type(given)
+    assert all(torch.equal(one, other) for one, other in zip(named.parameters(), given.parameters(), strict=True))
+    assert class_with_head("decoder", "ForMaskedLM") is None
+    with pytest.raises(BadInput, match="known: encoder"):
+        class_with_head("perceiver", "ForMaskedLM")
 
 
 def test_a_classifier_without_classes_is_refused():

@@ -179,18 +179,17 @@ def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
     assert mine.scores() == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_metric_that_a_recipe_may_name_is_a_score(task):
-    classes = 2 if task == "classification" else None
     text = SimpleNamespace(characters=9, words=2)
-    tally = TASKS[task].tally(CPU, classes=classes, examples=[text, text])
-    labels = torch.tensor([0, 1, 1]) if task != "regression" else torch.tensor([0.0, 1.0, 2.0])
-    logits = torch.randn(3, 1 if task == "regression" else 2)
-    tally.add(*(logits[None], labels[None]) if task == "causal-lm" else (logits, labels))
-    if task == "translation":
+    tally = task.tally(CPU, classes=2 if task.labels == "class" else None, examples=[text, text])
+    labels = torch.tensor([0, 1, 1]) if task.labels != "number" else torch.tensor([0.0, 1.0, 2.0])
+    logits = torch.randn(3, 1 if task.labels == "number" else 2)
+    tally.add(*(logits[None], labels[None]) if task.running_text else (logits, labels))
+    if task.translates:
         tally.add_translations(["a b"], ["a c"])
-    assert set(TASKS[task].metrics) <= tally.scores().keys()
-    assert TASKS[task].headline in TASKS[task].metrics
+    named = {metric.key for metric in (task.headline, *task.beside)}
+    assert {*task.metric_names, task.progress_metric, *named} <= tally.scores().keys()
 
 
 @pytest.mark.parametrize(

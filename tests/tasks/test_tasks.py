@@ -11,8 +11,8 @@ import wordorder
 from wordorder.data import DataConfig
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.models import NETWORK_TASKS
-from wordorder.tasks import TASKS, TaskOption, check_data
+from wordorder.models.factory import CONFIGS, HEADS
+from wordorder.tasks import TASKS, TaskOption, check_data, model_class, tasks_of
 
 GIVEN = {
     "mask_probability": 0.3,
@@ -43,7 +43,9 @@ def test_every_option_is_one_of_the_section_and_is_tested_here():
 def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
     given = {"source": "a.txt", "task": name} | BESIDE.get(option, {}) | {option: GIVEN[option]}
     if option in TASKS[name].options | TASKS[name].ignored:
-        assert getattr(DataConfig(**given), option) == GIVEN[option]
+        faults = check_data(DataSettings(**given))
+        assert not any("is only for" in fault for fault in faults)
+        assert faults or getattr(DataConfig(**given), option) == GIVEN[option]
         return
     with pytest.raises(BadInput, match=rf"data\.{option} is only for tasks? [a-z, -]+, not for {name}; leave it out"):
         DataConfig(**given)
@@ -52,22 +54,38 @@ def test_an_option_of_other_tasks_is_refused_with_their_names(name, option):
 @pytest.mark.parametrize("name", TASKS)
 def test_a_packing_of_other_tasks_is_refused(name):
     for packing in ("full-sentences-across-documents", "contiguous", "lanes"):
-        found = check_data(DataSettings(source="a.txt", task=name, packing=packing))
+        settings = DataSettings(source="a.txt", task=name, packing=packing)
+        found = [fault for fault in check_data(settings) if fault not in TASKS[name].data_faults(settings)]
         assert bool(found) == (packing not in TASKS[name].packings + TASKS[name].ignored_packings)
         assert all(f"data.packing {packing} is only for task" in fault for fault in found)
 
 
-@pytest.mark.parametrize(("name", "task"), TASKS.items())
+@pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=TASKS)
 def test_a_task_knows_its_own_saved_models_and_no_other_does(name, task):
     assert task.name == name
     problem = {"number": "regression", "class": "single_label_classification"}.get(task.labels or "")
     config = {"architectures": [f"WordOrder{task.head}"], "problem_type": problem}
     assert [other.name for other in TASKS.values() if other.fits(config)] == [name]
-    assert any(name in tasks for tasks in NETWORK_TASKS.values())
+    networks = [network for network in CONFIGS if name in tasks_of(network)]
+    assert networks
+    assert all(model_class(network, name).__name__.endswith(task.head) for network in networks)
+    assert HEADS.get(name, task.head) == task.head
+
+
+@pytest.mark.parametrize(
+    ("network", "task"), [("encoder", "translation"), ("encoder", "summary"), ("seq2seq", "masked-lm")]
+)
+def test_a_task_that_a_network_does_not_do_is_refused(network, task):
+    with pytest.raises(BadInput, match=rf"model\.network '{network}' does not do task '{task}'; it does: "):
+        model_class(network, task)
+
+
+def test_a_head_without_a_task_is_known_by_its_name():
+    assert model_class("encoder", "token-classification").__name__ == "WordOrderEncoderForTokenClassification"
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match=r"data\.task must be one of masked-lm, .*, translation, got 'summary'"):
+    with pytest.raises(BadInput, match=r"data\.task must be one of masked-lm, .*translation.*, got 'summary'"):
         DataConfig(source="a.txt", task="summary")
 
 
@@ -97,3 +115,15 @@ def test_no_other_file_compares_a_task_with_a_name():
         if isinstance(part, ast.Constant) and part.value in TASKS
     ]
     assert found == []
+
+
+def test_no_other_file_names_a_task_but_the_names_of_build_model():
+    source = Path(wordorder.__file__).parent
+    found = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if path.relative_to(source).parts[0] != "tasks"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in ("masked-lm", "causal-lm")  # the others are plain words
+    }
+    assert found == {"models/factory.py"}

@@ -58,8 +58,8 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
 
 def cost(recipe: Recipe, model_dir: Path) -> Mapping[str, Any]:
     """Return parameters and FLOPs of a trained model, by `wordorder.cost.cost`."""
-    from wordorder.models import model_class
     from wordorder.models.hub.saved_folder import load_config
+    from wordorder.tasks import model_class
 
     # transformers leaves the types of its class attributes open
     kind: Any = model_class(recipe.network, recipe.data.task).config_class
@@ -88,8 +88,8 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
     import torch
 
     from wordorder.inspection import position_correlation
-    from wordorder.models import model_class
     from wordorder.models.hub.saved_folder import load_model_of
+    from wordorder.tasks import model_class
     from wordorder.training.run.quiet import quiet_libraries
 
     kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open

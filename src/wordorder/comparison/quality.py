@@ -1,120 +1,30 @@
 """The headline metric of a comparison, which measures how good a trained model is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, Metric, known_metrics
+from wordorder.tasks.metrics import PERPLEXITY
+
+METRICS = known_metrics()
+"""Every metric that can be a headline, by its key in a row of results.json."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
-    """A metric of a trained model, such as the headline metric of a comparison."""
-
-    metric: str
-    """Key in a row of results.json."""
-    name: str
-    """Name of the metric for readers."""
-    meaning: str
-    """Explanation of the number, for captions, with `{split}` for the split's name."""
-    higher_is_better: bool = False
-    digits: int = 4
-    """Significant digits shown if there is no spread that decides how many are meant."""
-
-
-LANGUAGE = Quality(
-    metric="perplexity",
-    name="perplexity",
-    meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
-)
-MASKED = Quality(
-    metric="perplexity",
-    name="masked-token perplexity",
-    meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
-)
-BITS = Quality(
-    metric="bits_per_character",
-    name="bits per character",
-    meaning="mean loss in bits over all characters of the {split} split, whatever the tokens (lower is better)",
-)
-METRICS: dict[str, Quality] = {
-    quality.metric: quality
-    for quality in (
-        Quality(
-            metric="accuracy",
-            name="accuracy",
-            meaning="share of the {split} split's examples that get their right label (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="macro_f1",
-            name="macro-F1",
-            meaning="mean over the classes of F1 on the {split} split, 0 to 1 (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="f1",
-            name="F1",
-            meaning="F1 of the second class on the {split} split, 0 to 1 (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="matthews_correlation",
-            name="Matthews correlation",
-            meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="pearson",
-            name="Pearson correlation",
-            meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="spearmanr",
-            name="Spearman correlation",
-            meaning="of the ranks of labels and predictions on the {split} split, -1 to 1 (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="bleu",
-            name="BLEU",
-            meaning="corpus BLEU of the translations of the {split} split, 0 to 100 (higher is better)",
-            higher_is_better=True,
-        ),
-        Quality(
-            metric="exact_match",
-            name="exact match",
-            meaning="share of the {split} split's outputs that are right from beginning to end (higher is better)",
-            higher_is_better=True,
-        ),
-        LANGUAGE,
-    )
-}
-OF_TASK: dict[str, Quality] = {
-    "masked-lm": MASKED,
-    "causal-lm": LANGUAGE,
-    "classification": METRICS["accuracy"],
-    "regression": METRICS["pearson"],
-    "translation": METRICS["bleu"],
-}
-"""Task -> its headline metric, if the recipe names no other by `training.metric_for_best_model`."""
-
-BESIDE: dict[str, tuple[Quality, ...]] = {"causal-lm": (BITS,), "translation": (LANGUAGE, METRICS["bleu"])}
-"""Task -> metrics that the table shows too, except the headline."""
-
-
-def beside(results: Mapping[str, Any]) -> tuple[Quality, ...]:
+def beside(results: Mapping[str, Any]) -> tuple[Metric, ...]:
     """Return the metrics that the table of a results file shows after its headline."""
-    headline = quality_of(results).metric
-    return tuple(quality for quality in BESIDE.get(str(results.get("task")), ()) if quality.metric != headline)
+    task, headline = TASKS.get(str(results.get("task"))), quality_of(results).key
+    return () if task is None else tuple(metric for metric in task.beside if metric.key != headline)
 
 
-def quality_of(results: Mapping[str, Any]) -> Quality:
+def quality_of(results: Mapping[str, Any]) -> Metric:
     """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
-    usual = OF_TASK.get(str(results.get("task")), LANGUAGE)
-    named = str(results.get("metric"))
-    return usual if named == usual.metric else METRICS.get(named, usual)
+    usual, named = _usual(str(results.get("task"))), str(results.get("metric"))
+    return usual if named == usual.key else METRICS.get(named, usual)
+
+
+def _usual(task: str) -> Metric:
+    """Return the headline metric of a task where the recipe names none."""
+    return TASKS[task].headline if task in TASKS else PERPLEXITY
 
 
 def metric_of(task: str, training: Mapping[str, Any]) -> str:
@@ -126,7 +36,7 @@ def metric_of(task: str, training: Mapping[str, Any]) -> str:
             headline.
     """
     chosen = training.get("metric_for_best_model")
-    return str(chosen) if chosen in METRICS else OF_TASK.get(task, LANGUAGE).metric
+    return str(chosen) if chosen in METRICS else _usual(task).key
 
 
 def loss_unit(results: Mapping[str, Any]) -> str:

@@ -9,8 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import Composition, ReplacesEmbedding
-from wordorder.models import model_class
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, model_class
 
 
 def cost(

@@ -69,25 +69,18 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
         BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
             position table is too short for such a memory.
     """
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoModelForSeq2SeqLM,
-        AutoModelForSequenceClassification,
-    )
+    import transformers
 
+    from wordorder.models import NETWORK_TASKS
+    from wordorder.models.hub.model_card import task_of_architecture
     from wordorder.models.hub.saved_folder import load_config, load_model_of
 
-    folder = Path(model_dir)
-    kinds: dict[str, Any] = {
-        "ForMaskedLM": AutoModelForMaskedLM,
-        "ForCausalLM": AutoModelForCausalLM,
-        "ForConditionalGeneration": AutoModelForSeq2SeqLM,
-        "ForSequenceClassification": AutoModelForSequenceClassification,
-    }
-    kind = kinds[task_of(model_dir).head]
-    config = load_config(AutoConfig, folder)
+    folder, task = Path(model_dir), task_of(model_dir)
+    config = load_config(transformers.AutoConfig, folder)
+    network = config.model_type.removeprefix(_OURS)
+    kind: Any = task.model_class(network) if network in NETWORK_TASKS else None
+    if kind is None:  # a grafted BERT is no network of recipes
+        kind = getattr(transformers, task_of_architecture(_config(model_dir))[1])
     if memory_length is not None:
         config.memory_length = memory_length
         config.segment_length = segment_length or config.segment_length

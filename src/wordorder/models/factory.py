@@ -7,44 +7,31 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
-from wordorder.models.classifier import WordOrderClassifierForSequenceClassification
 from wordorder.models.config.classifier import WordOrderClassifierConfig
+from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.config.encoder import WordOrderEncoderConfig
 from wordorder.models.config.faults import type_faults, unknown_field
 from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
-from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
-from wordorder.models.encoder.classification import (
-    WordOrderEncoderForSequenceClassification,
-    WordOrderEncoderForTokenClassification,
-)
-from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
-from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
-from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
+from wordorder.models.registration import MODELS
 from wordorder.networks import initialise
 
-CONFIGS: dict[str, type[PreTrainedConfig]] = {
+CONFIGS: dict[str, type[WordOrderConfig]] = {
     "encoder": WordOrderEncoderConfig,
     "decoder": WordOrderDecoderConfig,
     "seq2seq": WordOrderSeq2SeqConfig,
     "classifier": WordOrderClassifierConfig,
 }
-CLASSES: dict[str, dict[str, type[PreTrainedModel]]] = {
-    "encoder": {
-        "masked-lm": WordOrderEncoderForMaskedLM,
-        "classification": WordOrderEncoderForSequenceClassification,
-        "regression": WordOrderEncoderForSequenceClassification,
-        "token-classification": WordOrderEncoderForTokenClassification,
-        "question-answering": WordOrderEncoderForQuestionAnswering,
-    },
-    "decoder": {"causal-lm": WordOrderDecoderForCausalLM},
-    "seq2seq": {"translation": WordOrderSeq2SeqForConditionalGeneration},
-    "classifier": {
-        "classification": WordOrderClassifierForSequenceClassification,
-        "regression": WordOrderClassifierForSequenceClassification,
-    },
+HEADS: dict[str, str] = {
+    "masked-lm": "ForMaskedLM",
+    "causal-lm": "ForCausalLM",
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
+    "question-answering": "ForQuestionAnswering",
+    "translation": "ForConditionalGeneration",
 }
-NETWORK_TASKS: dict[str, tuple[str, ...]] = {network: tuple(tasks) for network, tasks in CLASSES.items()}
+"""Name that `build_model` takes -> end of the name of the class. A task of recipes says this end itself."""
 
 
 def config_fields(network: str) -> dict[str, Any]:
@@ -121,6 +108,20 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     return config
 
 
+def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
+    """Return the network's model class whose name ends in ``head``, or None if it has none.
+
+    Args:
+        network: a key of `CONFIGS`.
+        head: such as "ForMaskedLM".
+
+    Raises:
+        BadInput: unknown network.
+    """
+    classes = MODELS[_config_class(network)].values()
+    return next((found for found in classes if found.__name__.endswith(head)), None)
+
+
 def model_class(network: str, task: str) -> type[PreTrainedModel]:
     """Return the class for a network and a task.
 
@@ -128,28 +129,41 @@ def model_class(network: str, task: str) -> type[PreTrainedModel]:
         BadInput: unknown network, or a task that the network does not do.
     """
     _config_class(network)
-    if task not in CLASSES[network]:
-        raise BadInput(f"model.network {network!r} does not do task {task!r}; it does: {', '.join(CLASSES[network])}")
-    return CLASSES[network][task]
+    found = class_with_head(network, HEADS[task]) if task in HEADS else None
+    if found is None:
+        known = ", ".join(NETWORK_TASKS[network])
+        raise BadInput(f"model.network {network!r} does not do task {task!r}; it does: {known}")
+    return found
 
 
-def build_model(config: PreTrainedConfig, task: str, *, seed: int) -> PreTrainedModel:
+def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, seed: int) -> PreTrainedModel:
     """Build a model whose weights are drawn per parameter name from ``seed``.
 
     Two models share every initial weight whose name and shape they have in common, whatever else differs: so arms of
     a comparison start alike.
 
+    Args:
+        config: of the model.
+        task: a key of `HEADS`; or the class of the model.
+        seed: of the weights.
+
     Raises:
         BadInput: the configuration's network does not do the task.
     """
-    network = config.model_type.removeprefix("wordorder-")
-    model = model_class(network, task)(config)
+    kind = model_class(config.model_type.removeprefix("wordorder-"), task) if isinstance(task, str) else task
+    model = kind(config)
     initialise(model, seed=seed, std=config.initializer_range)
     model.tie_weights()
     return model
 
 
-def _config_class(network: str) -> type[PreTrainedConfig]:
+def _config_class(network: str) -> type[WordOrderConfig]:
     if network not in CONFIGS:
         raise BadInput(f"unknown model.network {network!r}; known: {', '.join(CONFIGS)}")
     return CONFIGS[network]
+
+
+NETWORK_TASKS: dict[str, tuple[str, ...]] = {
+    network: tuple(task for task, head in HEADS.items() if class_with_head(network, head)) for network in CONFIGS
+}
+"""Network -> names of tasks that `build_model` takes for it."""

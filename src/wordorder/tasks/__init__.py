@@ -1,6 +1,19 @@
 """The tasks that models are trained for, one file each; code elsewhere asks the task, never its name."""
 
-from wordorder.tasks.catalog import TASKS, check_data
+from wordorder.tasks.catalog import TASKS, check_data, known_metrics, metric_fault, metric_names, model_class, tasks_of
+from wordorder.tasks.metrics import Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
-__all__ = ["TASKS", "Corpus", "Task", "TaskOption", "check_data"]
+__all__ = [
+    "TASKS",
+    "Corpus",
+    "Metric",
+    "Task",
+    "TaskOption",
+    "check_data",
+    "known_metrics",
+    "metric_fault",
+    "metric_names",
+    "model_class",
+    "tasks_of",
+]

@@ -1,26 +1,55 @@
 """The tasks by name. A new task is a file with a subclass of `Task` and a line here; see CONTRIBUTING.md."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import get_args
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, get_args
 
 from wordorder.data.checks import choice_faults
 from wordorder.data.names import PACKINGS
 from wordorder.data.settings import DataSettings
-from wordorder.tasks.causal_lm import CausalLM
-from wordorder.tasks.classification import Classification
-from wordorder.tasks.masked_lm import MaskedLM
-from wordorder.tasks.regression import Regression
+from wordorder.tasks.metrics import PERPLEXITY, Metric
 from wordorder.tasks.task import Task, TaskOption
-from wordorder.tasks.translation import Translation
 
-TASKS: dict[str, Task] = {
-    "masked-lm": MaskedLM(),
-    "causal-lm": CausalLM(),
-    "classification": Classification(),
-    "regression": Regression(),
-    "translation": Translation(),
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CLASSES = {
+    "masked-lm": "masked_lm:MaskedLM",
+    "causal-lm": "causal_lm:CausalLM",
+    "classification": "classification:Classification",
+    "regression": "regression:Regression",
+    "translation": "translation:Translation",
 }
+"""Name in recipes -> file of this folder and the class in it."""
+
+
+class _Tasks(Mapping[str, Task]):
+    """Name in recipes -> task. A file is loaded when its task is first asked for, so that it may import torch."""
+
+    def __getitem__(self, name: str) -> Task:
+        if name not in CLASSES:
+            raise KeyError(name)
+        return _load(CLASSES[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in CLASSES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+@cache
+def _load(place: str) -> Task:
+    module, _, kind = place.partition(":")
+    return getattr(import_module(f"wordorder.tasks.{module}"), kind)()
+
+
+TASKS = _Tasks()
 """Name in recipes -> task."""
 
 
@@ -42,6 +71,59 @@ def check_data(data: DataSettings) -> list[str]:
         known = [name for name, other in TASKS.items() if data.packing in other.packings]
         faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
     return faults + task.data_faults(data)
+
+
+def model_class(network: str, task: str) -> "type[PreTrainedModel]":
+    """Return the class of models for a network and a task of recipes, or another name that `build_model` takes.
+
+    Args:
+        network: "encoder", "decoder", ...
+        task: a name.
+
+    Raises:
+        BadInput: unknown network, or a task that the network does not do.
+    """
+    from wordorder import models
+
+    found = TASKS[task].model_class(network) if task in TASKS else None
+    return models.model_class(network, task) if found is None else found
+
+
+def tasks_of(network: str) -> tuple[str, ...]:
+    """Return the names of the tasks that a network does: those that `build_model` takes, then those of recipes alone.
+
+    Args:
+        network: "encoder", "decoder", ...
+    """
+    from wordorder.models import NETWORK_TASKS
+
+    done = [name for name, task in TASKS.items() if task.model_class(network) is not None]
+    return tuple(dict.fromkeys((*NETWORK_TASKS[network], *done)))
+
+
+def known_metrics() -> dict[str, Metric]:
+    """Return the metrics of all tasks that can choose a checkpoint or rank models, by key."""
+    found = {metric.key: metric for task in TASKS.values() for metric in (*task.metrics, task.headline)}
+    return found | {PERPLEXITY.key: PERPLEXITY}  # masked-lm has one with a name of its own
+
+
+def metric_names() -> tuple[str, ...]:
+    """Return the names of the metrics of all tasks, each once."""
+    return tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metric_names))
+
+
+def metric_fault(metric: str, task: str) -> str | None:
+    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
+
+    Args:
+        metric: as the recipe names it.
+        task: a name of `TASKS`.
+    """
+    valid = TASKS[task].metric_names
+    if metric in valid or metric not in metric_names():
+        return None  # an unknown name is reported with the other names of [training]
+    others = ", ".join(name for name, other in TASKS.items() if metric in other.metric_names)
+    return f"training.metric_for_best_model: task {task} has no {metric} (task {others} has); valid: {', '.join(valid)}"
 
 
 def _tasks(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.names import LANES
 from wordorder.errors import BadInput
+from wordorder.tasks.metrics import ACCURACY, PERPLEXITY, Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
@@ -22,8 +23,15 @@ class CausalLM(Task):
     summary = "goes on with a text"
     pipeline = "text-generation"
     head = "ForCausalLM"
-    metrics = ("loss", "accuracy")
-    headline = "accuracy"
+    metrics = (ACCURACY,)
+    headline = PERPLEXITY
+    beside = (
+        Metric(
+            key="bits_per_character",
+            name="bits per character",
+            meaning="mean loss in bits over all characters of the {split} split, whatever the tokens (lower is better)",
+        ),
+    )
     options: ClassVar[frozenset[TaskOption]] = frozenset({"streaming"})
     packings = ("full-sentences", LANES)
     predicts_tokens = True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.tasks.labelled import LabelledTask, is_number
+from wordorder.tasks.metrics import ACCURACY, Metric
 from wordorder.tasks.task import Corpus
 
 if TYPE_CHECKING:
@@ -23,8 +24,28 @@ class Classification(LabelledTask):
     summary = "classifies texts"
     pipeline = "text-classification"
     head = "ForSequenceClassification"
-    metrics = ("loss", "accuracy", "macro_f1", "f1", "matthews_correlation")
-    headline = "accuracy"
+    metrics = (
+        ACCURACY,
+        Metric(
+            key="macro_f1",
+            name="macro-F1",
+            meaning="mean over the classes of F1 on the {split} split, 0 to 1 (higher is better)",
+            higher_is_better=True,
+        ),
+        Metric(
+            key="f1",
+            name="F1",
+            meaning="F1 of the second class on the {split} split, 0 to 1 (higher is better)",
+            higher_is_better=True,
+        ),
+        Metric(
+            key="matthews_correlation",
+            name="Matthews correlation",
+            meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
+            higher_is_better=True,
+        ),
+    )
+    headline = ACCURACY
     labels = "class"
 
     def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:

@@ -1,9 +1,11 @@
 """Masked language modelling: predict tokens that are masked, from those around them."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from wordorder.data.names import LANES, PACKINGS
 from wordorder.errors import BadInput
+from wordorder.tasks.metrics import ACCURACY, PERPLEXITY
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
@@ -18,8 +20,12 @@ class MaskedLM(Task):
     summary = "fills masked tokens"
     pipeline = "fill-mask"
     head = "ForMaskedLM"
-    metrics = ("loss", "accuracy")
-    headline = "accuracy"
+    metrics = (ACCURACY,)
+    headline = replace(
+        PERPLEXITY,
+        name="masked-token perplexity",
+        meaning="exp of the mean loss in nats over the masked tokens of the {split} split (lower is better)",
+    )
     options: ClassVar[frozenset[TaskOption]] = frozenset({"mask_probability", "streaming"})
     ignored: ClassVar[frozenset[TaskOption]] = frozenset({"max_pieces"})
     packings = tuple(packing for packing in PACKINGS if packing != LANES)

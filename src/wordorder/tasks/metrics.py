@@ -1,22 +1,34 @@
-"""Names of all metrics, and which task has which; the names are those of transformers' GLUE examples."""
+"""What readers are told of a metric, and the metrics that several tasks have."""
 
-from wordorder.tasks.catalog import TASKS
-
-NAMES = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metrics))
-"""Names of the metrics of all tasks, each once."""
+from dataclasses import dataclass
 
 
-def metric_fault(metric: str, task: str) -> str | None:
-    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A score of a trained model, such as the one by which a comparison ranks its arms."""
 
-    Args:
-        metric: as the recipe names it.
-        task: a name of `TASKS`.
-    """
-    if metric not in NAMES or metric in TASKS[task].metrics:
-        return None  # an unknown name is reported with the other names of [training]
-    others = ", ".join(name for name, other in TASKS.items() if metric in other.metrics)
-    return (
-        f"training.metric_for_best_model: task {task} has no {metric} (task {others} has); "
-        f"valid: {', '.join(TASKS[task].metrics)}"
-    )
+    key: str
+    """Name among the scores that a `Tally` gives, in recipes and in results.json; that of transformers' GLUE examples
+    where they have one."""
+    name: str
+    """Name for readers."""
+    meaning: str
+    """Explanation of the number, for captions, with `{split}` for the split's name."""
+    higher_is_better: bool = False
+    digits: int = 4
+    """Significant digits shown if there is no spread that decides how many are meant."""
+    of_translations: bool = False
+    """True if it is measured while training only with `predict_with_generate`."""
+
+
+PERPLEXITY = Metric(
+    key="perplexity",
+    name="perplexity",
+    meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
+)
+ACCURACY = Metric(
+    key="accuracy",
+    name="accuracy",
+    meaning="share of the {split} split's examples that get their right label (higher is better)",
+    higher_is_better=True,
+)

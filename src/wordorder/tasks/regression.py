@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.tasks.labelled import LabelledTask, is_number
+from wordorder.tasks.metrics import Metric
 from wordorder.tasks.task import Corpus, TaskOption
 
 if TYPE_CHECKING:
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
     from wordorder.data.corpora.document import Document
     from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
+
+PEARSON = Metric(
+    key="pearson",
+    name="Pearson correlation",
+    meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
+    higher_is_better=True,
+)
+SPEARMAN = Metric(
+    key="spearmanr",
+    name="Spearman correlation",
+    meaning="of the ranks of labels and predictions on the {split} split, -1 to 1 (higher is better)",
+    higher_is_better=True,
+)
 
 _MOST_SHOWN = 5
 
@@ -25,8 +39,8 @@ class Regression(LabelledTask):
     summary = "gives a number for a text"
     pipeline = "text-regression"
     head = "ForSequenceClassification"
-    metrics = ("loss", "pearson", "spearmanr")
-    headline = "pearson"
+    metrics = (PEARSON, SPEARMAN)
+    headline = PEARSON
     loss_unit = "squared error"
     options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"label_scale"})
     labels = "number"

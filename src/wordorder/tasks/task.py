@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from wordorder.data.settings import DataSettings
+from wordorder.tasks.metrics import Metric
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from wordorder.data.corpora.document import Document
     from wordorder.data.examples.encoded import EncodedDocuments
@@ -102,13 +103,15 @@ class Task(ABC):
     pipeline: ClassVar[str]
     """Name of transformers' pipeline for it, or the nearest one."""
     head: ClassVar[str]
-    """End of the names of its model classes, such as "ForMaskedLM"."""
+    """End of the names of its model classes, such as "ForMaskedLM". `build_model` may know the class by a name too."""
     loss_unit: ClassVar[str] = "nats"
     """Unit of its loss."""
-    metrics: ClassVar[tuple[str, ...]]
-    """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`)."""
-    headline: ClassVar[str]
-    """Metric that is shown beside the loss where the recipe names none."""
+    metrics: ClassVar[tuple[Metric, ...]]
+    """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
+    headline: ClassVar[Metric]
+    """Metric by which comparisons rank its models where the recipe names none."""
+    beside: ClassVar[tuple[Metric, ...]] = ()
+    """Metrics that the table of a comparison shows too."""
     options: ClassVar[frozenset[TaskOption]] = frozenset()
     """Options of [data] that this task reads and some others do not."""
     ignored: ClassVar[frozenset[TaskOption]] = frozenset()
@@ -133,6 +136,16 @@ class Task(ABC):
     """True if text is cut anywhere, and may be read in lanes by a model with a memory."""
     card_warnings: ClassVar[tuple[str, ...]] = ()
     """Uses that were not tested, for model cards."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Valid values of `training.metric_for_best_model`."""
+        return ("loss", *(metric.key for metric in self.metrics))
+
+    @property
+    def progress_metric(self) -> str:
+        """Name of the metric that a run shows beside the loss; a perplexity would only repeat it."""
+        return (self.headline if self.headline in self.metrics else self.metrics[0]).key
 
     def data_faults(self, data: DataSettings) -> list[str]:
         """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks.
@@ -176,6 +189,16 @@ class Task(ABC):
         from wordorder.tasks.scores import TokenTally
 
         return TokenTally(device)
+
+    def model_class(self, network: str) -> "type[PreTrainedModel] | None":
+        """Return the class of its models on a network, by default the one whose name ends in `head`; None if none can.
+
+        Args:
+            network: "encoder", "decoder", ...
+        """
+        from wordorder.models import class_with_head
+
+        return class_with_head(network, self.head)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         """Tell whether a saved model was trained for this task.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from wordorder.data.names import NONE
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
+from wordorder.tasks.metrics import ACCURACY, PERPLEXITY, Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
@@ -13,6 +14,21 @@ if TYPE_CHECKING:
 
     from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
+
+BLEU = Metric(
+    key="bleu",
+    name="BLEU",
+    meaning="corpus BLEU of the translations of the {split} split, 0 to 100 (higher is better)",
+    higher_is_better=True,
+    of_translations=True,
+)
+EXACT_MATCH = Metric(
+    key="exact_match",
+    name="exact match",
+    meaning="share of the {split} split's outputs that are right from beginning to end (higher is better)",
+    higher_is_better=True,
+    of_translations=True,
+)
 
 
 class Translation(Task):
@@ -22,8 +38,9 @@ class Translation(Task):
     summary = "translates texts"
     pipeline = "translation"
     head = "ForConditionalGeneration"
-    metrics = ("loss", "accuracy", "bleu", "exact_match")
-    headline = "bleu"
+    metrics = (ACCURACY, BLEU, EXACT_MATCH)
+    headline = BLEU
+    beside = (PERPLEXITY, BLEU)
     options: ClassVar[frozenset[TaskOption]] = frozenset(
         {"truncate", "target_source", "validation_target_source", "test_target_source", "target_column"}
     )

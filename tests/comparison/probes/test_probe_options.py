@@ -7,6 +7,7 @@ from wordorder.comparison.probes.catalog import PROBES
 from wordorder.comparison.probes.extrapolation import Extrapolation
 from wordorder.comparison.probes.options import check_probes, make_probe
 from wordorder.errors import BadInput
+from wordorder.tasks import TASKS
 
 
 def recipe(task="masked-lm", **probes):
@@ -44,6 +45,13 @@ def test_every_fault_is_named_at_once():
         "compare.probes.shuffled-windows: windows must be different whole numbers of at least 2, got [1]",
         "compare.probes.minimal-pairs: option 'source' is needed",
     )
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_asks_a_task_what_it_is(name):
+    readers = ["masked-lm", "causal-lm", *(["classification"] if name != "minimal-pairs" else [])]
+    probe = make_probe(name, {"source": "pairs.jsonl"} if name == "minimal-pairs" else {})
+    assert [task.name for task in TASKS.values() if probe.can_measure(task)] == readers
 
 
 def test_a_probe_of_another_task_and_a_missing_file_are_refused(tmp_path):

@@ -195,7 +195,7 @@ def count_parameters(recipe: Recipe, config: Any) -> int:
     """Count a network's parameters, each once, without making weights."""
     import torch
 
-    from wordorder.models import model_class
+    from wordorder.tasks import model_class
 
     with torch.device("meta"):
         model: Any = model_class(recipe.network, recipe.data.task)(config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
 from wordorder.models import check_length
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, Task
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ class Extrapolation:
         ValueError: an option is out of range.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
-
     factors: tuple[int, ...] = (2, 4, 8, 16)
     """Lengths, in multiples of data.length; data.length itself is always measured too."""
     tokens: int = 16384
@@ -70,6 +68,10 @@ class Extrapolation:
         for name, least in (("tokens", 1), ("texts", FEWEST_TEXTS)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def can_measure(self, task: Task) -> bool:
+        """Tell whether the models of a task can be measured; see `Probe`."""
+        return task.masks_tokens or task.running_text or task.labels == "class"
 
     def faults(self, recipe: Recipe) -> list[str]:
         """Return the faults of the options; see `Probe`."""
@@ -93,7 +95,8 @@ class Extrapolation:
 
     def measure(self, trained: Trained) -> Measured:
         """Measure one model; see `Probe`."""
-        return _MEASURES[trained.recipe.data.task](self, trained)
+        measure_language = _masked if trained.task.masks_tokens else _causal
+        return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
 
 def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
@@ -265,10 +268,3 @@ def _enclosed_text(trained: Trained, tokens: Any) -> Ids:
     if not trained.prepared.tokenizer.num_special_tokens_to_add(pair=False):
         return ids
     return enclosed(trained, ids, ids)[0]
-
-
-_MEASURES: dict[str, Callable[[Extrapolation, Trained], Measured]] = {
-    "masked-lm": _masked,
-    "causal-lm": _causal,
-    "classification": _classified,
-}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from wordorder.data.examples.masking import IGNORED
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput
 from wordorder.inference.translate import source_ids
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, Task
 from wordorder.training.recipe.sources import find_source
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ class MinimalPairs:
         ValueError: an option is out of range.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm")
-
     source: str
     """Path of a .jsonl or .jsonl.gz file of pairs; found as data.source is, below WORDORDER_DATA too."""
     pairs_per_paradigm: int = 50
@@ -76,6 +74,10 @@ class MinimalPairs:
             raise ValueError(f"pairs_per_paradigm must be at least 1, got {self.pairs_per_paradigm}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+    def can_measure(self, task: Task) -> bool:
+        """Tell whether the models of a task can be measured; see `Probe`."""
+        return task.masks_tokens or task.running_text
 
     def faults(self, recipe: Recipe) -> list[str]:
         """Return the faults of the options, after reading the file; see `Probe`."""
@@ -148,7 +150,7 @@ class MinimalPairs:
         if long:
             notes.append(f"{long:,} of {len(pairs):,} pairs have a sentence of more than {room} tokens.")
         sentences = [tokens[2 * n + side] for n in kept for side in (0, 1)]
-        score = _pseudo_log_likelihood if TASKS[trained.recipe.data.task].masks_tokens else _log_probability
+        score = _pseudo_log_likelihood if trained.task.masks_tokens else _log_probability
         scores = np.array(score(trained, sentences)).reshape(-1, 2)
         same = [np.array_equal(sentences[2 * k], sentences[2 * k + 1]) for k in range(len(kept))]
         if any(same):

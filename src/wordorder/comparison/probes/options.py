@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from wordorder.comparison.probes.probe import Probe
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
+from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -32,8 +33,8 @@ def check_probes(recipe: Recipe) -> None:
         except BadInput as error:
             faults += error.faults
             continue
-        if recipe.data.task not in probe.tasks:
-            tasks = ", ".join(probe.tasks)
+        if not probe.can_measure(TASKS[recipe.data.task]):
+            tasks = ", ".join(name for name, task in TASKS.items() if probe.can_measure(task))
             faults.append(f"compare.probes.{name}: is for tasks {tasks}, not for {recipe.data.task}; leave it out")
         else:
             faults += [f"compare.probes.{name}: {fault}" for fault in probe.faults(recipe)]

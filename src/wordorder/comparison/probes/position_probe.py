@@ -8,7 +8,7 @@ Information", https://arxiv.org/abs/2203.16634 (probes at every layer).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
 from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
 from wordorder.data.randomness import counter_hash
-from wordorder.tasks import TASKS
+from wordorder.tasks import Task
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -38,8 +38,6 @@ class PositionProbe:
         ValueError: an option is out of range.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
-
     tokens: int = 4096
     """Number of tokens of running text whose states are read, in windows of data.length; half of the windows fit the
     regression, the other half score it."""
@@ -50,6 +48,10 @@ class PositionProbe:
         for name in ("tokens", "reach"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def can_measure(self, task: Task) -> bool:
+        """Tell whether the models of a task can be measured; see `Probe`."""
+        return task.masks_tokens or task.running_text or task.labels == "class"
 
     def faults(self, recipe: Recipe) -> list[str]:
         """Return the faults of the options: none; see `Probe`."""
@@ -89,7 +91,7 @@ class PositionProbe:
 
 def _states(trained: Trained, whole: list[Ids]) -> tuple[list[States], int]:
     """Return each layer's states (windows, T, C), and the place of a window's first token of text."""
-    causal = TASKS[trained.recipe.data.task].running_text
+    causal = trained.task.running_text
     special = trained.prepared.tokenizer.num_special_tokens_to_add(pair=False)
     first = 0  # [CLS] itself says where it stands
     if causal:

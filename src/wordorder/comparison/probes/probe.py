@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wordorder.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +56,11 @@ class Trained:
     prepared: PreparedData
     device: torch.device
 
+    @property
+    def task(self) -> Task:
+        """The task that the model was trained for."""
+        return TASKS[self.recipe.data.task]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -70,8 +77,13 @@ class Probe(Protocol):
     It raises ValueError if an option is out of range, which a comparison reports as BadInput.
     """
 
-    tasks: ClassVar[tuple[str, ...]]
-    """Tasks whose models the probe can measure."""
+    def can_measure(self, task: Task) -> bool:
+        """Tell whether the models of a task can be measured.
+
+        Args:
+            task: of a recipe.
+        """
+        ...
 
     def faults(self, recipe: Recipe) -> list[str]:
         """Return the faults of the options for a comparison, before anything is trained; [] if there are none.

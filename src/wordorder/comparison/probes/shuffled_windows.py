@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from wordorder.comparison.probes.texts import (
 from wordorder.comparison.probes.words import fixed_tokens, shuffled_order, word_starts
 from wordorder.data.examples.datasets import LabelledExamples, MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -44,8 +44,6 @@ class ShuffledWindows:
         ValueError: an option is out of range.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("masked-lm", "causal-lm", "classification")
-
     windows: tuple[int, ...] = (2, 4, 8, 16)
     """Numbers of words of a window; the whole text is always shuffled too."""
     tokens: int = 16384
@@ -60,6 +58,10 @@ class ShuffledWindows:
             raise ValueError(f"tokens must be at least 1, got {self.tokens}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+    def can_measure(self, task: Task) -> bool:
+        """Tell whether the models of a task can be measured; see `Probe`."""
+        return task.masks_tokens or task.running_text or task.labels == "class"
 
     def faults(self, recipe: Recipe) -> list[str]:
         """Return the faults of the options: none; see `Probe`."""
@@ -80,7 +82,8 @@ class ShuffledWindows:
 
     def measure(self, trained: Trained) -> Measured:
         """Measure one model; see `Probe`."""
-        return _MEASURES[trained.recipe.data.task](self, trained)
+        measure_language = _masked if trained.task.masks_tokens else _causal
+        return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
 
 Order = Callable[[int, Ids], Ids]
@@ -163,10 +166,3 @@ def _spread(there: int, size: int, tokens: int) -> list[int]:
     """Return evenly spread numbers of examples that hold about so many tokens, at least one."""
     count = min(there, max(1, tokens // max(1, size)))
     return (np.arange(count) * there // count).tolist()
-
-
-_MEASURES: dict[str, Callable[[ShuffledWindows, Trained], Measured]] = {
-    "masked-lm": _masked,
-    "causal-lm": _causal,
-    "classification": _classified,
-}

@@ -14,7 +14,6 @@ from wordorder.comparison.probes.probe import Trained
 from wordorder.data.examples.collate import pad_right
 from wordorder.data.examples.datasets import MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
-from wordorder.tasks import TASKS
 
 Ids = npt.NDArray[np.int64]
 Losses = npt.NDArray[np.float64]
@@ -36,7 +35,7 @@ def text_of(trained: Trained) -> Ids:
 
 def new_tokens(trained: Trained) -> int:
     """Return the number of text tokens in a window of data.length, without the special tokens of training."""
-    length, task = trained.recipe.data.length, TASKS[trained.recipe.data.task]
+    length, task = trained.recipe.data.length, trained.task
     assert length is not None  # reading a recipe fills it in
     if task.running_text:
         return length if _in_lanes(trained) else length - 1

@@ -82,7 +82,7 @@ def points_of(results: Mapping[str, Any], cost: Cost) -> list[Point]:
     """Return every arm's cost and headline metric, best first."""
     quality, statistic = quality_of(results), statistic_of(results)
     return [
-        Point(name=arm["name"], cost=cost.value(entry, arm), quality=centre(entry.get(quality.metric), statistic))
+        Point(name=arm["name"], cost=cost.value(entry, arm), quality=centre(entry.get(quality.key), statistic))
         for entry, arm in lines(results)
     ]
 

@@ -54,4 +54,4 @@ def curve_value(results: Mapping[str, Any], loss: float) -> float:
 
 def in_perplexity(results: Mapping[str, Any]) -> bool:
     """Tell whether the curves show perplexity and not the loss."""
-    return quality_of(results).metric == "perplexity"
+    return quality_of(results).key == "perplexity"

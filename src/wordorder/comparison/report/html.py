@@ -177,7 +177,7 @@ def _counter(word: str) -> Callable[[], str]:
 
 def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
     """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
-    metric, statistic = quality_of(results).metric, statistic_of(results)
+    metric, statistic = quality_of(results).key, statistic_of(results)
     ranges = [_range(entry.get(metric), statistic) for entry, _ in lines(results)]
     ends = [end for found in ranges if found for end in found]
     logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)

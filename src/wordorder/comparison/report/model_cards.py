@@ -64,7 +64,7 @@ def _place(results: Mapping[str, Any], arm: str) -> str:
         "| --- | --- | --- |",
     ]
     for number, entry in enumerate(entries, 1):
-        value = with_spread(entry[quality.metric], quality.digits, statistic)
+        value = with_spread(entry[quality.key], quality.digits, statistic)
         name = code(entry["arm"])
         lines.append(f"| {number} | {f'**{name}**' if entry['arm'] == arm else name} | {plain(value)} |")
     found = verdict(results)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wordorder.comparison.quality import Quality, beside, is_marked_optimistic, quality_of, split_of
+from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of, split_of
 from wordorder.comparison.report.differences import against, in_parts, in_short, places_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.newer_keys import entries_of, mapping_of
@@ -19,6 +19,7 @@ from wordorder.comparison.report.rates import RatesTried, rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats, statistic_of
 from wordorder.streams import printable
+from wordorder.tasks import Metric
 from wordorder.training.recipe.pretrained import ARM
 
 MEBIBYTE = 2**20
@@ -91,12 +92,12 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
     ]
 
 
-def _score(quality: Quality, title: str, statistic: str, *, key: str | None = None) -> Column:
+def _score(quality: Metric, title: str, statistic: str, *, key: str | None = None) -> Column:
     return Column(
-        key=key or quality.metric,
+        key=key or quality.key,
         title=title if quality.name.isupper() else title[:1].upper() + title[1:],
-        value=lambda summary, _: centre(summary.get(quality.metric), statistic),
-        text=lambda summary, _: with_spread(summary.get(quality.metric), quality.digits, statistic),
+        value=lambda summary, _: centre(summary.get(quality.key), statistic),
+        text=lambda summary, _: with_spread(summary.get(quality.key), quality.digits, statistic),
         descending_is_better=quality.higher_is_better,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wordorder.comparison.quality import Quality, is_marked_optimistic, quality_of, split_of
+from wordorder.comparison.quality import is_marked_optimistic, quality_of, split_of
 from wordorder.comparison.report.newer_keys import mapping_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.statistics.looks import looks_in_words
@@ -29,6 +29,7 @@ from wordorder.comparison.statistics.summary import (
     spread,
     statistic_of,
 )
+from wordorder.tasks import Metric
 
 DESCRIPTION = (
     "As a description, not a claim: the ranges, mean plus and minus one sample standard deviation over the {of}s, "
@@ -54,7 +55,7 @@ class Verdict:
 class _Measure:
     """The measure of arms in a results file: the metric, its split, and the statistic over seeds."""
 
-    quality: Quality
+    quality: Metric
     split: str
     statistic: str
     optimistic: bool
@@ -70,13 +71,13 @@ class _Measure:
         return "highest" if self.quality.higher_is_better else "lowest"
 
     def value(self, entry: Entry) -> float | None:
-        return centre(entry.get(self.quality.metric), self.statistic)
+        return centre(entry.get(self.quality.key), self.statistic)
 
     def text(self, entry: Entry) -> str:
-        return with_spread(entry[self.quality.metric], self.quality.digits, self.statistic)
+        return with_spread(entry[self.quality.key], self.quality.digits, self.statistic)
 
     def overlap(self, one: Entry, other: Entry) -> bool:
-        ranges = [spread(entry[self.quality.metric], self.statistic) for entry in (one, other)]
+        ranges = [spread(entry[self.quality.key], self.statistic) for entry in (one, other)]
         (low, high), (other_low, other_high) = (found or (0.0, 0.0) for found in ranges)
         return low <= other_high and other_low <= high
 
@@ -84,7 +85,7 @@ class _Measure:
         """Return how far the other arm is behind in the table: a ratio for perplexities, a difference else."""
         here, there = self.value(best) or 0.0, self.value(other) or 0.0
         behind = f"{other['arm']} ({self.text(other)})"
-        if self.quality.metric == "perplexity" and here > 0:
+        if self.quality.key == "perplexity" and here > 0:
             return f"{there / here:.2f} times lower than {behind}"
         return f"{abs(here - there):.3g} {'above' if self.quality.higher_is_better else 'below'} {behind}"
 
@@ -205,7 +206,7 @@ def _sentence(
 ) -> str:
     parts: list[str] = []
     if judged.identical:
-        column = measure.quality.metric
+        column = measure.quality.key
         same = all(entry[column]["n"] == best[column]["n"] for entry in judged.identical)
         parts.append(f"identical on every {'' if same else 'common '}{of} with {_names(judged.identical)}")
     if judged.tied:
@@ -256,7 +257,7 @@ def _description(best: Entry, others: Sequence[Entry], judged: _Judged, measure:
     """Return a description of the ranges for few seeds, if nothing can be claimed."""
     if not judged.too_few:
         return ""
-    fewest = min(int(entry[measure.quality.metric]["n"]) for entry in [best, *others])
+    fewest = min(int(entry[measure.quality.key]["n"]) for entry in [best, *others])
     if fewest < SEEDS_FOR_A_SPREAD:
         seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
         return f"With {seeds} per arm there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."

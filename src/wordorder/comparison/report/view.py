@@ -50,7 +50,7 @@ def view_of(results: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "quality": {"title": columns(results)[0].title, "more_is_better": quality.higher_is_better},
         "ranges": {
-            arm: spread(entry[quality.metric], statistic) for arm, entry in entries.items() if quality.metric in entry
+            arm: spread(entry[quality.key], statistic) for arm, entry in entries.items() if quality.key in entry
         },
         "costs": [
             {

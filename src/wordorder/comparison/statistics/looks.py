@@ -99,7 +99,7 @@ def _now(results: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": {arm: [seed if fold is None else [fold, seed] for fold, seed in own] for arm, own in runs.items()},
         "baseline": compare_section(results).get("baseline") or None,
         "confidence": confidence_of(results),
-        "metric": quality_of(results).metric,
+        "metric": quality_of(results).key,
         "statistic": statistic_of(results),
     }
 

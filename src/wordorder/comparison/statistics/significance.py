@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from wordorder.comparison.fairness.identical import are_identical
-from wordorder.comparison.quality import Quality, quality_of
+from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.newer_keys import entries_of
 from wordorder.comparison.statistics.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
 from wordorder.comparison.statistics.exact_tests import (
@@ -36,6 +36,7 @@ from wordorder.comparison.statistics.summary import (
     repeats,
     statistic_of,
 )
+from wordorder.tasks import Metric
 
 BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
     "better",
@@ -58,17 +59,17 @@ Rows = Mapping[Unit, Mapping[str, Any]]
 class _Scale:
     """The scale on which a difference is measured; greater than 0 means that the arm is better."""
 
-    quality: Quality
+    quality: Metric
     median: bool
     confidence: float
 
     @property
     def logarithmic(self) -> bool:
         # a perplexity is the exp of a loss: seeds multiply it, and "x times lower" is what is said of it
-        return self.quality.metric == "perplexity"
+        return self.quality.key == "perplexity"
 
     def value(self, row: Mapping[str, Any]) -> float | None:
-        value = row.get(self.quality.metric)
+        value = row.get(self.quality.key)
         if not isinstance(value, int | float) or not math.isfinite(value) or (self.logarithmic and value <= 0):
             return None
         return float(value)

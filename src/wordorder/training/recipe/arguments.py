@@ -11,7 +11,7 @@ from typing import Any, cast
 from wordorder.hints import fits
 from wordorder.launch import process_count
 from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
-from wordorder.tasks.metrics import NAMES
+from wordorder.tasks import known_metrics, metric_names
 from wordorder.training.recipe.argument_names import BEAMS as BEAMS
 from wordorder.training.recipe.argument_names import (
     DEFAULTS,
@@ -107,8 +107,8 @@ def argument_faults(table: Mapping[str, object]) -> list[str]:
     if "report_to" in chosen and not wrong_type:
         faults += tracker_faults(chosen["report_to"])
     metric = chosen.get("metric_for_best_model")
-    if isinstance(metric, str) and metric not in NAMES:
-        faults.append(unknown_choice("training.metric_for_best_model", metric, NAMES))
+    if isinstance(metric, str) and metric not in metric_names():
+        faults.append(unknown_choice("training.metric_for_best_model", metric, metric_names()))
     steps = chosen.get("keep_steps")
     if isinstance(steps, list) and fits(OWN["keep_steps"], steps):  # pyright: ignore[reportUnknownArgumentType]
         faults += _keep_faults(cast("list[int]", steps), chosen.get("max_steps"))
@@ -250,6 +250,9 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
     given |= _of_several_processes(table, on_cpu=bool(given["use_cpu"]))
+    metric = known_metrics().get(str(given.get("metric_for_best_model")))
+    if metric is not None:  # transformers takes every metric but a loss for one of which more is better
+        given.setdefault("greater_is_better", metric.higher_is_better)
     return TrainingArguments(
         output_dir=str(output_dir),
         disable_tqdm=True,

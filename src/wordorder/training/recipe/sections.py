@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from wordorder.errors import BadInput
 from wordorder.hints import fits
-from wordorder.tasks import TASKS
-from wordorder.tasks.metrics import metric_fault
+from wordorder.tasks import TASKS, metric_fault, tasks_of
 from wordorder.training.recipe.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
 from wordorder.training.recipe.checks import unknown_choice, unknown_name
 from wordorder.training.recipe.pretrained import complete
@@ -102,7 +101,8 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
     fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
     faults = [] if fault is None else [fault]
     translates = task is not None and TASKS[task].translates
-    if metric in ("bleu", "exact_match") and translates and training.get("predict_with_generate") is not True:
+    generated = task is not None and any(known.key == metric and known.of_translations for known in TASKS[task].metrics)
+    if generated and training.get("predict_with_generate") is not True:
         faults.append(
             f"training.metric_for_best_model: {metric} is measured while training only with predict_with_generate"
         )
@@ -134,7 +134,7 @@ def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, lis
     return (None, faults) if faults else (config, [])
 
 
-_STAND_INS = {"source": "sotu", "task": "masked-lm"}
+_STAND_INS = {"source": "sotu", "task": next(iter(TASKS))}
 
 
 def _placed(section: str, fault: str) -> str:
@@ -161,16 +161,17 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
     if not isinstance(network, str) or network not in NETWORK_TASKS:
         return [unknown_choice("model.network", network, NETWORK_TASKS)], None
     faults: list[str] = []
-    if task is not None and task not in NETWORK_TASKS[network]:
-        tasks = ", ".join(NETWORK_TASKS[network])
-        faults.append(f"model.network: {network!r} cannot do the task {task!r}; its tasks: {tasks}")
+    if task is not None and task not in tasks_of(network):
+        faults.append(
+            f"model.network: {network!r} cannot do the task {task!r}; its tasks: {', '.join(tasks_of(network))}"
+        )
     try:
         config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
     except BadInput as error:
         return faults + [_placed("model", fault) for fault in error.faults], None
     except (ValueError, TypeError) as error:
         return [*faults, _placed("model", str(error))], None
-    if task in TASKS and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
+    if task is not None and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
         faults += [_placed("model", fault) for fault in config.tying_faults()]
     longest = getattr(config, "max_position_embeddings", None)
     if takes_any_length(config):

@@ -8,7 +8,7 @@ from typing import Any, cast
 from wordorder.durable import write_text
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, parse_json, read_bytes
-from wordorder.tasks.metrics import NAMES
+from wordorder.tasks import metric_names
 
 FILE = "curve.jsonl"
 
@@ -36,7 +36,7 @@ def row(entry: Mapping[str, Any]) -> dict[str, Any]:
         entry: one entry of the Trainer's log.
     """
     names = {name: name for name in ("loss", "learning_rate", "grad_norm", "train_seconds", "tokens")}
-    names |= {f"eval_{name}": f"validation_{name}" for name in (*NAMES, "perplexity")}
+    names |= {f"eval_{name}": f"validation_{name}" for name in (*metric_names(), "perplexity")}
     return {new: entry[old] for old, new in names.items() if old in entry}
 
 

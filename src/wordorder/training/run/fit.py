@@ -24,7 +24,7 @@ from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
 from wordorder.limits import one_line, read_json
 from wordorder.models import build_model
-from wordorder.tasks import TASKS
+from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
@@ -110,7 +110,7 @@ def _train_and_test(
     config = make_config(recipe, prepared)
     if recipe.pretrained is not None and start is None:
         check_body(config, Path(recipe.pretrained))
-    model = build_model(config, recipe.data.task, seed=seed)
+    model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
@@ -226,7 +226,7 @@ def _before_smoothing(recipe: Recipe, prepared: PreparedData) -> Callable[[dict[
 
 def _headline(recipe: Recipe) -> str:
     chosen = recipe.training.get("metric_for_best_model")
-    return chosen if chosen not in (None, "loss") else TASKS[recipe.data.task].headline
+    return chosen if chosen not in (None, "loss") else TASKS[recipe.data.task].progress_metric
 
 
 def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def draw_costs(results: Mapping[str, Any], axes: Mapping[str, Any], style: Calla
 
 
 def _draw_cost(results: Mapping[str, Any], cost: Cost, area: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
-    metric, statistic = quality_of(results).metric, statistic_of(results)
+    metric, statistic = quality_of(results).key, statistic_of(results)
     entries = {entry["arm"]: entry for entry, _ in lines(results)}
     known = {
         point.name: (point.cost, point.quality)
