@@ -21,7 +21,7 @@ from wordorder.encodings.places import (
 from wordorder.encodings.position_terms import PositionTerms, PositionTermsByLayer, Term, combine_terms
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
-from wordorder.ops import Positions, as_positions, check_positions_fit
+from wordorder.ops import Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.positions import device_of
 from wordorder.ops.precision import no_autocast
 
@@ -63,7 +63,7 @@ class Composition(nn.Module):
         """Remove `replacement`, for a network that reads the token embeddings of another."""
         self._replacing = {}
 
-    def embed(self, x_BTC: Tensor, positions: Positions | Tensor, window: Positions | None = None) -> Tensor:
+    def embed(self, x_BTC: Tensor, positions: PositionsLike, window: Positions | None = None) -> Tensor:
         """Apply the parts that act on embeddings, in the order of the name.
 
         Args:
@@ -84,8 +84,8 @@ class Composition(nn.Module):
 
     def prepare(
         self,
-        positions: Positions | Tensor | int,
-        key_positions: Positions | Tensor | int | None = None,
+        positions: PositionsLike | int,
+        key_positions: PositionsLike | int | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -113,8 +113,8 @@ class Composition(nn.Module):
 
     def terms(
         self,
-        positions: Positions | Tensor,
-        key_positions: Positions | Tensor | None = None,
+        positions: PositionsLike,
+        key_positions: PositionsLike | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -157,7 +157,7 @@ class Composition(nn.Module):
 
 
 def queries_and_keys(
-    positions: Positions | Tensor | int, key_positions: Positions | Tensor | int | None
+    positions: PositionsLike | int, key_positions: PositionsLike | int | None
 ) -> tuple[Positions, Positions]:
     """Return typed positions of queries and of keys; the keys' default to the queries'.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.contextual_counts import interpolated_by_count
 from wordorder.encodings.places import ContentScores, OnScoresByContent
-from wordorder.ops import Arbitrary, Positions, Visibility, as_positions
+from wordorder.ops import Arbitrary, PositionsLike, Visibility, as_positions
 
 
 class CoPE(OnScoresByContent):
@@ -65,11 +65,7 @@ class CoPE(OnScoresByContent):
         self.tables = nn.ModuleList(nn.Embedding(max_position + 1, head_dim) for _ in range(layers))
 
     def prepare(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        *,
-        device: torch.device | None = None,
+        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "CoPEScores":
         """Return the term with the order in which keys are counted: by position where positions are arbitrary."""
         del query_positions

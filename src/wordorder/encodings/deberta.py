@@ -13,7 +13,7 @@ from wordorder.encodings.places import ContentScores, OnScoresByContent
 from wordorder.ops import (
     Bias,
     DenseBias,
-    Positions,
+    PositionsLike,
     RelativeBias,
     RelativeKeyBias,
     Visibility,
@@ -123,11 +123,7 @@ class DeBERTa(OnScoresByContent):
         return (back + self.span).clamp(0, 2 * self.span - 1)
 
     def prepare(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        *,
-        device: torch.device | None = None,
+        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "DeBERTaScores":
         """Return the term with its rows of P: T + S - 1 by distance for contiguous positions, else one per pair."""
         query, key = as_positions(query_positions), as_positions(key_positions)

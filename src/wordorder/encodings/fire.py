@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import OnScores
-from wordorder.ops import DenseBias, Positions, as_positions
+from wordorder.ops import DenseBias, PositionsLike, as_positions
 from wordorder.ops.positions import distances_BTS
 
 NEVER_ZERO = 1e-6
@@ -103,8 +103,8 @@ class FIRE(OnScores):
 
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> DenseBias:

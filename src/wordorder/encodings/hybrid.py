@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from wordorder.encodings.composition import Composition, content_scale, queries_and_keys
 from wordorder.encodings.places import ContentScores, Encoding
 from wordorder.encodings.position_terms import PositionTermsByLayer, combine_terms
-from wordorder.ops import Bias, Positions, Visibility
+from wordorder.ops import Bias, PositionsLike, Visibility
 
 
 class Hybrid(Composition):
@@ -56,8 +56,8 @@ class Hybrid(Composition):
 
     def prepare(
         self,
-        positions: Positions | Tensor | int,
-        key_positions: Positions | Tensor | int | None = None,
+        positions: PositionsLike | int,
+        key_positions: PositionsLike | int | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,

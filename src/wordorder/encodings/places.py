@@ -17,6 +17,7 @@ from wordorder.ops import (
     Bias,
     DenseBias,
     Positions,
+    PositionsLike,
     ToeplitzBias,
     Visibility,
     as_positions,
@@ -74,7 +75,7 @@ class OnEmbeddings(Encoding, ABC):
     place = "embeddings"
 
     @abstractmethod
-    def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
+    def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Return embeddings (B, T, C) that depend on their positions."""
 
 
@@ -99,7 +100,7 @@ class ReplacesEmbedding(Encoding, ABC):
         """Return the number of model channels, C."""
 
     @abstractmethod
-    def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
+    def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
         """Return vectors (B, T, C) of tokens (B, T) that depend on their positions.
 
         Args:
@@ -187,7 +188,7 @@ class OnScores(Encoding, ABC):
         """True if row and column 0 of the bias are numbers of their own, decided by no position or distance ([CLS])."""
         return False
 
-    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
         """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last.
 
         Args:
@@ -198,8 +199,8 @@ class OnScores(Encoding, ABC):
     @abstractmethod
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
@@ -222,8 +223,8 @@ class OnDistance(OnScores):
 
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:

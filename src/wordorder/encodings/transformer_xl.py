@@ -12,7 +12,7 @@ from wordorder.ops import (
     Contiguous,
     DenseBias,
     LowRankBias,
-    Positions,
+    PositionsLike,
     RelativeBias,
     ToeplitzBias,
     Visibility,
@@ -138,11 +138,7 @@ class TransformerXL(OnScoresByContent):
         return torch.cat((angle.sin(), angle.cos()), dim=-1)
 
     def prepare(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        *,
-        device: torch.device | None = None,
+        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "TransformerXLScores":
         """Return the term with the distances that occur (T + S - 1 for contiguous positions) and their sines."""
         query, key = as_positions(query_positions), as_positions(key_positions)

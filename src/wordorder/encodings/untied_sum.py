@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
 from wordorder.encodings.projected_positions import ProjectedPositions
-from wordorder.ops import Positions, as_positions
+from wordorder.ops import PositionsLike, as_positions
 
 
 class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
@@ -62,8 +61,8 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
 
     def prepare(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,

@@ -15,7 +15,7 @@ from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions, check_key_padding
+from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, check_key_padding
 from wordorder.ops.execution import run_layer
 
 
@@ -98,12 +98,12 @@ class Decoder(Stack):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
         source: Tensor | None = None,
-        source_positions: Positions | Tensor | None = None,
+        source_positions: PositionsLike | None = None,
         source_padding_mask: Tensor | None = None,
         cache: Cache | None = None,
         memory: MemoryState | None = None,

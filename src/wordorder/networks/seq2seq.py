@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from wordorder.networks.cache import Cache
 from wordorder.networks.decoder import Decoder
 from wordorder.networks.encoder import Encoder
-from wordorder.ops import Positions, check_key_padding
+from wordorder.ops import PositionsLike, check_key_padding
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Seq2Seq(nn.Module):
         source_ids: Tensor,
         target_ids: Tensor,
         *,
-        source_positions: Positions | Tensor | None = None,
-        target_positions: Positions | Tensor | None = None,
+        source_positions: PositionsLike | None = None,
+        target_positions: PositionsLike | None = None,
         source_padding_mask: Tensor | None = None,
         target_padding_mask: Tensor | None = None,
         backend: str | None = None,

@@ -17,7 +17,15 @@ from wordorder.memory import (
     read_step,
 )
 from wordorder.networks.options import TransformerOptions
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions, check_positions_fit, valid_tokens
+from wordorder.ops import (
+    Contiguous,
+    Positions,
+    PositionsLike,
+    Visibility,
+    as_positions,
+    check_positions_fit,
+    valid_tokens,
+)
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
@@ -86,7 +94,7 @@ class Stack(nn.Module):
         self,
         input_ids: Tensor | None,
         inputs_embeds: Tensor | None,
-        positions: Positions | Tensor | None,
+        positions: PositionsLike | None,
         *,
         window: Positions | None = None,
         in_segment: Positions | None = None,

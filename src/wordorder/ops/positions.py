@@ -98,8 +98,11 @@ class Arbitrary:
 
 Positions = Contiguous | Packed | Arbitrary
 
+PositionsLike = Positions | Tensor
+"""What `as_positions` takes: typed positions, or a tensor (T,) or (B, T) of integers."""
 
-def as_positions(positions: Positions | Tensor | int) -> Positions:
+
+def as_positions(positions: PositionsLike | int) -> Positions:
     """Accept a plain tensor (T,) or (B, T) of integers, or a number of tokens, where typed positions are asked for.
 
     Raises:

@@ -21,7 +21,7 @@ from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.complex import ComplexBody, ComplexTextEmbedding
 from wordorder.networks.text.network import TextOutput
 from wordorder.networks.text.pooling import without_padding, zero_if_empty
-from wordorder.ops import Contiguous, Positions, check_key_padding, valid_tokens
+from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
 
 
@@ -209,7 +209,7 @@ class ReferenceTextNetwork(nn.Module):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
@@ -245,7 +245,7 @@ class ReferenceTextNetwork(nn.Module):
         return TextOutput(both_BLC[:, -1], both_BLC[:, :T])
 
 
-def _counted_from_0(positions: Positions | Tensor, length: int) -> bool:
+def _counted_from_0(positions: PositionsLike, length: int) -> bool:
     known = isinstance(positions, Contiguous) and isinstance(positions.offset, int)  # others would have to be read
     return known and positions == Contiguous(length)
 
