@@ -54,7 +54,6 @@ def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Ma
 
     Args:
         table: name of the table of options.
-        owner: whose options they are.
         given: value by option.
         hints: type hint by option that there is.
     """

@@ -27,8 +27,6 @@ def as_order(given: Any, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
     Args:
         given: an order, a plan or None, which stay what they are; a bias; an encoding that acts on queries, keys or
             scores without weights for each layer, or several of them together.
-        q: queries (B, H, T, D).
-        k: keys (B, G, S, D).
 
     Raises:
         BadInput: it is something else, or more has to be done than attention can: the message says what to write.
@@ -90,8 +88,6 @@ def as_mask(
     Args:
         order: gives the positions, where it knows them; else queries and keys stand at 0, 1, ...
         mask: given in place of the keywords.
-        q: queries (B, H, T, D).
-        k: keys (B, G, S, D).
         is_causal: a query sees keys at its own position and before it.
         key_padding_mask: bool (B, S), True = padding.
 

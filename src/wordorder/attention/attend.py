@@ -110,11 +110,7 @@ def attend(
     Nothing is checked: `attention` does that, and `plan_attention`.
 
     Args:
-        q: queries (B, H, T, D).
-        k: keys (B, G, S, D).
-        v: values (B, G, S, E).
         plan: order and mask, as one layer sees them.
-        dropout: probability that a weight is dropped; pass 0 outside training.
         return_lse: the plan must have been made for it.
     """
     groups = q.shape[1] // k.shape[1]

@@ -30,11 +30,7 @@ def attend(
     """Return the attention output (B, H, T, E).
 
     Args:
-        q_BHTD: queries, rotated.
-        k_BHSD: keys, rotated.
-        v_BHSE: values.
         order: the content scale, and a bias of low-rank and Toeplitz parts.
-        mask: who sees whom.
 
     Raises:
         TypeError: the bias has another part.

@@ -9,10 +9,6 @@ from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 def write_conversion_card(folder: Path, report: ConversionReport) -> None:
     """Write README.md beside a converted model.
 
-    Args:
-        folder: holds its config.json.
-        report: what the conversion did.
-
     Raises:
         OSError: it cannot be written.
     """

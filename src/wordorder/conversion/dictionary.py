@@ -45,9 +45,6 @@ class Dictionary:
 def read_tokens(path: Path) -> list[str]:
     """Read the tokens of a dict.txt, in its order.
 
-    Args:
-        path: the file.
-
     Raises:
         BadInput: it cannot be read, is not UTF-8, or a line is no "token count".
     """
@@ -75,9 +72,7 @@ def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary
     """Number the tokens as the program did that made a vocabulary of this size.
 
     Args:
-        tokens: of the file.
         vocabulary: rows of the checkpoint's embedding table.
-        path: of the file, for the message.
 
     Raises:
         BadInput: no number of special tokens makes this size.
@@ -101,7 +96,6 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerF
     It writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
 
     Args:
-        dictionary: the vocabulary.
         length: the model's longest text, in tokens.
     """
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors

@@ -24,11 +24,8 @@ def config_fields(
     """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
 
     Args:
-        form: the model's parts.
         sizes: by the letters of `reference_names`.
-        settings: from the arguments of the training run.
         vocabulary: knows the id of the mask, which is the last one otherwise.
-        tied: the output layer shares the token embeddings.
     """
     options: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
     if form.relative:
@@ -64,11 +61,7 @@ def config_fields(
 
 
 def architectures_of(form: Form) -> tuple[str, ...]:
-    """Return the classes that the weights serve, the classifier first: it was trained last.
-
-    Args:
-        form: of the model.
-    """
+    """Return the classes that the weights serve, the classifier first: it was trained last."""
     classifier = ("WordOrderEncoderForSequenceClassification",) if form.head is not None else ()
     return (*classifier, *(("WordOrderEncoderForMaskedLM",) if form.lm_head else ()))
 
@@ -84,10 +77,8 @@ def write_folder(
     """Fill a folder that `AutoModelForMaskedLM` and the like load.
 
     Args:
-        folder: an empty one.
         report: holds the configuration; written too, as conversion.json.
         tensors: by our name.
-        tokenizer: written beside the model, if there is one.
         config_class: the class of the configuration, by name.
 
     Raises:

@@ -22,11 +22,6 @@ def convert_lamemo(
     The folder computes what the reference code computes, its epsilon of 1e-6 included (``memory_options``), for
     segments of one length. ``attn_type`` 3 (the paper's), 31, 32, 33, and 0, Transformer-XL's attention in that code.
 
-    Args:
-        checkpoint: as in `convert_transformer_xl`, but no folder; and so all other arguments, returns and errors.
-        out_dir: see there.
-        config: see there.
-        vocab: see there.
-        overwrite: see there.
+    Arguments, returns and errors are those of `convert_transformer_xl`; ``checkpoint`` is no folder.
     """
     return convert(checkpoint, out_dir, tuple(KINDS), config=config, vocab=vocab, overwrite=overwrite)

@@ -29,10 +29,7 @@ class ReferenceArgs:
     """Settings that the arguments add to the weights; the reference code's own defaults stand for what they leave out.
 
     Args:
-        heads: attention heads.
         activation: of the feed-forward networks and the language modelling head, "gelu" or "relu".
-        dropout: on embeddings and each sublayer's output.
-        attention_dropout: on attention weights.
         activation_dropout: inside the feed-forward networks.
         pooler_dropout: before the output of a classification head.
     """
@@ -50,7 +47,6 @@ def read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) ->
 
     Args:
         given: name -> value; others than those of the module's tables are ignored.
-        form: the parts that the weights show.
         sizes: what the weights say, by the letters of `reference_names`.
 
     Raises:

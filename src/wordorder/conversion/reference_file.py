@@ -178,7 +178,6 @@ def read_config(path: Path, example: str = '{"encoder_attention_heads": 12}') ->
 
     Args:
         path: such as {"encoder_attention_heads": 12, "dropout": 0.1}.
-        example: for the message.
 
     Raises:
         BadInput: it cannot be read, or holds no JSON object.

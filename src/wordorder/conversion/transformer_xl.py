@@ -198,13 +198,7 @@ def _ours(
 
 
 def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
-    """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
-
-    Args:
-        settings: sizes and style.
-        ties: what the output layer shares.
-        words: of the vocabulary, if it is known.
-    """
+    """Return the configuration, with everything written out that the reference code fixes: our defaults may change."""
     eos = settings.eos if words is None else next((words.index(word) for word in END if word in words), settings.eos)
     fields: dict[str, Any] = {
         "vocab_size": settings.vocabulary,

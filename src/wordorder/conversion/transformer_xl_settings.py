@@ -25,23 +25,15 @@ class XLSettings:
 
     Args:
         kind: a key of `KINDS`.
-        vocabulary: number of token ids.
-        layers: how many layers.
-        heads: attention heads.
-        channels: of the model.
         inner: channels inside the feed-forward networks.
         width: of the first cluster's embeddings; channels where there are no clusters.
         cutoffs: first ids of the clusters of rarer words.
         divisor: how much narrower each cluster is than the one before.
-        pre_norm: norms stand before the sublayers.
         own_vectors: each layer has u and v of its own.
         memory_length: most slots; 0 = no memory.
-        segment_length: tokens of a segment.
         same_length: every token sees equally many keys.
         clamp: distance from which on all count as one.
         dropout: on embeddings, sublayers' and the last layer's output.
-        attention_dropout: on attention weights.
-        norm_eps: of layer norms.
         eos: id of the end of a text.
         notes: what a user should know of how these were found.
     """

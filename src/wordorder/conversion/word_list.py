@@ -21,7 +21,6 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 
     Args:
         path: UTF-8, one word a line.
-        vocabulary: how many there must be.
 
     Raises:
         BadInput: it cannot be read, is not UTF-8, or does not have so many different words without white space.

@@ -40,7 +40,6 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
 
     Args:
         data: the corpus and the task; its length must be set.
-        tokenizer: the tokeniser.
         seed: the run's seed, of the training masks. The split and the masks of validation and test come from data.seed.
         cache_dir: where trained tokenisers and encoded texts are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
 

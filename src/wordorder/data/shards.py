@@ -36,7 +36,6 @@ def write_shard(path: Path, encoded: EncodedDocuments) -> None:
 
     Args:
         path: of the file, whose folder may be missing.
-        encoded: what it holds.
     """
     from safetensors.numpy import save
 
@@ -50,7 +49,6 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
     Only its pages that are looked at are in memory, and the system may drop them again.
 
     Args:
-        path: of the file.
         documents: that it must hold.
         vocabulary: number that all ids must be below.
     """

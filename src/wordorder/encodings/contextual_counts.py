@@ -29,7 +29,6 @@ def interpolated_by_count(
     """Return ``q_i . e[p_ij]``, ``p_ij`` being the clipped sum of ``sigmoid(scale q_i . k_m)`` over visible m >= j.
 
     Args:
-        q_BHTD: queries.
         k_BHSD: keys, in the order in which they are counted.
         table_PD: e[0] .. e[P-1]; counts are clipped to P - 1, and e is linear between its rows.
         scale: factor on the scores of the gates.

@@ -80,7 +80,6 @@ class CoPEScores(ContentScores):
     """The term of CoPE in one forward pass and one layer.
 
     Args:
-        encoding: holds the tables.
         rank_BS: indices of the keys from the lowest position to the highest, (1 or B, S); None = as they come.
         index: the layer, from 0.
     """

@@ -141,7 +141,6 @@ class DeBERTaScores(ContentScores):
     """The terms of DeBERTa in one forward pass and one layer.
 
     Args:
-        encoding: holds the parameters.
         as_key: delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S).
         as_query: delta(j, i), by distance or of every pair.
         left: number of distances, the first ones, that are not to the right.

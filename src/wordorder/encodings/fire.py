@@ -90,7 +90,6 @@ class FIRE(OnScores):
         code: with BERT's N(0, 0.02) in both of its layers it would start flat, and learn slowly from there.
 
         Args:
-            std: not used.
             generator_for: random generator by the parameter's name; None = torch's global one.
         """
         del std

@@ -92,7 +92,6 @@ class TermOfSomeLayers(ContentScores):
     """A content term that only some layers have; its parameters are numbered by these layers.
 
     Args:
-        term: the term as its encoding prepared it.
         layers: the layers that have it, from 0.
     """
 

@@ -62,7 +62,6 @@ class ShawScores(ContentScores):
     """The term of Shaw et al. in one forward pass and one layer.
 
     Args:
-        encoding: holds the tables.
         row_BTS: the table row of each pair, (1 or B, T, S).
         index: the layer, from 0.
     """

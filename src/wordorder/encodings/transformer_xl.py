@@ -161,7 +161,6 @@ class TransformerXLScores(ContentScores):
     """The term of Transformer-XL in one forward pass and one layer.
 
     Args:
-        encoding: holds the parameters.
         back_BW: distances query - key, (1 or B, W).
         sines_BWC: R(t) of these distances.
         column_BTS: the index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1.

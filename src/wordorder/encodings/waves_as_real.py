@@ -17,7 +17,6 @@ class WavesAsReal(ReplacesEmbedding):
     """Complex embeddings as the token embeddings of a network of real numbers.
 
     Args:
-        waves: the embedding that gives complex vectors.
         width: model channels, C.
         as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
 

@@ -96,7 +96,6 @@ class _Watch:
     """Sums of attention by distance and of alpha by age.
 
     Args:
-        decoder: reads.
         length: tokens of a piece of the text.
     """
 

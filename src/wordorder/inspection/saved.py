@@ -41,11 +41,8 @@ class SavedInspection:
     """Findings on a saved model, and the files that hold them.
 
     Args:
-        inspection: what was found.
         numbers: the content of numbers.json.
-        folder: where the files are.
         files: their names.
-        tables: of what was found.
     """
 
     inspection: Inspection | LanguageModelInspection
@@ -131,10 +128,7 @@ class _Found:
     """Everything that is written of a model of either kind.
 
     Args:
-        inspection: what was found.
-        numbers: of it, for JSON.
         drawings: of it; without any there is neither page nor tensors.
-        tables: of it.
         facts: beside those of the model, for the page.
         tensors: gives a safetensors file.
         tensors_name: of that file.
@@ -248,12 +242,7 @@ def _versions() -> dict[str, str]:
 
 
 def _json(value: object) -> str:
-    """Return a value as JSON with one line per row of numbers.
-
-    In strings a line break is escaped, so that only rows are joined.
-
-    In strings a line break is escaped, so that only rows are joined.
-    """
+    """Return a value as JSON with one line per row of numbers."""  # strings escape a line break: only rows are joined
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[\n[^\[\]{}\"]*\]", lambda row: " ".join(row[0].split()), text) + "\n"
 
@@ -273,8 +262,6 @@ def _reading_tensors(inspection: LanguageModelInspection) -> bytes:
     """Return attention by layer, head and distance, and alpha by layer, head and age, as a safetensors file.
 
     It is in float32. Beside the attention stands how many tokens see each distance.
-
-    Beside the attention stands how many tokens see each distance.
     """
     from safetensors.torch import save
 

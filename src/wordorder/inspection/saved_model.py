@@ -12,9 +12,6 @@ LANGUAGE_MODEL = "wordorder-decoder"
 def class_of(folder: Path) -> Any:
     """Return the class that config.json names, of a model that can be inspected.
 
-    Args:
-        folder: holds config.json.
-
     Raises:
         BadInput: there is no such model, or it is of another type.
     """
@@ -51,10 +48,6 @@ _CLASSES = {
 def config_of(folder: Path, kind: Any) -> Any:
     """Load the configuration of a saved model.
 
-    Args:
-        folder: holds config.json.
-        kind: of `class_of`.
-
     Raises:
         BadInput: a field has a value of another type than it can have.
     """
@@ -66,10 +59,6 @@ def config_of(folder: Path, kind: Any) -> Any:
 def load_saved(folder: Path, kind: Any) -> Any:
     """Load the model, from safetensors only: nothing is unpickled.
 
-    Args:
-        folder: holds it.
-        kind: of `class_of`.
-
     Raises:
         BadInput: weights are missing, damaged, pickled, not finite, or of other sizes or types.
     """
@@ -80,12 +69,6 @@ def load_saved(folder: Path, kind: Any) -> Any:
 
 def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> list[int]:
     """Return the ids of the first tokens of a text.
-
-    Args:
-        folder: holds the tokenizer.
-        config: of the model in it.
-        text: a UTF-8 file.
-        count: how many tokens at most.
 
     Raises:
         BadInput: the text cannot be read or holds no words, or there is no tokenizer, or not the model's.

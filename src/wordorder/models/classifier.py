@@ -58,11 +58,7 @@ class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
-    """A text network without a head: one vector per text.
-
-    Args:
-        config: architecture, sizes and encoding.
-    """
+    """A text network without a head: one vector per text."""
 
     def __init__(self, config: WordOrderClassifierConfig) -> None:
         super().__init__(config)

@@ -62,8 +62,6 @@ def filled_fields(network: str, fields: Mapping[str, Any], *, following: bool = 
     """Return the fields of ``[model]`` with all defaults, so that they mean the same after a default changes.
 
     Args:
-        network: a key of `CONFIGS`.
-        fields: as a recipe gives them, without faults.
         following: also those that follow others where nothing is said, such as intermediate_size = 4 * hidden_size.
             What only the data knows (vocab_size, special tokens) stays out, and so do options of the encoding.
 

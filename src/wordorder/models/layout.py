@@ -84,7 +84,6 @@ def check_token_types(
     Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
 
     Args:
-        token_type_ids: as the caller gave them.
         input_ids: the tokens that they belong to, (B, T).
         inputs_embeds: or their vectors, (B, T, C).
 

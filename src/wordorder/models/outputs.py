@@ -21,11 +21,7 @@ from wordorder.networks import DecoderOutput, EncoderOutput
 
 
 def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
-    """Return a network's outputs by the names that transformers has for them.
-
-    Args:
-        output: of an encoder or a decoder.
-    """
+    """Return a network's outputs by the names that transformers has for them."""
     return {
         "last_hidden_state": output.hidden,
         "hidden_states": output.all_hidden,
@@ -35,11 +31,7 @@ def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
 
 
 def body_outputs(output: ModelOutput) -> dict[str, Any]:
-    """Return what a head's output takes over from that of the model without a head: all but what the head reads.
-
-    Args:
-        output: of the model without a head.
-    """
+    """Return what a head's output takes over from that of the model without a head: all but what the head reads."""
     found = cast("dict[str, Any]", output)  # which it is, of what is not None
     return {name: value for name, value in found.items() if name not in ("last_hidden_state", "pooler_output")}
 

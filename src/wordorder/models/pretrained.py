@@ -59,9 +59,6 @@ def forward_options(config: Any, output_attentions: bool | None, output_hidden_s
 def refuse_mems(given: Mapping[str, Any]) -> None:
     """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here.
 
-    Args:
-        given: the further arguments of a call, by name.
-
     Raises:
         ValueError: it is among them.
     """

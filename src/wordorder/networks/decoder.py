@@ -211,8 +211,6 @@ class Decoder(Stack):
             key_positions: of the source; None = nothing is packed.
             source_padding_mask: bool (B, tokens of the source), True = padding; None = no padding.
             held: how many tokens of the source a cache holds keys of.
-            backend: of attention, as in `choose_backend`; None chooses.
-            return_attentions: attention weights are wanted.
         """
         key = Contiguous(held or cast(Tensor, source).shape[1]) if key_positions is None else key_positions
         check_key_padding("source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length)

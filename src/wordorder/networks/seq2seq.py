@@ -82,7 +82,6 @@ class Seq2Seq(nn.Module):
         Args:
             source_ids: long (B, S).
             target_ids: long (B, T), a start token and then the target but for its last token.
-            source_positions: as in `Encoder.forward`.
             target_positions: as in `Decoder.forward`; packed ones need packed ones of the source.
             source_padding_mask: bool (B, S), True = padding; None = no padding.
             target_padding_mask: bool (B, T), True = padding; not needed where the target is padded on the right.

@@ -35,7 +35,6 @@ class Stack(nn.Module):
 
     Args:
         vocabulary: number of token ids, V; positive.
-        options: sizes and style.
         layer: makes a layer of the options.
         use: "encoder" or "decoder", for the encoding's defaults.
         embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`; it has its own padding.
@@ -152,8 +151,6 @@ class Stack(nn.Module):
             key_positions: of all keys, where a cache holds earlier ones; None = those of the queries.
             key_padding_mask: bool (B, S), True where a key is padding; None = no padding.
             causal: a query sees only keys at its own position or before it.
-            backend: of attention, as in `choose_backend`; None chooses.
-            return_attentions: attention weights are wanted.
         """
         keys = positions if key_positions is None else key_positions
         sizes = self._sizes(like_BTC, positions.length, keys.length)
@@ -224,7 +221,6 @@ class Stack(nn.Module):
                 act on embeddings without a table read them, and waves (complex-order), which are counted anew in every
                 segment unless this is given.
             key_padding_mask: bool (B, T), True where one of these tokens is padding; None = none is.
-            backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return what each layer read of the tokens, and the final states.
             return_attentions: also return each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
 
@@ -273,9 +269,6 @@ class Stack(nn.Module):
         """Read a segment in one step.
 
         Args:
-            input_ids: long (B, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
-            memory: what the segment before left; None = the beginning of a text.
             refused: what else was given that makes no sense beside a memory, by name.
             **wanted: further arguments of `read_segment`.
 

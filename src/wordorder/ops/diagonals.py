@@ -13,7 +13,6 @@ def diagonal_distances(queries: int, keys: int, shift: int | Tensor, device: tor
         queries: T.
         keys: S.
         shift: see `shift_between`; (B, 1) gives (B, W).
-        device: of the result.
     """
     return torch.arange(1 - queries, keys, device=device) + shift
 

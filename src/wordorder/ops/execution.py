@@ -20,8 +20,6 @@ def run_layer(layer: nn.Module, *arguments: Any, checkpointed: bool) -> Any:
     """Run a layer; compute it again in the backward pass where gradient checkpointing is on.
 
     Args:
-        layer: called with the arguments.
-        *arguments: of the layer.
         checkpointed: keep no activations of it.
     """
     if not checkpointed:

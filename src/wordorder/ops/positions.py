@@ -131,8 +131,6 @@ def check_positions_fit(name: str, positions: Positions, batch: int, length: int
     """Refuse positions of another number of tokens or rows, which some encodings would broadcast.
 
     Args:
-        name: of the argument, for the message.
-        positions: of the tokens.
         batch: examples, B.
         length: tokens per example, T.
 

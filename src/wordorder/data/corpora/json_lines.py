@@ -12,14 +12,7 @@ from wordorder.limits import parse_json
 def read_json_lines(
     path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
 ) -> Iterator[Found]:
-    """Yield one row per line that is not blank, of .jsonl and .jsonl.gz; see `RowReader`.
-
-    Args:
-        path: the file.
-        place: where to begin.
-        columns: not used.
-        whole: all rows are held in memory.
-    """
+    """Yield one row per line that is not blank, of .jsonl and .jsonl.gz; see `RowReader`."""
     blank = True
     for line in lines_of(path, place, whole=whole):
         if isinstance(line, Found):

@@ -17,11 +17,7 @@ from wordorder.data.examples.translation import SentencePairs
 
 
 class SegmentExamples(Dataset[Example], ABC):
-    """Examples of one segment each, by their index or by (epoch, index).
-
-    Args:
-        segments: their tokens.
-    """
+    """Examples of one segment each, by their index or by (epoch, index)."""
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -49,7 +45,6 @@ class MaskedLanguageExamples(SegmentExamples):
 
     Args:
         segments: the segments, unmasked.
-        masking: how they are masked.
         seed: of the masks.
         padding: id of [PAD].
         fixed: ignore the epoch, so that validation and test are the same exam each time.
@@ -74,7 +69,6 @@ class LabelledExamples(SegmentExamples):
     `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
 
     Args:
-        segments: the texts.
         labels: class id (int64) or number (float32) of each, shape (examples,).
         documents: index of the document that each is a piece of, shape (examples,).
     """
@@ -130,7 +124,6 @@ class TranslationExamples(Dataset[Example]):
     `examples[(epoch, index)]` has input_ids (source tokens,) and labels (target tokens,).
 
     Args:
-        pairs: the tokens.
         texts: the target sentences as people wrote them, one for each pair, whole also where its tokens are cut: what
             translations are compared with.
     """

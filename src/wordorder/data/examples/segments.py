@@ -50,10 +50,7 @@ def pack_full_sentences(documents: EncodedDocuments, *, length: int, cls_id: int
     never crosses documents, so the last of a document may be short. No token is lost.
 
     Args:
-        documents: the tokens of one split.
         length: most tokens of a segment, special tokens included.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
     """
     spans = [span for d in range(len(documents)) for span in _spans(documents.sentences(d).tolist(), length - 2)]
     first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
@@ -79,7 +76,6 @@ def closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], 
 
     Args:
         borders: where sentences begin, and at last the end.
-        room: most tokens of a run.
     """
     spans: list[tuple[int, int]] = []
     start = end = borders[0]
@@ -109,10 +105,6 @@ def with_separators(documents: EncodedDocuments, sep_id: int) -> tuple[npt.NDArr
     """Join documents in a row with [SEP] after each that has a token.
 
     Returns the tokens, and where sentences begin in them, and at last their end.
-
-    Args:
-        documents: the tokens.
-        sep_id: id of [SEP].
     """
     ends = np.unique(documents.sentence_starts[documents.document_starts[1:]])
     ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
@@ -125,9 +117,6 @@ def framed(running: npt.NDArray[np.int32], spans: list[tuple[int, int]], *, cls_
 
     Args:
         running: the text; a [SEP] at the end of a span is the span's own.
-        spans: first and last token of each, one after another.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
     """
     first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     last = last - (running[last - 1] == sep_id)  # a segment's own [SEP] follows
@@ -151,23 +140,12 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
 
 
 def in_a_row(documents: EncodedDocuments, sep_id: int) -> npt.NDArray[np.int32]:
-    """Join documents in a row with [SEP] after each.
-
-    Args:
-        documents: the tokens.
-        sep_id: id of [SEP].
-    """
+    """Join documents in a row with [SEP] after each."""
     return np.insert(documents.ids, documents.sentence_starts[documents.document_starts[1:]], np.int32(sep_id))
 
 
 def full_segments(running: npt.NDArray[np.int32], *, length: int, cls_id: int) -> Segments:
-    """Cut running text into segments of `[CLS]` and length - 1 tokens; tokens that do not fill one are left out.
-
-    Args:
-        running: the text.
-        length: tokens of a segment.
-        cls_id: id of [CLS].
-    """
+    """Cut running text into segments of `[CLS]` and length - 1 tokens; tokens that do not fill one are left out."""
     count = len(running) // (length - 1)
     ids = np.full((count, length), cls_id, np.int32)
     ids[:, 1:] = running[: count * (length - 1)].reshape(count, length - 1)
@@ -207,7 +185,6 @@ def with_something_to_predict(special: npt.NDArray[np.bool_], segments: Segments
 
     Args:
         special: True for ids that it never chooses.
-        segments: any.
     """
     if not len(segments):
         return segments

@@ -37,7 +37,6 @@ class Duplicates:
 
         Args:
             split: train, validation or test.
-            text: any.
         """
         words = normalised(text)
         name = short_hash(words)

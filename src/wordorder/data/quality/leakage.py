@@ -18,12 +18,6 @@ def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettin
     Texts that differ in white space alone are not there any more: splitting leaves them out of training. Of labelled
     pairs the first text alone says little, and of translations both sides have been looked at: neither is checked.
 
-    Args:
-        train: the documents of training.
-        held_out: those of validation and test.
-        data: says what happens where there are some.
-        log: takes their number.
-
     Raises:
         BadInput: there are some, and data.leakage is "error".
     """

@@ -14,20 +14,13 @@ def normalised(text: str) -> str:
     """Return the words of a text in small letters, compatible characters made one (NFKC), set apart by one space.
 
     A text without a letter or digit is left as it is, but for white space: all of them would be the same otherwise.
-
-    Args:
-        text: any.
     """
     words = _BETWEEN_WORDS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
     return words or same_text(text)
 
 
 def short_hash(text: str) -> bytes:
-    """Return 12 bytes that name a text: among a thousand million texts two share them by chance once in 10^11 times.
-
-    Args:
-        text: any.
-    """
+    """Return 12 bytes that name a text: among a thousand million texts two share them by chance once in 10^11 times."""
     return hashlib.blake2b(text.encode(), digest_size=12).digest()
 
 
@@ -47,17 +40,9 @@ class HeldOut:
                 self._normalised[short_hash(normalised(document.text))] = name
 
     def copy_of(self, text: str) -> str | None:
-        """Return the split that holds the same text but for white space, or None.
-
-        Args:
-            text: of training.
-        """
+        """Return the split that holds the same text but for white space, or None."""
         return self._same.get(short_hash(same_text(text)))
 
     def leak_of(self, text: str) -> str | None:
-        """Return the split that holds the same words, see `normalised`, or None.
-
-        Args:
-            text: of training.
-        """
+        """Return the split that holds the same words, see `normalised`, or None."""
         return self._normalised.get(short_hash(normalised(text)))

@@ -24,9 +24,6 @@ class StreamedSegments(StreamedDataset):
     a buffer that a random element is taken from, a run needs no contents in a checkpoint to go on exactly.
 
     Args:
-        blocks: of this process.
-        sharing: which examples are this process's.
-        reader: of the segments.
         buffer: segments of a run.
         masking: for masked-lm; None for causal-lm.
         seed: of the order.

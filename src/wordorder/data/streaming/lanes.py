@@ -49,10 +49,7 @@ class StreamedLanes(StreamedDataset):
     Where documents are streams of their own, each begins a segment, before which memory is reset.
 
     Args:
-        blocks: of this process.
-        sharing: which examples are this process's.
         length: tokens of a segment.
-        sep_id: id of [SEP].
         by_document: reset memory before each document.
     """
 

@@ -29,7 +29,6 @@ class TextStream:
 
     Args:
         data: the section [data]; its length is set.
-        source: of the texts.
         blocks: the same texts, encoded.
         ends: ids of [CLS] and [SEP], as packing wants them: cls_id, sep_id.
         running_text: cut text anywhere, whatever data.packing says.
@@ -67,11 +66,7 @@ class TextStream:
         return {"streamed": True, **known}
 
     def examples(self, sharing: Sharing) -> StreamedSegments | StreamedLanes:
-        """Return the training examples of one process.
-
-        Args:
-            sharing: how many there are, and which are this process's.
-        """
+        """Return the training examples of one process."""
         assert self._data.length is not None  # `prepare` refuses data without it
         lanes = sharing.rows // sharing.world if self._data.packing == LANES else 1
         blocks = self.blocks.for_process(sharing.rank, sharing.world, readers=lanes)
@@ -99,13 +94,7 @@ def _all_of_them(segments: Segments) -> Segments:
 
 
 def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[str]:
-    """Yield the first texts of a streamed source in its own order, the same for every process, to train a tokeniser on.
-
-    Args:
-        data: the section [data].
-        held_out: texts that training must not see.
-        most: how many.
-    """
+    """Yield the first texts of a streamed source in its own order, the same for every process, for a tokeniser."""
     source = open_source(data, ReadingLog(skip=data.skip_unreadable), seed=None)
     found = 0
     for text in source.texts(source.start(0)):
@@ -132,17 +121,6 @@ def open_stream(
     cache_dir: Path,
 ) -> TextStream:
     """Open the streamed source of a recipe.
-
-    Args:
-        data: the section [data].
-        tokenizer: encodes.
-        held_out: texts that training must not see.
-        ends: ids of [CLS] and [SEP], see `TextStream`.
-        running_text: see `TextStream`.
-        masking: see `TextStream`.
-        seed: of the order of files and examples.
-        mask_seed: of the masks.
-        cache_dir: where shards are kept, if they are.
 
     Raises:
         BadInput: there is no such source.

@@ -31,7 +31,6 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
     """Train a tokeniser on texts, or take the trained one from the cache, or load the existing one.
 
     Args:
-        config: the kind and its settings.
         texts: the training split, and nothing else: a tokeniser that saw the test text leaks it.
         cache_dir: trained tokenisers are kept in its folder `tokenizers`.
 
@@ -87,12 +86,7 @@ def fixed_vocab_size(config: TokenizerConfig) -> int | None:
 
 
 def character_vocab_size(texts: Sequence[str], config: TokenizerConfig) -> int:
-    """Return the size of the vocabulary that a character tokeniser has after training on these texts.
-
-    Args:
-        texts: the training split.
-        config: of kind character.
-    """
+    """Return the size of the vocabulary that a character tokeniser has after training on these texts."""
     return len(_characters(texts, config))
 
 
@@ -306,9 +300,6 @@ _KNOWN_SPECIALS = {
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     """Read the tokeniser of a folder that save_pretrained wrote, or a tokenizer.json; no code of the folder is run.
-
-    Args:
-        path: of the folder or the file.
 
     Raises:
         BadInput: there is none, it cannot be read, or it has token ids that no model has.

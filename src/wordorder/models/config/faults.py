@@ -25,11 +25,7 @@ MOST_LETTERS = 10_000
 
 
 def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
-    """Return a line for each size that is not positive, or beyond what any machine could hold.
-
-    Args:
-        sizes: by field; None is no fault.
-    """
+    """Return a line for each size that is not positive, or beyond what any machine could hold."""
     given = {name: size for name, size in sizes.items() if size is not None}
     found = [f"{name} must be positive, got {printed(size)}" for name, size in given.items() if size <= 0]
     return found + [
@@ -38,11 +34,7 @@ def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
 
 
 def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
-    """Return a line for each number of layers or heads that is so large that building would never end.
-
-    Args:
-        counts: by field; None is no fault.
-    """
+    """Return a line for each number of layers or heads that is so large that building would never end."""
     given = {name: count for name, count in counts.items() if count is not None}
     return [
         f"{name} must be at most {MOST_LAYERS:,}, got {printed(count)}"
@@ -52,12 +44,7 @@ def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
 
 
 def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
-    """Return what is wrong with a number of classes and their names, as transformers takes them.
-
-    Args:
-        classes: num_labels; None = not given.
-        names: id2label; None = not given.
-    """
+    """Return what is wrong with a number of classes and their names, as transformers takes them."""
     found: list[str] = []
     if classes is not None and (type(classes) is not int or classes <= 0):
         found.append(f"num_labels must be positive, got {printed(classes)}")
@@ -69,11 +56,7 @@ def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
 
 
 def backend_faults(given: Mapping[str, Any]) -> list[str]:
-    """Return a line for each backend named by a configuration that transformers would fetch from the Hub and run.
-
-    Args:
-        given: what a configuration was given beside its fields.
-    """
+    """Return a line for each backend named by a configuration that transformers would fetch from the Hub and run."""
     named = {f"{private}{name}_implementation" for name in ("attn", "experts") for private in ("", "_")}
     return [
         f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is not run;"
@@ -86,12 +69,7 @@ def backend_faults(given: Mapping[str, Any]) -> list[str]:
 
 
 def printed(value: object, most: int = 80) -> str:
-    """Return a value from a file as short text.
-
-    Args:
-        value: any.
-        most: characters.
-    """
+    """Return a value from a file as short text."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return "a huge number"
     shown = repr(value)
@@ -103,23 +81,12 @@ def _is_id(key: object) -> bool:
 
 
 def for_a_memory(name: str, value: Any) -> str:
-    """Return a line on a field that does nothing without a memory.
-
-    Args:
-        name: of the field.
-        value: that it was given.
-    """
+    """Return a line on a field that does nothing without a memory."""
     return f"{name} is for a memory; set memory, or leave it out; got {value!r}"
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
-    """Return a line on an output layer that is to share a table of another shape.
-
-    Args:
-        output: shape of the layer's weight.
-        table: shape of the words' table.
-        encoding: whose table it is.
-    """
+    """Return a line on an output layer that is to share a table of another shape."""
     return (
         f"tie_word_embeddings=true: the output layer {output} cannot share the words' table {table} of encoding"
         f" {encoding!r}; set tie_word_embeddings=false, or amplitude='full' without as_real='pair'"

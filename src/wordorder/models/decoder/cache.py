@@ -73,9 +73,5 @@ class BoundCache:
 
 
 def new_cache(*, source: bool = False) -> Cache:
-    """Return an empty cache.
-
-    Args:
-        source: for a decoder with cross-attention to a source.
-    """
+    """Return an empty cache."""
     return EncoderDecoderCache(DynamicCache(), DynamicCache()) if source else DynamicCache()

@@ -131,7 +131,6 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         A model with a memory writes with a `SegmentCache`, which folds memory where training did.
 
         Args:
-            *args: of transformers' ``generate``.
             **kwargs: of transformers' ``generate``, but no position_ids: positions are counted from the first token of
                 each row. Also ``memory``, what an earlier text left (its rows are those of the prompts), where the
                 model has one.

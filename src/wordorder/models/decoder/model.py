@@ -31,11 +31,7 @@ class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
-    """The decoder without a head.
-
-    Args:
-        config: sizes, block style and encoding.
-    """
+    """The decoder without a head."""
 
     def __init__(self, config: WordOrderDecoderConfig) -> None:
         super().__init__(config)
@@ -122,18 +118,11 @@ def decode_batch(
     """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory.
 
     Args:
-        decoder: reads the batch.
-        input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
         attention_mask: (B, T), 1 = token, 0 = padding, on either side; with a cache (B, all tokens so far), on the
             left.
-        position_ids: long (B or 1, T), as `layout_of` understands them, or with a cache `cached_layout`.
-        inputs_embeds: instead of input_ids, (B, T, C).
-        sequence_ids: long (B, T), which packed sequence a token belongs to; not with a cache.
         cache: holds the keys of earlier tokens and takes those of the new ones; None = there are no earlier tokens.
         source: the states of an encoder, (B, S, channels).
-        source_mask: (B, S), 1 = token of the source.
         source_positions: of the source where it is packed.
-        **options: backend and extra outputs.
 
     Returns:
         everything in the caller's columns.

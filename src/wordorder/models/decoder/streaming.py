@@ -143,11 +143,6 @@ def _chooser(
 def check_room(config: Any, prompt: int, max_new_tokens: int | None) -> None:
     """Refuse a text that would outgrow a table of positions; with a memory, none does.
 
-    Args:
-        config: of a language model.
-        prompt: its tokens.
-        max_new_tokens: None = any number.
-
     Raises:
         BadInput: names the limit and the remedy.
     """

@@ -35,11 +35,7 @@ def read_document(
     not with its square.
 
     Args:
-        model: reads the segments.
-        input_ids: long (B, T).
-        attention_mask: (B, T), 1 = token, 0 = padding, on either side.
         position_ids: long (B or 1, T), as `layout_of` understands them; for a model without a memory.
-        inputs_embeds: instead of input_ids, (B, T, C).
         **inputs: the other arguments of `WordOrderEncoderModel.forward`; memory is that before the first token.
 
     Returns:
@@ -85,7 +81,6 @@ def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Po
     """Return one vector for each text, (B, C), of all its tokens.
 
     Args:
-        hidden_BTC: the states of the tokens.
         attention_mask: (B, T), 1 = token; None = nothing is padded.
         pooling: "mean" over all tokens (of at least float32 numbers), "max" of each channel over all tokens, or the
             "first" token, which is [CLS] where a tokeniser puts one. A row without tokens gives 0 for mean and max.

@@ -26,11 +26,7 @@ class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
-    """The encoder without a head.
-
-    Args:
-        config: sizes, block style and encoding.
-    """
+    """The encoder without a head."""
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
@@ -96,15 +92,6 @@ def encode_batch(
     **options: Unpack[ForwardOptions],
 ) -> EncoderOutput:
     """Read whole texts, or packed ones, with an encoder that has no memory.
-
-    Args:
-        encoder: reads the batch.
-        input_ids: long (B, T).
-        attention_mask: (B, T), 1 = token, 0 = padding, on either side.
-        position_ids: long (B or 1, T), as `layout_of` understands them.
-        inputs_embeds: instead of input_ids, (B, T, C).
-        sequence_ids: long (B, T), which packed sequence a token belongs to.
-        **options: backend and extra outputs.
 
     Returns:
         everything in the caller's columns.

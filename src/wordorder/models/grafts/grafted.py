@@ -130,13 +130,7 @@ class GraftedBody(GraftedPart):
     def position_bias(
         self, shape: tuple[int, int], attention_mask: Tensor | None = None, position_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys.
-
-        Args:
-            shape: (B, T).
-            attention_mask: (B, T), 1 = token, 0 = padding, on either side.
-            position_ids: long (B or 1, T), as the host reads them.
-        """
+        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys."""
         like = cast("Tensor", self.get_input_embeddings().weight)
         positions = self._positions(shape[1], attention_mask, position_ids)
         order = self.encoding.prepare(positions, dtype=like.dtype, device=like.device)
@@ -291,7 +285,6 @@ def settle_graft(config: Any, given: Mapping[str, Any]) -> None:
     First what would take for ever, or run code of the Hub, before that is found out.
 
     Args:
-        config: with its fields set.
         given: what the configuration was given beside its fields.
 
     Raises:

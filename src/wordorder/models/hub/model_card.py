@@ -50,10 +50,6 @@ class CardFacts:
 def write_card(folder: Path, facts: CardFacts) -> None:
     """Write README.md beside a saved model, in the place of an earlier one.
 
-    Args:
-        folder: holds the model's config.json.
-        facts: what else is known.
-
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
@@ -62,12 +58,7 @@ def write_card(folder: Path, facts: CardFacts) -> None:
 
 
 def card_text(config: Mapping[str, Any], facts: CardFacts) -> str:
-    """Return the text of a card: metadata as the hub reads it, then Markdown.
-
-    Args:
-        config: config.json of the model.
-        facts: what else is known.
-    """
+    """Return the text of a card: metadata as the hub reads it, then Markdown."""
     body = [f"# {plain(facts.title)}", facts.summary, "## What it is", _table(("", ""), _about(config))]
     if facts.scores:
         body += ["## Scores", _scores(facts.scores)]
@@ -106,7 +97,6 @@ def fenced(text: str, language: str) -> str:
     """Return a block of code that nothing in the text can end.
 
     Args:
-        text: shown as it is.
         language: of the text, for its colours.
     """
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -114,11 +104,7 @@ def fenced(text: str, language: str) -> str:
 
 
 def task_of_architecture(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the hub's name of a model's task, and the Auto class that loads it.
-
-    Args:
-        config: config.json of the model.
-    """
+    """Return the hub's name of a model's task, and the Auto class that loads it."""
     name = str((config.get("architectures") or ["Model"])[0])
     return next(found for ending, found in PIPELINES.items() if name.endswith(ending) or ending == "Model")
 

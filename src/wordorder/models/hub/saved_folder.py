@@ -65,20 +65,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def no_weights(folder: Path, reason: object) -> str:
-    """Return a line on weights that cannot be read.
-
-    Args:
-        folder: of the model.
-        reason: an error, or its message.
-    """
+    """Return a line on weights that cannot be read."""
     return f"{folder}: no weights can be read from safetensors, the only format taken: {one_line(reason)}"
 
 
 def stored_shapes(folder: Path) -> dict[str, StoredShape]:
     """Return shapes and types of a model folder's weights, by name, from the headers alone.
-
-    Args:
-        folder: of the model.
 
     Raises:
         BadInput: as `weight_files`; or a header is too long, is no header, or claims what its file does not hold.
@@ -94,9 +86,6 @@ def stored_shapes(folder: Path) -> dict[str, StoredShape]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the content of config.json, unchanged.
-
-    Args:
-        folder: of the model.
 
     Raises:
         FileNotFoundError: there is none.
@@ -116,21 +105,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return a line for each file that config.json names in place of those that are read.
-
-    Args:
-        folder: of the model.
-        settings: of its config.json.
-    """
+    """Return a line for each file that config.json names in place of those that are read."""
     return [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
 
 
 def adapter_faults(folder: Path) -> list[str]:
-    """Return a line where adapters lie beside a model: without them it would not be what was trained.
-
-    Args:
-        folder: of the model.
-    """
+    """Return a line where adapters lie beside a model: without them it would not be what was trained."""
     adapters = [name for name in _ADAPTERS if (folder / name).exists()]
     merge = "merge them into the model (merge_and_unload) and save it, or load them with peft"
     return [f"{folder}: holds adapters ({adapters[0]}); {merge}"] if adapters else []
@@ -138,10 +118,6 @@ def adapter_faults(folder: Path) -> list[str]:
 
 def load_config(kind: Any, folder: Path) -> Any:
     """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about.
-
-    Args:
-        kind: a class of configurations, or AutoConfig.
-        folder: of the model.
 
     Raises:
         BadInput: a field is unknown, or has a value that it cannot have.
@@ -169,8 +145,6 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
-        folder: of the model.
-        config: in place of the folder's own.
 
     Raises:
         BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite;
@@ -216,7 +190,6 @@ def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
     """Return the names of weights that are whole numbers in the file, but not in the model.
 
     Args:
-        own: the model's tensors by name.
         kinds: the stored ones' types by name, see `StoredShape`.
     """
     whole = [name for name, kind in kinds.items() if not kind.startswith(("F", "BF", "C"))]
@@ -224,11 +197,7 @@ def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
 
 
 def not_finite(weights: Mapping[str, Any]) -> list[str]:
-    """Return the names of weights that are NaN or infinite somewhere.
-
-    Args:
-        weights: by name.
-    """
+    """Return the names of weights that are NaN or infinite somewhere."""
     return [name for name, weight in weights.items() if not bool(weight.isfinite().all())]
 
 
@@ -239,11 +208,6 @@ def _listed(names: Collection[str], most: int = 20) -> str:
 
 def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
     """Refuse a tokenizer that is not the model's, whose ids would mean other words than the model learned.
-
-    Args:
-        tokenizer: that lies beside the model.
-        config: of the model.
-        folder: for the message.
 
     Raises:
         BadInput: it has ids that the model has not, or its special tokens have other ids than config.json says.
@@ -277,8 +241,6 @@ def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
-        folder: of the model.
-        config: in place of the folder's own.
 
     Raises:
         BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
@@ -319,9 +281,6 @@ def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder:
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
-        config: of the model.
-        shapes: of the stored weights.
-        folder: for the message.
 
     Raises:
         BadInput: it has.

@@ -92,9 +92,6 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this.
 
-        Args:
-            labels: long (B, T), -100 where the target is padded (on the right).
-
         Raises:
             ValueError: the configuration has no start token.
         """

@@ -27,7 +27,6 @@ class SourceReader(nn.Module):
 
     Args:
         encoder: of the model, which keeps it.
-        config: of the model.
     """
 
     main_input_name = "input_ids"
@@ -104,11 +103,7 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
-    """Encoder and decoder without a head.
-
-    Args:
-        config: sizes, block style and encoding of both.
-    """
+    """Encoder and decoder without a head."""
 
     def __init__(self, config: WordOrderSeq2SeqConfig) -> None:
         super().__init__(config)

@@ -132,7 +132,6 @@ class AdaptiveSoftmax(nn.Module):
 
         Args:
             embedding: of the same vocabulary, cutoffs, divisor and width.
-            projections: as in `ties`.
 
         Raises:
             ValueError: the embedding has other sizes.

@@ -50,7 +50,6 @@ class ComplexLSTM(nn.Module):
         """Return the states of all tokens.
 
         Args:
-            z: the texts.
             key_padding_mask: bool (B, T), True = padding, on either side; None = no padding.
         """
         if not isinstance(z, Tensor):

@@ -185,7 +185,6 @@ class ReferenceTextNetwork(nn.Module):
 
     Args:
         words: complex embeddings; variant "reference-code" starts as the code does.
-        body: the code's two layers.
         length: tokens to which texts are padded, L; positive.
         padding_idx: token id that fills them up.
 
