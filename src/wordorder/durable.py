@@ -114,7 +114,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     sync_folder(folder)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write JSON as `write_text` does.
 
     Args:

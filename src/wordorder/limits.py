@@ -267,7 +267,7 @@ def safetensors_header(path: Path) -> dict[str, StoredShape]:
     }
 
 
-def _stored(file: str, name: str, entry: Any, room: int) -> StoredShape:
+def _stored(file: str, name: str, entry: object, room: int) -> StoredShape:
     table = cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else dict[str, Any]()
     kind, shape, place = table.get("dtype"), table.get("shape"), table.get("data_offsets")
     wrong = f"{file} describes the tensor {name[:80]!r} wrongly: "

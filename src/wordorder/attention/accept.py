@@ -1,7 +1,5 @@
 """Turn the arguments of `attention` into a prepared order and a typed mask, or raise an error with the remedy."""
 
-from typing import Any
-
 from torch import Tensor
 
 from wordorder.attention.plan import HybridPlan, Plan
@@ -21,7 +19,7 @@ from wordorder.ops import Bias, Contiguous, Visibility, valid_tokens
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
-def as_order(given: Any, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
+def as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
     """Return the order of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1.
 
     Args:

@@ -27,7 +27,7 @@ def config_fields(
         sizes: by the letters of `reference_names`.
         vocabulary: knows the id of the mask, which is the last one otherwise.
     """
-    options: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
+    options = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
     if form.relative:
         options |= {"reset": "reference-code", "buckets": sizes["R"] - 1, "max_distance": 128}
     head = {"num_labels": sizes["K"], "classifier_dense": form.head_dense} if form.head is not None else {}
@@ -87,7 +87,7 @@ def write_folder(
     from safetensors import SafetensorError
     from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 
-    config: Any = _config(report, config_class)
+    config = _config(report, config_class)
     _check_names(config, report.architectures, tensors)
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -108,7 +108,7 @@ def _config(report: ConversionReport, config_class: str) -> Any:
 
     from wordorder import models
 
-    config: Any = getattr(models, config_class)(**report.config)
+    config = getattr(models, config_class)(**report.config)
     config.architectures = list(report.architectures)
     config.dtype = getattr(torch, report.dtype)
     if report.config.get("num_labels") == 1:
@@ -128,7 +128,7 @@ def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], ten
     shapes: dict[str, tuple[int, ...]] = {}
     for name in architectures:
         with torch.device("meta"):
-            model: Any = getattr(models, name)(config)
+            model = getattr(models, name)(config)
         tied = model.get_expanded_tied_weights_keys()
         shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
     assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}

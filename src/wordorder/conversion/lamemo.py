@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from wordorder.conversion.report import ConversionReport
 from wordorder.conversion.transformer_xl import convert
@@ -13,7 +12,7 @@ def convert_lamemo(
     checkpoint: str | Path,
     out_dir: str | Path,
     *,
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
     vocab: str | Path | None = None,
     overwrite: bool = False,
 ) -> ConversionReport:

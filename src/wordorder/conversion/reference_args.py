@@ -97,7 +97,7 @@ def read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) ->
     return ReferenceArgs(heads=heads, activation=functions["activation_fn"], **rates)
 
 
-def _classes_fault(args: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) -> list[str]:
+def _classes_fault(args: Mapping[object, object], form: Form, sizes: Mapping[str, int]) -> list[str]:
     """Check the number of classes of a fine-tuning run; -1 and 0 mean that there was none."""
     classes = args.get("num_classes")
     if form.head is None or type(classes) is not int or classes <= 0 or classes == sizes.get("K", classes):
@@ -105,7 +105,7 @@ def _classes_fault(args: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]
     return [f"args.num_classes is {printable(classes)}, but head {printable(form.head)} has {sizes['K']} classes"]
 
 
-def _rate(args: Mapping[Any, Any], name: str, default: float, faults: list[str]) -> float:
+def _rate(args: Mapping[object, object], name: str, default: float, faults: list[str]) -> float:
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         faults.append(f"args.{name} must be a number in [0, 1), got {printable(value)}")
@@ -113,7 +113,7 @@ def _rate(args: Mapping[Any, Any], name: str, default: float, faults: list[str])
     return float(value)
 
 
-def _function(args: Mapping[Any, Any], name: str, faults: list[str]) -> str:
+def _function(args: Mapping[object, object], name: str, faults: list[str]) -> str:
     default, known = _FUNCTIONS[name]
     value = args.get(name, default)
     if value not in known:

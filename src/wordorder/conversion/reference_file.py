@@ -164,7 +164,7 @@ def _without_prefix(path: Path, weights: Mapping[str, Weight], prefix: str) -> d
     return short
 
 
-def _fields(path: Path, key: str, args: Any) -> Mapping[Any, Any] | None:
+def _fields(path: Path, key: str, args: object) -> Mapping[Any, Any] | None:
     if args is None or isinstance(args, Placeholder):
         return None  # told apart by the list of placeholders
     fields = args.fields if isinstance(args, Namespace) else args

@@ -45,7 +45,7 @@ def notes_of(
     settings: ReferenceArgs,
     vocabulary: Dictionary | None,
     *,
-    given: Mapping[str, Any] | None,
+    given: Mapping[str, object] | None,
     tied: bool,
 ) -> list[str]:
     """Return the notes that a user should know of a conversion, a sentence each.

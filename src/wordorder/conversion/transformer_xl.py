@@ -38,7 +38,7 @@ def convert_transformer_xl(
     checkpoint: str | Path,
     out_dir: str | Path,
     *,
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
     vocab: str | Path | None = None,
     overwrite: bool = False,
 ) -> ConversionReport:
@@ -200,7 +200,7 @@ def _ours(
 def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
     """Return the configuration, with everything written out that the reference code fixes: our defaults may change."""
     eos = settings.eos if words is None else next((words.index(word) for word in END if word in words), settings.eos)
-    fields: dict[str, Any] = {
+    fields = {
         "vocab_size": settings.vocabulary,
         "hidden_size": settings.channels,
         "num_hidden_layers": settings.layers,

@@ -74,7 +74,7 @@ class XLSettings:
 
 
 def read_settings(
-    given: Mapping[Any, Any], shapes: Mapping[str, tuple[int, ...]], kinds: tuple[int, ...], *, folder: bool
+    given: Mapping[object, object], shapes: Mapping[str, tuple[int, ...]], kinds: tuple[int, ...], *, folder: bool
 ) -> XLSettings:
     """Read what matters, and compare it with the weights; the reference's own defaults stand for what is left out.
 

@@ -80,7 +80,7 @@ def _mapped(path: Path) -> tuple[dict[str, Any], str]:
         length = int.from_bytes(file.read(8), "little")
         if length > _LONGEST_HEADER:
             raise ValueError("no shard has such a header")
-        header: dict[str, Any] = json.loads(file.read(length))
+        header = json.loads(file.read(length))
     written: str = header.pop("__metadata__")["blake2b"]
     arrays: dict[str, Any] = {}
     for name, entry in header.items():

@@ -207,7 +207,7 @@ def check_choice(name: str, value: str, choices: object) -> None:
     Raises:
         ValueError: names the argument, the choices and the value.
     """
-    known = cast("tuple[str, ...]", get_args(choices))
+    known = get_args(choices)
     if value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 

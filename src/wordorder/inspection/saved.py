@@ -58,7 +58,7 @@ def inspect_model_dir(
     *,
     length: int | None = None,
     text: str | Path | None = None,
-    score: Callable[[], Mapping[str, Any]] | None = None,
+    score: Callable[[], Mapping[str, object]] | None = None,
 ) -> SavedInspection:
     """Measure what a saved encoder has learned about positions, or watch a saved language model read a text.
 
@@ -219,13 +219,13 @@ def default_folder(model_dir: Path) -> Path:
 def _files_listed(path: Path) -> set[str]:
     """Return the names under "files" in a JSON file that an earlier inspection left; none if there is no such list."""
     try:
-        listed: Any = read_json(path)["files"]
+        listed = read_json(path)["files"]
         return {str(name) for name in listed if Path(str(name)).name == str(name)}
     except (OSError, ValueError, KeyError, TypeError):
         return set()
 
 
-def _facts(config: Any) -> dict[str, Any]:
+def _facts(config: object) -> dict[str, Any]:
     names = (
         "encoding", "encoding_options", "hidden_size", "num_hidden_layers", "num_attention_heads",
         "num_key_value_heads", "max_position_embeddings", "vocab_size", "norm", "norm_placement", "memory",

@@ -61,7 +61,7 @@ class LabelledHead(WordOrderPreTrainedModel):
 
     def predict(
         self,
-        output: Any,
+        output: object,
         attention_mask: Tensor | None,
         labels: Tensor | None,
         num_items_in_batch: Tensor | int | None,

@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import warnings
-from typing import Any, cast
+from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -18,7 +18,7 @@ class LoadsEncoding(PreTrainedModel):
     @staticmethod
     def _finalize_model_loading(model: Any, load_config: Any, loading_info: Any) -> Any:
         """Finish loading as transformers does, then warn if the weights of another encoding found no place."""
-        report = cast("Any", PreTrainedModel)._finalize_model_loading(model, load_config, loading_info)
+        report = PreTrainedModel._finalize_model_loading(model, load_config, loading_info)
         unused = [*report.unexpected_keys, *(name for name, *_ in report.mismatched_keys)]
         dropped = sorted(name for name in unused if _MODULES & set(name.split(".")))
         before = _saved_encoding(load_config) if dropped else None

@@ -56,7 +56,7 @@ def forward_options(config: Any, output_attentions: bool | None, output_hidden_s
     }
 
 
-def refuse_mems(given: Mapping[str, Any]) -> None:
+def refuse_mems(given: Mapping[str, object]) -> None:
     """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here.
 
     Raises:
@@ -100,7 +100,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         """Replace the token embeddings."""
         self.token_reader().embedding = value
 
-    def loss_of(self, *args: Any, **kwargs: Any) -> Tensor:
+    def loss_of(self, *args: object, **kwargs: Any) -> Tensor:
         """Return transformers' loss for this head, which it chooses by the class's name."""
         return cast("Any", self).loss_function(*args, **kwargs)
 
@@ -117,7 +117,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         Raises:
             BadInput: the words are in clusters (adaptive_cutoffs).
         """
-        table: Any = self.get_input_embeddings()
+        table = self.get_input_embeddings()
         if isinstance(table, AdaptiveEmbedding):
             if new_num_tokens is None and pad_to_multiple_of is None:
                 return table

@@ -13,7 +13,7 @@ The ways to read a text, by what a model has and how much it is given:
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def refuse_positions(**given: Tensor | None) -> None:
 
 def read_whole_segment(
     network: Encoder | Decoder,
-    memory: Any,
+    memory: object,
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
     inputs_embeds: Tensor | None,

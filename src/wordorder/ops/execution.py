@@ -16,7 +16,7 @@ def transformed() -> bool:
     return bool(functorch is not None and functorch()) or level >= 0
 
 
-def run_layer(layer: nn.Module, *arguments: Any, checkpointed: bool) -> Any:
+def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:
     """Run a layer; compute it again in the backward pass where gradient checkpointing is on.
 
     Args:

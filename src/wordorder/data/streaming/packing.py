@@ -111,7 +111,7 @@ class RunningSegments:
         return Segments(ids=np.insert(ids, 0, self._cls_id), starts=np.array([0, len(ids) + 1], np.int64))
 
 
-def _carried(carry: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+def _carried(carry: Mapping[str, object]) -> npt.NDArray[np.int32]:
     return np.array(carry.get("ids", ()), np.int32)
 
 

@@ -1,6 +1,6 @@
 """The texts of a streamed source one after another, from any place, shared out to processes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,9 +213,8 @@ class HubTexts:
         """Return the same data set, of which one process reads its share: whole shards, or every `world`-th row."""
         from datasets.distributed import split_dataset_by_node
 
-        split: Any = split_dataset_by_node  # the library leaves its types open
         own = copy(self)
-        own._dataset = split(copy(self._dataset), rank, world)
+        own._dataset = split_dataset_by_node(copy(self._dataset), rank, world)
         if world > 1:  # whose rows have numbers of their own
             own._name = f"{self._data.source} (share {rank + 1} of {world})"
         return own
@@ -280,5 +279,5 @@ def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> Fil
             f"data.source {data.source} could not be opened (is the network there, and the name right, and has it a "
             f"split train?): {reason}"
         ) from error
-    described: Sequence[Any] = (name, configuration, dataset.features, getattr(dataset.info, "version", None))
+    described = (name, configuration, dataset.features, getattr(dataset.info, "version", None))
     return HubTexts(dataset, data, log, fingerprint=content_hash(str(part) for part in described))

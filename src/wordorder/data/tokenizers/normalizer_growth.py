@@ -9,7 +9,7 @@ _MOST_STEPS, _MOST_GROWTH = 1000, 1024
 some ten steps, most of which replace a text by a shorter one."""
 
 
-def check_growth(tokenizer: dict[str, Any]) -> None:
+def check_growth(tokenizer: dict[str, object]) -> None:
     """Refuse steps that replace each letter by many, one after another: the library would run out of memory and abort.
 
     Args:

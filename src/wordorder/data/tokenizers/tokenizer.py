@@ -111,7 +111,7 @@ def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenize
         limit_alphabet=len(letters),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    vocabulary: Any = tokenizer.get_vocab()  # rebuilt, because the trainer made the letters special tokens
+    vocabulary = tokenizer.get_vocab()  # rebuilt, because the trainer made the letters special tokens
     trained = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     _split_like_bert(trained, config)
     trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)
@@ -233,8 +233,8 @@ def _words(texts: Iterable[str], tokenizer: "Tokenizer") -> Counter[str]:
     for text in texts:
         runs.update(text.split())
     words: Counter[str] = Counter()
-    splitter: Any = tokenizer.pre_tokenizer
-    normalizer: Any = tokenizer.normalizer
+    splitter = tokenizer.pre_tokenizer
+    normalizer = tokenizer.normalizer
     for run, count in runs.items():
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(run)):
             words[word] += count
@@ -261,7 +261,7 @@ def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
     from tokenizers import AddedToken, processors
 
     # A byte-level word begins with its space, so the mask takes the space before it, as RoBERTa's does.
-    tokens: list[Any] = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
+    tokens = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
     tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]" if config.add_special_tokens else "$A",

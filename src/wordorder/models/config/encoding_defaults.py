@@ -16,7 +16,7 @@ _BEFORE_0_2: dict[str, dict[str, Any]] = {
 
 def complete_options(
     encoding: str,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, object] | None,
     *,
     version: str | None,
     has_cls: bool,

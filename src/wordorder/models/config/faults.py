@@ -80,7 +80,7 @@ def _is_id(key: object) -> bool:
     return isinstance(key, int) or (isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 10)
 
 
-def for_a_memory(name: str, value: Any) -> str:
+def for_a_memory(name: str, value: object) -> str:
     """Return a line on a field that does nothing without a memory."""
     return f"{name} is for a memory; set memory, or leave it out; got {value!r}"
 
@@ -139,7 +139,7 @@ def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[
             )
 
 
-def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:
+def complex_option_faults(complex_valued: bool, options: Mapping[str, object] | None) -> list[str]:
     """Return a line for each option of complex layers that is unknown, of the wrong type, or given to real layers."""
     if not complex_valued:
         return ["complex_options are for complex layers; set complex_valued = true"] if options else []
@@ -168,7 +168,7 @@ def unknown_field(key: str, known: set[str]) -> str:
     return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
 
 
-def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) -> list[str]:
+def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, object]) -> list[str]:
     """Return a line for each value that does not fit its field's type."""
     hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
     return [

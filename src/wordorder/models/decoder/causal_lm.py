@@ -97,7 +97,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
-        read = cast("MemoryInputs", inputs)
+        read = inputs
         output = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **read)
         hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
@@ -111,9 +111,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             loss = self._loss(hidden[:, :-1], short, labels[:, 1:], num_items_in_batch)
         elif shift_labels is not None:
             loss = self._loss(hidden, logits, shift_labels, num_items_in_batch)
-        return WordOrderCausalLMOutput(
-            loss=loss, logits=cast("Any", logits) if return_logits else None, **body_outputs(output)
-        )
+        return WordOrderCausalLMOutput(loss=loss, logits=logits if return_logits else None, **body_outputs(output))
 
     def _loss(
         self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
@@ -125,7 +123,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         smoothing = self.config.label_smoothing if self.training else 0.0
         return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: object, **kwargs: Any) -> Any:
         """Generate token ids as transformers' ``generate`` does.
 
         A model with a memory writes with a `SegmentCache`, which folds memory where training did.
@@ -152,7 +150,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
     def _segment_cache(self, memory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache:
         """Return the cache for `generate`: the one given, or a new one with as many rows as there will be."""
-        given = cast("Any", kwargs.get("generation_config", args[1] if len(args) > 1 else None))
+        given = kwargs.get("generation_config", args[1] if len(args) > 1 else None)
 
         def setting(name: str) -> Any:
             """Return a setting of this call, of the configuration that came with it, or of the model's own."""
@@ -170,7 +168,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
     @wraps(cast("Any", GenerationMixin).prepare_inputs_for_generation)  # generate looks at its signature
     def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *args: Any, **kwargs: Any
+        self, *args: object, **kwargs: Any
     ) -> dict[str, Any]:
         """Prepare inputs as transformers does, but without positions, which the model takes from the mask."""
         inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)

@@ -3,7 +3,7 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 from transformers.utils.generic import can_return_tuple
@@ -44,7 +44,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        memory: Any = None,
+        memory: object = None,
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,

@@ -74,7 +74,7 @@ class GraftedBody(GraftedPart):
     """
 
     def __init__(self, config: PreTrainedConfig, add_pooling_layer: bool = True) -> None:
-        cast("Any", super()).__init__(config, add_pooling_layer=add_pooling_layer)
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
         check_attention(attention_of(config))
         self.encoding: Composition = encoding_of(config, longest_text(config))
         if not config.keep_input_positions:
@@ -148,7 +148,7 @@ class GraftedBody(GraftedPart):
             return Contiguous(length)
         return Contiguous(length, -tokens_of(attention_mask).int().argmax(dim=1))
 
-    def _check_call(self, kwargs: dict[str, Any]) -> None:
+    def _check_call(self, kwargs: dict[str, object]) -> None:
         check_attention(attention_of(self.config))
         for name in ("encoder_hidden_states", "past_key_values", "position_bias"):
             if kwargs.get(name) is not None:
@@ -197,7 +197,7 @@ class GraftFields:
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         settle_graft(self, kwargs)
-        cast("Any", super()).__post_init__(**kwargs)
+        super().__post_init__(**kwargs)
 
 
 class GraftedHead(GraftedPart):

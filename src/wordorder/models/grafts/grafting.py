@@ -50,7 +50,7 @@ def graft(
     model: PreTrainedModel,
     encoding: str = "tupe-r",
     *,
-    encoding_options: Mapping[str, Any] | None = None,
+    encoding_options: Mapping[str, object] | None = None,
     keep_input_positions: bool = True,
 ) -> PreTrainedModel:
     """Give a trained BERT or RoBERTa an encoding that acts on scores, TUPE above all.

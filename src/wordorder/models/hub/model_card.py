@@ -57,7 +57,7 @@ def write_card(folder: Path, facts: CardFacts) -> None:
     write_text(folder / CARD, card_text(config, facts))
 
 
-def card_text(config: Mapping[str, Any], facts: CardFacts) -> str:
+def card_text(config: Mapping[str, object], facts: CardFacts) -> str:
     """Return the text of a card: metadata as the hub reads it, then Markdown."""
     body = [f"# {plain(facts.title)}", facts.summary, "## What it is", _table(("", ""), _about(config))]
     if facts.scores:
@@ -109,7 +109,7 @@ def task_of_architecture(config: Mapping[str, Any]) -> tuple[str, str]:
     return next(found for ending, found in PIPELINES.items() if name.endswith(ending) or ending == "Model")
 
 
-def _metadata(config: Mapping[str, Any], facts: CardFacts) -> str:
+def _metadata(config: Mapping[str, object], facts: CardFacts) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     tag = task_of_architecture(config)[0]
@@ -140,12 +140,12 @@ def _metadata(config: Mapping[str, Any], facts: CardFacts) -> str:
     return data.to_yaml()
 
 
-def _metrics(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _metrics(scores: Mapping[str, object]) -> list[tuple[str, float]]:
     numbers = [(name, value) for name, value in scores.items() if isinstance(value, int | float)]
     return [(name, value) for name, value in numbers if name not in _COUNTS and not isinstance(value, bool)]
 
 
-def _scores(scores: Mapping[str, Mapping[str, Any]]) -> str:
+def _scores(scores: Mapping[str, Mapping[str, object]]) -> str:
     rows = [
         (split, code(metric), f"{value:.6g}", _count(found))
         for split, found in scores.items()
@@ -154,7 +154,7 @@ def _scores(scores: Mapping[str, Mapping[str, Any]]) -> str:
     return _table(("split", "metric", "value", "over"), rows)
 
 
-def _count(scores: Mapping[str, Any]) -> str:
+def _count(scores: Mapping[str, object]) -> str:
     return next((f"{scores[name]:,} {name}" for name in _COUNTS if name in scores), "")
 
 
@@ -178,7 +178,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _loading(config: Mapping[str, Any]) -> str:
+def _loading(config: Mapping[str, object]) -> str:
     _, auto = task_of_architecture(config)
     lines = [
         f"from transformers import {auto}, AutoTokenizer",

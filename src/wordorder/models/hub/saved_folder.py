@@ -104,7 +104,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", settings)
 
 
-def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
+def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:
     """Return a line for each file that config.json names in place of those that are read."""
     return [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
 
@@ -169,7 +169,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         ) from error
     # transformers would draw these at random, and chance would answer
     other = [str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"]]
-    own: dict[str, Any] = model.state_dict()
+    own = model.state_dict()
     kinds = {
         name.removeprefix(f"{model.base_model_prefix}."): shape.kind for name, shape in stored_shapes(folder).items()
     }
@@ -220,8 +220,8 @@ def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
     # models that write text use the tokens that begin and end it; elsewhere these may be defaults of the class
     writes = str((config.architectures or [""])[0]).endswith(("ForCausalLM", "ForConditionalGeneration"))
     for name, roles in {**_ROLES, **(_ROLES_OF_WRITERS if writes else {})}.items():
-        expected: Any = getattr(config, f"{name}_token_id", None)
-        ids: list[Any] = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
+        expected = getattr(config, f"{name}_token_id", None)
+        ids = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
         given = sorted({int(number) for number in ids if number is not None} - (shared if name == "pad" else set()))
         if isinstance(expected, int) and given and expected not in given:
             shown = " or ".join(map(str, given))
@@ -236,7 +236,7 @@ _ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
 """The same for models that write: running text begins with what ends the text before."""
 
 
-def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
+def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
     """Check all of a model's folder but the numbers in its weights, and return its configuration.
 
     Args:
@@ -267,7 +267,7 @@ def _check_generation(folder: Path) -> None:
     if not path.is_file():
         return
     try:
-        settings: Any = read_json(path, MOST_CONFIG)
+        settings = read_json(path, MOST_CONFIG)
         asked = [name for name in _OF_THE_HUB if settings.get(name) not in (None, 0, 1)]
         cast("Any", GenerationConfig).from_dict(settings)
     except Exception as error:  # what transformers raises of wrong settings is of any type

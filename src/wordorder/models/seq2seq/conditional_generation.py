@@ -80,7 +80,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
             loss = next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
         return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: object, **kwargs: Any) -> Any:
         """Generate as transformers' ``generate`` does; a tokenizer's ``token_type_ids`` are taken where they are all 0.
 
         Raises:
