@@ -103,8 +103,12 @@ class Composition(nn.Module):
             BadInput: positions are not integers, have neither one nor two axes, or no token.
         """
         query, key = queries_and_keys(positions, key_positions)
-        terms = self.terms(query, key, dtype=dtype, device=device)
-        return combine_terms(self.scale, terms.values(), positions=(query, key), two_sided=self.two_sided)
+        return self._together(self.terms(query, key, dtype=dtype, device=device), (query, key))
+
+    def _together(
+        self, terms: dict[str, Term], positions: tuple[Positions, Positions]
+    ) -> PositionTerms | PositionTermsByLayer:
+        return combine_terms(self.scale, terms.values(), positions=positions, two_sided=self.two_sided)
 
     @property
     def two_sided(self) -> bool:

@@ -29,16 +29,13 @@ from wordorder.ops.positions import distances_BTS
 GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
 """Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
 
-DEFAULT_BY_NETWORK = ("bidirectional", "as_real")
-"""Options whose default the network decides: whether queries see keys on both sides, whether channels are complex."""
-
 
 class Encoding(nn.Module):
     """The base of all encodings, with their description for the catalogue and for error messages.
 
     Arguments of the constructor named in `GIVEN_BY_NETWORK` are given by the network; every other one is an option,
-    with a type and a default, which `encoding_options` sets. Of those in `DEFAULT_BY_NETWORK` the network decides the
-    default.
+    with a type and a default, which `encoding_options` sets. Of two the network decides the default: ``bidirectional``,
+    whether queries see keys on both sides, and ``as_real``, whether channels are complex.
 
     What an encoding may define beyond its term, each with a default that suits most: `content_scale`, `cost_parts`;
     where it acts on scores `OnScores.zero_init_parameters`, `OnScores.maps` and `OnScores.first_position_apart`; and a

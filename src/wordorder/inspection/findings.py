@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from wordorder.durable import finite
 from wordorder.errors import BadInput
 from wordorder.inspection.correlation import ScoreMap, layers_note, score_maps
 from wordorder.inspection.distance import (
@@ -240,14 +241,4 @@ def floats(values: Tensor) -> list[float]:
 
 def _plain(value: Tensor | float) -> Any:
     """Convert numbers to what JSON has, null for NaN."""
-    return without_nan(floats(value) if isinstance(value, Tensor) else value)
-
-
-# The values are JSON-like, and their element types are whoever's made them.
-def without_nan(value: Any) -> Any:
-    """Copy a JSON-like value with NaN and infinities replaced by None."""
-    if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, list):
-        return [without_nan(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return finite(floats(value) if isinstance(value, Tensor) else value)

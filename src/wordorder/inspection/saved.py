@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wordorder.durable import check_writable, write_files
+from wordorder.durable import check_writable, finite, write_files
 from wordorder.errors import BadInput, RunFailed
 from wordorder.inspection.correlation import score_maps
 from wordorder.inspection.figures import Drawing, draw
-from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers, without_nan
+from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers
 from wordorder.inspection.language_model import (
     LanguageModelInspection,
     inspect_language_model,
@@ -94,9 +94,9 @@ def inspect_model_dir(
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
     config = config_of(source, kind)
     if config.model_type == LANGUAGE_MODEL:
-        found = _watch_language_model(source, kind, config, length=length, text=text, score=score)
+        found = _watch_language_model(source, kind, config, (length, text, score))
     else:
-        found = _look_at_encoder(source, kind, config, length=length, text=text, score=score)
+        found = _look_at_encoder(source, kind, config, (length, text, score))
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
     versions = _versions()
     contents = {name: drawing.png for name, drawing in found.drawings.items()}
@@ -123,6 +123,10 @@ def inspect_model_dir(
     return SavedInspection(found.inspection, written, folder, tuple(contents), tuple(found.tables))
 
 
+_Asked = tuple[int | None, str | Path | None, Callable[[], Mapping[str, Any]] | None]
+"""Length, text and score, as `inspect_model_dir` gets them."""
+
+
 @dataclass(frozen=True)
 class _Found:
     """Everything that is written of a model of either kind.
@@ -143,15 +147,8 @@ class _Found:
     tensors_name: str
 
 
-def _look_at_encoder(
-    source: Path,
-    kind: Any,
-    config: Any,
-    *,
-    length: int | None,
-    text: str | Path | None,
-    score: Callable[[], Mapping[str, Any]] | None,
-) -> _Found:
+def _look_at_encoder(source: Path, kind: Any, config: Any, asked: _Asked) -> _Found:
+    length, text, score = asked
     length = _length(config, length)
     words = None if text is None else first_tokens(source, config, text, WORDS)
     model = load_saved(source, kind)
@@ -167,7 +164,7 @@ def _look_at_encoder(
         {
             "words_of": "vocabulary" if text is None else str(text),
             **numbers(inspection),
-            "worth": without_nan(worth),
+            "worth": finite(worth),
         },
         draw(inspection),
         tables(inspection) + worth_table(worth),
@@ -177,15 +174,8 @@ def _look_at_encoder(
     )
 
 
-def _watch_language_model(
-    source: Path,
-    kind: Any,
-    config: Any,
-    *,
-    length: int | None,
-    text: str | Path | None,
-    score: Callable[[], Mapping[str, Any]] | None,
-) -> _Found:
+def _watch_language_model(source: Path, kind: Any, config: Any, asked: _Asked) -> _Found:
+    length, text, score = asked
     if text is None:
         raise BadInput(
             f"{source}: holds a causal language model, which is watched while it reads a text, and no text is named;"

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import ModelOutput
 
+from wordorder.memory import MemoryState
 from wordorder.networks import DecoderOutput, EncoderOutput
 
 
@@ -40,67 +41,67 @@ def body_outputs(output: ModelOutput) -> dict[str, Any]:
 class WordOrderModelOutput(BaseModelOutput):
     """Hidden states and, for networks that have one, the memory for the next segment."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderPooledOutput(BaseModelOutputWithPooling):
     """Hidden states, one vector per text, and a memory for networks that have one."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderMaskedLMOutput(MaskedLMOutput):
     """Loss, logits and memory of a masked language model."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderSequenceClassifierOutput(SequenceClassifierOutput):
     """Loss, logits and memory of a text classifier."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderTokenClassifierOutput(TokenClassifierOutput):
     """Loss, logits and memory of a token classifier."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderQuestionAnsweringOutput(QuestionAnsweringModelOutput):
     """Loss, logits and memory of a span finder."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderDecoderOutput(BaseModelOutputWithPast):
     """Hidden states, cache and memory of a decoder."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderCausalLMOutput(CausalLMOutputWithPast):
     """Loss, logits, cache and memory of a causal language model."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderSeq2SeqModelOutput(Seq2SeqModelOutput):
     """Hidden states of both halves, cache and memory."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Loss, logits, cache and memory of an encoder-decoder."""
 
-    memory: Any = None
+    memory: MemoryState | None = None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
+from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
 from wordorder.models.loading import LoadsEncoding
 from wordorder.networks import AdaptiveEmbedding, initialise_module
@@ -28,7 +29,7 @@ class ExtraInputs(TypedDict, total=False):
 class MemoryInputs(ExtraInputs, total=False):
     """The arguments that heads hand on to a model that can have a memory."""
 
-    memory: Any
+    memory: MemoryState | None
 
 
 class ForwardOptions(TypedDict):

@@ -34,9 +34,6 @@ from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.text.network import TextBody, check_activation
 from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer, UnitaryTextRecurrent
 
-KERNEL_SIZES = (3, 4, 5)
-"""Kernel sizes of Kim's filters (2014), and of the paper's."""
-
 
 @strict
 class WordOrderClassifierConfig(WordOrderConfig):

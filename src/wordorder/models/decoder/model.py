@@ -4,12 +4,13 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 from transformers import Cache
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.memory import MemoryState
 from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.decoder.cache import BoundCache, new_cache
 from wordorder.models.decoder.segment_cache import read_next_tokens, segment_cache
@@ -51,7 +52,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        memory: Any = None,
+        memory: MemoryState | None = None,
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,

@@ -1,4 +1,4 @@
-"""Read a document of any length with an encoder that has a memory, segment after segment, as one text."""
+"""Read a document of any length with an encoder that has a memory, and the base of the heads that do so."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -9,7 +9,9 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from wordorder.models.encoder.model import WordOrderEncoderModel
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.encoder.model import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.head import LabelledHead
 from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import MemoryInputs, forward_options, refuse_mems
@@ -104,3 +106,20 @@ _WITHOUT_MASK: dict[Pooling, Callable[[Tensor], Tensor]] = {
     "max": lambda hidden: hidden.amax(1),
     "first": lambda hidden: hidden[:, 0],
 }
+
+
+class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
+    """A head on the encoder that learns from ``labels``, for texts of any length where the model has a memory."""
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderEncoderModel(config)
+
+    def read(self, *texts: Tensor | None, **inputs: Any) -> WordOrderModelOutput:
+        """Return the encoder's output, of several segments where the texts are longer than one; see `read_document`.
+
+        Args:
+            *texts: the first four arguments of `forward`.
+            **inputs: its other arguments.
+        """
+        return read_document(self.model, *texts, **inputs)

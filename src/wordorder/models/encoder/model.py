@@ -8,6 +8,7 @@ from typing import Unpack
 from torch import Tensor
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.memory import MemoryState
 from wordorder.models.config.encoder import WordOrderEncoderConfig
 from wordorder.models.layout import check_token_types, layout_of, one_input
 from wordorder.models.network import build_encoder
@@ -44,7 +45,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        memory: object = None,
+        memory: MemoryState | None = None,
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
