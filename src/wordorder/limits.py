@@ -137,7 +137,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
     return parse_json(read_bytes(path, most))
 
 
-def parse_json(content: bytes | str) -> Any:
+def parse_json(content: bytes | str) -> object:
     """Parse a JSON text and return its value.
 
     Args:
@@ -166,7 +166,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     return parse_toml(read_bytes(path, MOST_TOML).decode("utf-8").replace("\r\n", "\n"))
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, object]:
     """Parse a TOML text and return its tables.
 
     Raises:

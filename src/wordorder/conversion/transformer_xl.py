@@ -242,7 +242,7 @@ def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None)
     return fields
 
 
-def _encoding_options(settings: XLSettings) -> dict[str, Any]:
+def _encoding_options(settings: XLSettings) -> dict[str, object]:
     options: dict[str, Any] = {"base": 10_000.0, "vectors_per_layer": settings.own_vectors}
     if settings.clamp is not None:
         options["clamp"] = settings.clamp

@@ -239,7 +239,7 @@ def options_of(encoding: type[Encoding]) -> dict[str, Any]:
     }
 
 
-def _annotations(encoding: type[Encoding]) -> dict[str, Any]:
+def _annotations(encoding: type[Encoding]) -> dict[str, object]:
     """Return the type hints of the constructor's arguments; {} if they cannot be evaluated."""
     try:
         return get_type_hints(encoding.__init__)

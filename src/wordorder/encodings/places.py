@@ -7,7 +7,7 @@ is computed once per forward (`PositionTerms`) and shared by all layers.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -238,7 +238,7 @@ class OnDistance(OnScores):
 class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         """Refuse methods under their former names, which would be ignored silently.
 
         Raises:

@@ -187,7 +187,7 @@ def numbers(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, Any]:
+def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, object]:
     return {
         "words": found.words,
         "explained": _plain(found.explained),
@@ -196,7 +196,7 @@ def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, Any]:
     }
 
 
-def _term_numbers(term: CorrelationTerm) -> dict[str, Any]:
+def _term_numbers(term: CorrelationTerm) -> dict[str, object]:
     return {
         "spread": _plain(term.spread),
         "spread_by_head": _plain(term.spread_H),
@@ -205,7 +205,7 @@ def _term_numbers(term: CorrelationTerm) -> dict[str, Any]:
     }
 
 
-def _map_numbers(found: MapFindings) -> dict[str, Any]:
+def _map_numbers(found: MapFindings) -> dict[str, object]:
     return {
         "cls_left_out": found.map.skip_first,
         "toeplitz_share": _plain(found.toeplitz.share),
@@ -223,7 +223,7 @@ def _map_numbers(found: MapFindings) -> dict[str, Any]:
     }
 
 
-def _cls_numbers(values: ScoreMap) -> dict[str, Any]:
+def _cls_numbers(values: ScoreMap) -> dict[str, object]:
     """Return the reset of [CLS] per head, and how far it is above what a query gives to all other keys on average."""
     maps_HNN = values.values_HNN.double()
     others_HN = maps_HNN[:, 1:, 1:].mean(-1)

@@ -76,7 +76,7 @@ def config_fields(network: str) -> dict[str, Any]:
     return {f.name: f.default for f in fields if f.name not in inherited and f.name != "wordorder_version"}
 
 
-def filled_fields(network: str, fields: Mapping[str, object], *, following: bool = True) -> dict[str, Any]:
+def filled_fields(network: str, fields: Mapping[str, object], *, following: bool = True) -> dict[str, object]:
     """Return the fields of ``[model]`` with all defaults, so that they mean the same after a default changes.
 
     Args:

@@ -180,7 +180,7 @@ class Survey:
             self.placeholders[found.stand_in.name] += 1
         return found
 
-    def _fill(self, target: object, items: list[object], *, keys: bool) -> Any:
+    def _fill(self, target: object, items: list[object], *, keys: bool) -> object:
         if not isinstance(target, list) or (keys and len(items) % 2):
             raise Damaged("a pickle fills what is no list or dict")
         if keys:
@@ -201,7 +201,7 @@ class Survey:
             self._spend(len(cast("list[Any]", state)))
         return target
 
-    def _call(self, called: object, arguments: object) -> Any:
+    def _call(self, called: object, arguments: object) -> object:
         called = called.by if isinstance(called, _Made) else called  # calling a placeholder gives that placeholder
         if not isinstance(called, _Global) or not isinstance(arguments, _Tuple):
             raise Damaged("a pickle calls what is no global")

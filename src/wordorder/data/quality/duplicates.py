@@ -89,7 +89,7 @@ class Duplicates:
 
     def _between(
         self, earlier: str, later: str, similar: dict[int, list[tuple[float, int]]], examples: int
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         exact = near = total = 0
         found: list[tuple[float, int, int]] = []
         for number, counts in enumerate(self._counts):

@@ -46,7 +46,7 @@ class StreamedSegments(StreamedDataset):
         self._first, self._run = 0, list[tuple[int, int, Ids]]()
         super().__init__(blocks, sharing)
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, object]:
         return self._reader.state_dict()
 
     def _go_to(self, first: int, place: Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ class StreamedLanes(StreamedDataset):
         """Number of lanes of all processes, and so of rows of a step."""
         return self._sharing.rows
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, object]:
         lanes = [
             {"position": lane.position, "offset": lane.offset, "before": lane.before, "fresh": lane.fresh}
             for lane in self._lanes

@@ -46,7 +46,7 @@ class StreamedDataset(Dataset[Example], ABC):
         return self._sharing.own(key[1] if isinstance(key, tuple) else key)
 
     @abstractmethod
-    def _place(self) -> Any:
+    def _place(self) -> object:
         """Return the place where reading goes on, as plain values."""
 
     @abstractmethod

@@ -75,7 +75,7 @@ def _may_be_empty(regex: object) -> bool:
         return True
 
 
-def _steps(value: object) -> list[dict[str, Any]]:
+def _steps(value: object) -> list[dict[str, object]]:
     """Return the steps of a normalizer or decoder in their order, those of sequences within sequences too."""
     if isinstance(value, list):
         return [step for inner in cast("list[object]", value) for step in _steps(inner)]

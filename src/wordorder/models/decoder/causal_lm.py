@@ -168,8 +168,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
     @wraps(cast("Any", GenerationMixin).prepare_inputs_for_generation)  # generate looks at its signature
     def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *args: object, **kwargs: Any
-    ) -> dict[str, Any]:
+        self, *args: object, **kwargs: object
+    ) -> dict[str, object]:
         """Prepare inputs as transformers does, but without positions, which the model takes from the mask."""
         inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)
         inputs.pop("position_ids", None)

@@ -84,7 +84,7 @@ def stored_shapes(folder: Path) -> dict[str, StoredShape]:
     return found
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, object]:
     """Return the content of config.json, unchanged.
 
     Raises:
