@@ -117,10 +117,6 @@ def attend(
     """Return the output (B, H, T, E), and the log-sum-exp (B, H, T) if asked for, by a plan made for these sizes.
 
     Nothing is checked: `attention` does that, and `plan_attention`.
-
-    Args:
-        plan: order and mask, as one layer sees them.
-        return_lse: the plan must have been made for it.
     """
     groups = q.shape[1] // k.shape[1]
     if groups > 1:

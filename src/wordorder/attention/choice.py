@@ -32,8 +32,6 @@ class Call:
         device: type of the device, "cpu" or "cuda".
         batch: examples, B.
         heads: query heads, H.
-        queries: T.
-        keys: S.
         head_dim: channels of a query, D.
         bias: whether there is a bias, and whether its gradient is wanted.
         structured: the bias has no dense part, so that it need not be written out.

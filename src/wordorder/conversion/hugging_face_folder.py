@@ -76,11 +76,6 @@ def write_folder(
 ) -> None:
     """Fill a folder that `AutoModelForMaskedLM` and the like load.
 
-    Args:
-        report: holds the configuration; written too, as conversion.json.
-        tensors: by our name.
-        config_class: the class of the configuration, by name.
-
     Raises:
         RunFailed: a file could not be written.
     """

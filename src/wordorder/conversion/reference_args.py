@@ -46,7 +46,6 @@ def read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) ->
     """Read the arguments that matter, and compare them with the weights.
 
     Args:
-        given: name -> value; others than those of the module's tables are ignored.
         sizes: what the weights say, by the letters of `reference_names`.
 
     Raises:

@@ -163,11 +163,7 @@ def form_of(names: Mapping[str, object], head: str | None) -> Form:
 
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]], form: Form) -> dict[str, int]:
-    """Return the letters' values, each read from the first tensor that has it.
-
-    Args:
-        shapes: by the reference's name.
-    """
+    """Return the letters' values, each read from the first tensor that has it."""
     sizes: dict[str, int] = {}
     for theirs, (_, letters) in form.names().items():
         shape = shapes.get(theirs, ())
@@ -227,11 +223,7 @@ def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
 
 
 def to_theirs(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
-    """Return the reference's names with their tensors, the inverse of `to_ours`.
-
-    Args:
-        weights: by our name.
-    """
+    """Return the reference's names with their tensors, the inverse of `to_ours`."""
     import torch
 
     found: dict[str, Tensor] = {}

@@ -153,11 +153,7 @@ def biases_of(settings: XLSettings) -> dict[str, int]:
 
 
 def ignored_names(shapes: Mapping[str, object], settings: XLSettings) -> tuple[str, ...]:
-    """Return the names in a checkpoint that hold nothing to convert.
-
-    Args:
-        shapes: by the reference's name.
-    """
+    """Return the names in a checkpoint that hold nothing to convert."""
     shared = not settings.own_vectors
     return tuple(name for name in shapes if _IGNORED.fullmatch(name) or (shared and _SHARED.fullmatch(name)))
 

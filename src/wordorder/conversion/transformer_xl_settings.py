@@ -120,11 +120,7 @@ def read_settings(
 
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes that the weights show, as far as they are there.
-
-    Args:
-        shapes: by the reference's name.
-    """
+    """Return the sizes that the weights show, as far as they are there."""
     tables = [shape for name, shape in shapes.items() if _TABLE.fullmatch(name)]
     vectors = shapes.get("r_w_bias", shapes.get("layers.0.dec_attn.r_w_bias", ()))
     found: dict[str, int] = {"layers": len({m[1] for name in shapes if (m := re.match(r"layers\.(\d{1,4})\.", name))})}

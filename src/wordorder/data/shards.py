@@ -22,12 +22,7 @@ _CODES = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}  # names of safe
 
 
 def shard_name(texts: Sequence[str], tokenizer_state: str) -> str:
-    """Name a shard by all that its tokens depend on.
-
-    Args:
-        texts: of the shard, in order.
-        tokenizer_state: the tokeniser as JSON.
-    """
+    """Name a shard by all that its tokens depend on."""
     return content_hash([_FORMAT, tokenizer_state, *texts])
 
 
@@ -47,10 +42,6 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
     """Map a shard into memory: None where there is none, or it is not as it was written, or does not fit.
 
     Only its pages that are looked at are in memory, and the system may drop them again.
-
-    Args:
-        documents: that it must hold.
-        vocabulary: number that all ids must be below.
     """
     try:
         arrays, written = _mapped(path)

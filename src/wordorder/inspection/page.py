@@ -122,10 +122,6 @@ def page(
 ) -> str:
     """Render the HTML page.
 
-    Args:
-        name: the heading.
-        facts: what the model is and what made the page.
-
     Raises:
         MissingExtra: jinja2 is not installed.
     """

@@ -129,14 +129,7 @@ _Asked = tuple[int | None, str | Path | None, Callable[[], Mapping[str, Any]] | 
 
 @dataclass(frozen=True)
 class _Found:
-    """Everything that is written of a model of either kind.
-
-    Args:
-        drawings: of it; without any there is neither page nor tensors.
-        facts: beside those of the model, for the page.
-        tensors: gives a safetensors file.
-        tensors_name: of that file.
-    """
+    """Everything that is written of a model of either kind."""
 
     inspection: Inspection | LanguageModelInspection
     numbers: dict[str, Any]

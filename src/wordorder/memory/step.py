@@ -411,8 +411,6 @@ class StepRead(NamedTuple):
     """The result of one step: what the layers return, and the segment after the step.
 
     Args:
-        hidden: of the tokens, after the last layer, (B, T, C).
-        all_hidden: what each layer read of the tokens, if asked for.
         attentions: each layer's weights on slots and tokens, (B, H, T, M + tokens so far), if asked for.
     """
 
@@ -436,9 +434,6 @@ def read_step(
 
     Args:
         layers: of the network; called with rows and a `MemoryView`, each returns (rows, `LayerRecord`).
-        checkpointed: compute each layer again in the backward pass in place of keeping its activations.
-        return_all_hidden: also return what each layer read of the tokens.
-        return_attentions: also return the weights that tokens give to slots and tokens.
     """
     segment, memory = step.segment, step.segment.memory
     all_hidden: list[Tensor] = []

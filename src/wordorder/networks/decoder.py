@@ -205,11 +205,8 @@ class Decoder(Stack):
         """Prepare the source and its mask for cross-attention, once for all layers; there is no word order in it.
 
         Args:
-            positions: of the queries.
-            like_BTC: the input of the first layer.
             source: the states of an encoder; not read where a cache holds their keys.
             key_positions: of the source; None = nothing is packed.
-            source_padding_mask: bool (B, tokens of the source), True = padding; None = no padding.
             held: how many tokens of the source a cache holds keys of.
         """
         key = Contiguous(held or cast(Tensor, source).shape[1]) if key_positions is None else key_positions

@@ -123,8 +123,7 @@ class SelfAttention(MultiHead):
     def weights(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """Return the attention weights (B, H, T, S), without dropout, for inspection.
 
-        Args:
-            extend: as in `forward`; where `forward` comes as well, only one of the two calls may add to the cache.
+        Where `forward` comes as well, only one of the two calls may add to the cache.
         """
         q, k, v = self._heads(x_BTC)
         if extend is not None:

@@ -17,14 +17,7 @@ from wordorder.ops.precision import working_dtype
 
 @dataclass(frozen=True)
 class PreparedPositions:
-    """Attend in every layer with what `Positional.prepare` worked out for one forward pass.
-
-    Args:
-        plan: bias, rotations and mask in the form that attention reads.
-        layers: of the network.
-        sizes: of queries, keys and values.
-        dropout: probability that an attention weight is dropped; 0 outside training.
-    """
+    """Attend in every layer with what `Positional.prepare` worked out for one forward pass."""
 
     plan: Plan | HybridPlan
     layers: int

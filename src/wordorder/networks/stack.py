@@ -101,8 +101,6 @@ class Stack(nn.Module):
         """Return the input of the first layer, (B, T, channels), and the positions as typed values.
 
         Args:
-            input_ids: long (B, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
             positions: where the tokens stand; None = 0 .. T - 1 for every example.
             window: where they stand in the window of a memory; see `Composition.embed`.
             in_segment: where they stand in a segment of a longer text, for embeddings that are waves over positions;
@@ -146,8 +144,6 @@ class Stack(nn.Module):
         """Prepare the encoding and plan self-attention, once for all layers.
 
         Args:
-            positions: of the queries.
-            like_BTC: the input of the first layer.
             key_positions: of all keys, where a cache holds earlier ones; None = those of the queries.
             key_padding_mask: bool (B, S), True where a key is padding; None = no padding.
             causal: a query sees only keys at its own position or before it.

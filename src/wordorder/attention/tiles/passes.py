@@ -17,14 +17,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class TileOptions:
-    """The settings of one call.
-
-    Args:
-        scale: factor on q.k.
-        kinds: the kind of each term of the bias.
-        dropout: draws the weights to drop.
-        keep: whether weights are kept for the backward pass.
-    """
+    """The settings of one call."""
 
     scale: float
     kinds: tuple[Kind, ...]

@@ -136,11 +136,7 @@ def lines_of(
 
 
 def text_of_line(line: bytes, path: Path, after: Place) -> str | Found:
-    """Return a line as text, without a byte order mark at the start of the file, or what is wrong with it.
-
-    Args:
-        line: one or several lines.
-    """
+    """Return a line as text, without a byte order mark at the start of the file, or what is wrong with it."""
     try:
         text = line.decode()
     except UnicodeDecodeError as error:

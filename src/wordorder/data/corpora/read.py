@@ -60,10 +60,6 @@ _SPLIT_WORDS = {
 def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     """Return the folder below which file and folder names may name splits, and the files sorted by name.
 
-    Args:
-        name: of the option, such as "data.source".
-        source: a file, folder or glob.
-
     Raises:
         BadInput: there is no such file.
     """

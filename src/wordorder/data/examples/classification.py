@@ -37,8 +37,6 @@ def cut_in_pieces(
     [SEP] does it.
 
     Args:
-        pairs: the second texts, as many as documents; or None.
-        length: most tokens of an example, special tokens included.
         max_pieces: most pieces of one document, evenly spaced; None: all.
         truncate: keep the beginning of a long document alone.
         separators: how many [SEP] stand between the texts of a pair: one as in BERT, or two as in RoBERTa and TUPE's

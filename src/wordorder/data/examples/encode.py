@@ -53,8 +53,6 @@ def encode_documents(
     A special token's name inside a text ("[MASK]") is encoded as the characters that it is, never as the token.
 
     Args:
-        texts: one per document.
-        tokenizer: its state is not changed.
         cache_dir: shards are kept in its folder `encoded`; None keeps nothing.
         progress: called with the number of characters done and in all.
     """

@@ -33,11 +33,7 @@ class Duplicates:
         self._counts: list[Counter[str]] = []  # for each different text: split -> how often
 
     def add(self, split: str, text: str) -> None:
-        """Add a text.
-
-        Args:
-            split: train, validation or test.
-        """
+        """Add a text."""
         words = normalised(text)
         name = short_hash(words)
         number = self._numbers.setdefault(name, len(self._counts))

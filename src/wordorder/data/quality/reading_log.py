@@ -49,7 +49,6 @@ class ReadingLog:
         """Count one text, unless it was counted before.
 
         Args:
-            kind: one of the words at the top of this file.
             detail: a sentence about it; the first few of each kind are kept.
         """
         found = self._files.setdefault(kind, {}).setdefault(file, {"count": 0, "line": -1})

@@ -36,9 +36,7 @@ class Blocks:
     A block is a pure function of its position: whoever reads it again, after a kill for instance, gets the same.
 
     Args:
-        held_out: texts that training must not see.
         leakage: what happens where one stands there with other case or punctuation; see `DataConfig.leakage`.
-        log: counts what is passed over.
         cache_dir: where shards are kept; None keeps none.
         readers: lanes of a process, each of which reads blocks of its own; 1 where there are no lanes.
     """

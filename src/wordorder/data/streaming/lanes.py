@@ -49,7 +49,6 @@ class StreamedLanes(StreamedDataset):
     Where documents are streams of their own, each begins a segment, before which memory is reset.
 
     Args:
-        length: tokens of a segment.
         by_document: reset memory before each document.
     """
 

@@ -11,9 +11,7 @@ class Sharing:
     (n // batch) % world. Each process numbers its own examples from 0.
 
     Args:
-        batch: rows of a micro-batch.
         accumulation: micro-batches of a step of one process, pieces of a segment counted too.
-        steps: of the whole training.
         parts: pieces in which a step reads each segment, see `Lanes`.
     """
 

@@ -32,7 +32,6 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
 
     Args:
         texts: the training split, and nothing else: a tokeniser that saw the test text leaks it.
-        cache_dir: trained tokenisers are kept in its folder `tokenizers`.
 
     Raises:
         BadInput: the existing tokeniser cannot be loaded or lacks a special token.

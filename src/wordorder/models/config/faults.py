@@ -94,11 +94,7 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
 
 
 def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return what a saved model says of encodings that are not of the catalogue, or one line on what is no such table.
-
-    Args:
-        given: class, file and sha256 by name; None = there are none.
-    """
+    """Return what a saved model says of encodings outside the catalogue, or one line on what is no such table."""
     if not given:
         return {}, []
     tables = cast("dict[str, Any]", given) if isinstance(given, dict) else None
@@ -108,11 +104,7 @@ def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
 
 
 def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return a line for each encoding of a saved model that is neither in the catalogue nor registered here.
-
-    Args:
-        trained_with: class, file and sha256 by name, as the model's configuration has them.
-    """
+    """Return a line for each encoding of a saved model that is neither in the catalogue nor registered here."""
     return [
         f"encoding {name!r} of this model is none of the catalogue: it is the class {source.get('class')} of"
         f" {source.get('file') or 'an interactive session'}; import that class and call"
@@ -123,12 +115,7 @@ def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str
 
 
 def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn where an encoding's file is no longer what the model was trained with.
-
-    Args:
-        trained_with: class, file and sha256 by name, as the model's configuration has them.
-        own: the same of what is registered in this process.
-    """
+    """Warn where an encoding's file is no longer what the model was trained with."""
     for name, source in trained_with.items():
         here = own.get(name)
         if here is not None and here["sha256"] != source.get("sha256"):

@@ -19,7 +19,6 @@ class BoundCache:
 
     Args:
         cache: for a decoder alone; an `EncoderDecoderCache` for one with cross-attention.
-        source: whether the decoder has cross-attention to a source.
 
     Raises:
         ValueError: the cache is of a fixed size, or has no room for the source.

@@ -72,15 +72,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         The other arguments are those of `WordOrderDecoderModel.forward`.
 
         Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token.
-            position_ids: long (B or 1, T).
-            past_key_values: a cache, which is added to.
-            inputs_embeds: instead of input_ids, (B, T, C).
             labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give (the shift is done
                 here); -100 where there is none. The loss is the mean of the negative log-likelihood (nats) over
                 labelled tokens.
-            use_cache: begin a cache and return it.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
             return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained

@@ -52,11 +52,7 @@ class SegmentCache(Cache):
 
     @classmethod
     def from_memory(cls, memory: MemoryState, config: WordOrderConfig) -> Self:
-        """Return a cache that goes on from what ``model(...).memory`` or `fold` returned; a new segment begins there.
-
-        Args:
-            memory: of as many rows as the batches that will be read.
-        """
+        """Return a cache that goes on, with a new segment, from what ``model(...).memory`` or `fold` returned."""
         return cls(config, memory=memory)
 
     def _begin(self, memory: MemoryState | None) -> None:
@@ -209,7 +205,6 @@ def read_next_tokens(
     """Read the next tokens of each text, any number of them; the cache takes them, and ends segments that are full.
 
     Args:
-        input_ids: long (B, T), the new tokens.
         attention_mask: (B, all tokens so far), 1 = token, 0 = padding, on the left.
         **options: backend and extra outputs; attention weights are (B, H, T, slots + tokens so far), of one segment.
 

@@ -83,7 +83,6 @@ def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Po
     """Return one vector for each text, (B, C), of all its tokens.
 
     Args:
-        attention_mask: (B, T), 1 = token; None = nothing is padded.
         pooling: "mean" over all tokens (of at least float32 numbers), "max" of each channel over all tokens, or the
             "first" token, which is [CLS] where a tokeniser puts one. A row without tokens gives 0 for mean and max.
     """
@@ -116,10 +115,5 @@ class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
         self.model = WordOrderEncoderModel(config)
 
     def read(self, *texts: Tensor | None, **inputs: Any) -> WordOrderModelOutput:
-        """Return the encoder's output, of several segments where the texts are longer than one; see `read_document`.
-
-        Args:
-            *texts: the first four arguments of `forward`.
-            **inputs: its other arguments.
-        """
+        """Return the encoder's output, of several segments where the texts are longer than one; see `read_document`."""
         return read_document(self.model, *texts, **inputs)

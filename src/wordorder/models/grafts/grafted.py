@@ -102,13 +102,9 @@ class GraftedBody(GraftedPart):
         """Compute the host's forward with the encoding's term in every layer's scores.
 
         Args:
-            input_ids: long (B, T).
             attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded: the
                 bias is then one for all examples.
-            token_type_ids: long (B, T), as the host reads them.
             position_ids: long (B or 1, T), as the host reads them (RoBERTa's begin at ``pad_token_id + 1``).
-            inputs_embeds: instead of input_ids, (B, T, C).
-            **kwargs: of the host.
 
         Raises:
             BadInput: the attention function drops the bias, checkpointing is re-entrant, attention weights are asked

@@ -94,11 +94,7 @@ def plain(text: object) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    """Return a block of code that nothing in the text can end.
-
-    Args:
-        language: of the text, for its colours.
-    """
+    """Return a block of code that nothing in the text can end."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 

@@ -40,9 +40,6 @@ def weight_files(folder: Path) -> list[Path]:
     Where there are both it is the one, as transformers has it; but an index that leads elsewhere is refused all the
     same.
 
-    Args:
-        folder: where `save_pretrained` wrote.
-
     Raises:
         BadInput: a file is missing, or the index cannot be read, or it names a file outside of the folder.
     """

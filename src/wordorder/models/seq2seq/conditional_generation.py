@@ -57,8 +57,6 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         """Predict each next token of the target.
 
         Args:
-            input_ids: the source, long (B, S).
-            attention_mask: of the source, (B, S), 1 = token.
             decoder_input_ids: the target as the decoder reads it, long (B, T); default: the labels, shifted right
                 behind the start token.
             labels: long (B, T), the target, -100 where it is padded (on the right). The loss is the mean of the

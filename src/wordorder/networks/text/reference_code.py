@@ -48,11 +48,6 @@ class ReferenceAttention(nn.Module):
 
     Padding is attended to: the code's mask argument is never given.
 
-    Args:
-        width: complex channels, C; a multiple of heads.
-        heads: H.
-        dropout: on attention weights.
-
     Raises:
         ValueError: width is no multiple of heads.
     """
@@ -107,12 +102,6 @@ class ReferenceLayer(nn.Module):
         x = x + drop(FF(norm1(x))),   y = y + drop(FF(norm1(y)))
 
     ``FF(t) = W2 drop(relu(W1 t + b1)) + b2``, real and the same on both streams.
-
-    Args:
-        width: complex channels, C.
-        heads: H.
-        feedforward: inner channels.
-        dropout: everywhere.
     """
 
     def __init__(self, width: int, *, heads: int, feedforward: int, dropout: float) -> None:
