@@ -28,7 +28,7 @@ from wordorder.models.config.encoding_defaults import complete_options
 from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.length import first_position, longest_text
-from wordorder.models.loading import LoadsEncoding
+from wordorder.models.pretrained import LoadsEncoding
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
