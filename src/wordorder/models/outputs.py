@@ -18,16 +18,16 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import ModelOutput
 
 from wordorder.memory import MemoryState
-from wordorder.networks import DecoderOutput, EncoderOutput
+from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput
 
 
-def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
+def network_outputs(output: EncoderOutput | DecoderOutput | TextOutput) -> dict[str, Any]:
     """Return a network's outputs by the names that transformers has for them."""
     return {
         "last_hidden_state": output.hidden,
         "hidden_states": output.all_hidden,
         "attentions": output.attentions,
-        "memory": output.memory,
+        "memory": None if isinstance(output, TextOutput) else output.memory,
     }
 
 

@@ -23,7 +23,6 @@ def diagonals_not_to_the_right(queries: int, keys: int, shift: int) -> int:
     Args:
         queries: T.
         keys: S.
-        shift: see `shift_between`.
     """
     return min(max(queries - shift, 0), queries + keys - 1)
 

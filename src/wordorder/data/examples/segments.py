@@ -94,8 +94,6 @@ def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: i
 
     Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2; TUPE was trained so. A document that ends within a
     segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost.
-
-    Args: as `pack_full_sentences`.
     """
     running, borders = with_separators(documents, sep_id)
     return framed(running, list(_spans(borders.tolist(), length - 2)), cls_id=cls_id, sep_id=sep_id)
@@ -133,8 +131,6 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
     """Pack `[CLS]` and length - 1 tokens of running text, cut anywhere: every segment is full, nothing is padded.
 
     Documents follow each other with [SEP] after each. What is left at the end, fewer than length - 1 tokens, is lost.
-
-    Args: as `pack_full_sentences`.
     """
     return full_segments(in_a_row(documents, sep_id), length=length, cls_id=cls_id)
 
@@ -158,8 +154,6 @@ def pack_running_text(documents: EncodedDocuments, *, length: int, cls_id: int, 
     As `pack_contiguous`, but nothing is lost: the last segment may be short. Each token of the text, and the [SEP]
     after each document, is predicted exactly once, from what stands before it in its segment; so the sum of the losses
     is that of the whole text, and can be divided by its characters or words.
-
-    Args: as `pack_full_sentences`.
     """
     running = in_a_row(documents, sep_id)
     cuts = np.arange(0, len(running), length - 1)
