@@ -59,9 +59,6 @@ def of_the_system(error: Exception) -> bool:
     """Return whether an error is the system's, such as a full disk: an OSError, or what a library in Rust makes of one.
 
     safetensors raises its own SafetensorError and tokenizers a bare Exception; both quote "(os error 28)".
-
-    Args:
-        error: as it was caught.
     """
     return isinstance(error, OSError) or "(os error " in str(error)
 
@@ -84,10 +81,6 @@ def make_folder(folder: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file so that a reader, or a crash, never meets half of it.
 
-    Args:
-        path: the file; its folder must exist.
-        text: the whole content.
-
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
@@ -100,7 +93,6 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     Until the first rename nothing that was there has changed; a crash between two renames leaves whole files only.
 
     Args:
-        folder: must exist.
         contents: what goes into each file, by its name.
 
     Raises:
@@ -122,22 +114,17 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     sync_folder(folder)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write JSON as `write_text` does.
 
     Args:
-        path: the file; its folder must exist.
         value: what to write; NaN and infinity are refused, since JSON has no word for them.
     """
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames within a folder survive a power cut, where the system can do that.
-
-    Args:
-        folder: an existing folder.
-    """
+    """Make renames within a folder survive a power cut, where the system can do that."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -153,9 +140,6 @@ def sync_folder(folder: Path) -> None:
 def sync_files(folder: Path) -> None:
     """Flush every file of a folder, and the folder itself, to the disk.
 
-    Args:
-        folder: a folder of plain files, written in full.
-
     Raises:
         OSError: the disk is full or broken.
     """
@@ -167,9 +151,6 @@ def sync_files(folder: Path) -> None:
 
 def seal(folder: Path) -> None:
     """Flush every file of a folder to the disk and write its manifest: name -> size in bytes and SHA-256.
-
-    Args:
-        folder: a folder of plain files, written in full.
 
     Raises:
         OSError: the disk is full or broken.
@@ -186,11 +167,7 @@ def seal(folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether a folder holds exactly what its manifest says.
-
-    Args:
-        folder: a folder that `seal` may have finished.
-    """
+    """Return whether a folder holds exactly what its manifest says."""
     return damage(folder) is None
 
 
@@ -198,9 +175,6 @@ def damage(folder: Path) -> str | None:
     """Return what in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
 
     Sizes are looked at before contents are read, so that a folder that was cut short is found out without reading it.
-
-    Args:
-        folder: a folder that `seal` may have finished.
     """
     try:
         entries: Any = read_json(folder / MANIFEST)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 
 class WordOrderError(Exception):
@@ -87,6 +86,6 @@ def _installed_from() -> str:
         return ""
     if not written:
         return ""
-    found: dict[str, Any] = json.loads(written)
+    found = json.loads(written)
     repository = found.get("vcs_info")
     return f"{repository['vcs']}+{found['url']}" if repository else str(found["url"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args, get_origin
 
 
-def describe(hint: Any) -> str:
+def describe(hint: object) -> str:
     """Name a type hint as a person who writes TOML would."""
     simple = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a table"}
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -49,12 +49,11 @@ def fits(hint: Any, value: object) -> bool:
     return isinstance(hint, type) and isinstance(value, hint)
 
 
-def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Mapping[str, Any]) -> list[str]:
+def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Mapping[str, object]) -> list[str]:
     """Return one line per option that its owner does not have, or that is of the wrong type.
 
     Args:
         table: name of the table of options.
-        owner: whose options they are.
         given: value by option.
         hints: type hint by option that there is.
     """
@@ -67,7 +66,7 @@ def option_faults(table: str, owner: str, given: Mapping[str, object], hints: Ma
     return faults
 
 
-def choices(hint: Any) -> tuple[str, ...]:
+def choices(hint: object) -> tuple[str, ...]:
     """Return the strings that an enumeration or a Literal within a type hint allows; empty when any string will do."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return tuple(str(member.value) for member in hint)

@@ -63,7 +63,7 @@ def first_to_fail(code: int) -> tuple[bool, int]:
 
 def _shared_store() -> Any:
     """Return the store that all processes of the run share; None before they have met."""
-    library: Any = sys.modules.get("torch.distributed")
+    library = sys.modules.get("torch.distributed")
     if library is None or not library.is_available() or not library.is_initialized():
         return None
     return library.distributed_c10d._get_default_store()  # there is no public name for it

@@ -66,7 +66,6 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
 
     Args:
         path: the file; a pipe or a device would never end.
-        most: bytes that it may have.
 
     Raises:
         OSError: it cannot be read.
@@ -86,9 +85,6 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
 def check_plain(path: Path) -> None:
     """Refuse a pipe, which would wait for somebody to write, and a device, which may never end.
 
-    Args:
-        path: the file, before it is opened.
-
     Raises:
         OSError: it is one of them.
     """
@@ -97,11 +93,7 @@ def check_plain(path: Path) -> None:
 
 
 def most_unpacked(path: Path) -> int:
-    """Return the number of bytes that a packed file may unpack to, see `MOST_UNPACKED`.
-
-    Args:
-        path: the file.
-    """
+    """Return the number of bytes that a packed file may unpack to, see `MOST_UNPACKED`."""
     return min(MOST_UNPACKED, max(OFTEN_UNPACKED, TIMES_UNPACKED * path.stat().st_size))
 
 
@@ -109,9 +101,6 @@ def matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
 
     A link to a folder that lies around it is not followed: the standard library goes round in it for hours.
-
-    Args:
-        pattern: as `glob.glob` takes it with recursive=True.
 
     Raises:
         ValueError: it goes through more than `MOST_FOLDERS` folders.
@@ -141,10 +130,6 @@ def _matches(pattern: str, left: Iterator[int]) -> Iterator[str]:
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
     """Read a JSON file and return its value.
 
-    Args:
-        path: the file.
-        most: bytes that it may have.
-
     Raises:
         OSError: it cannot be read.
         ValueError: it is no plain file, too large, not UTF-8, no JSON, or nested too deep.
@@ -152,7 +137,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
     return parse_json(read_bytes(path, most))
 
 
-def parse_json(content: bytes | str) -> Any:
+def parse_json(content: bytes | str) -> object:
     """Parse a JSON text and return its value.
 
     Args:
@@ -174,9 +159,6 @@ def parse_json(content: bytes | str) -> Any:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file and return its tables.
 
-    Args:
-        path: the file.
-
     Raises:
         OSError: it cannot be read.
         ValueError: it is no plain file, too large, not UTF-8, no TOML, or nested too deep.
@@ -184,11 +166,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     return parse_toml(read_bytes(path, MOST_TOML).decode("utf-8").replace("\r\n", "\n"))
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, object]:
     """Parse a TOML text and return its tables.
-
-    Args:
-        text: all of it.
 
     Raises:
         ValueError: it is too long, no TOML, nested too deep, or has a key of too many parts.
@@ -207,10 +186,6 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def check_depth(value: object, most: int = MOST_DEEP) -> None:
     """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else.
-
-    Args:
-        value: lists and dicts, as parsers make them.
-        most: how many may lie within one another.
 
     Raises:
         ValueError: there are more.
@@ -233,9 +208,6 @@ def is_plain_name(name: object) -> bool:
     """Return whether a name that a file gives means a file beside it, and nothing elsewhere.
 
     No separator of any system, no drive, not the folder itself or the one above it, no control character.
-
-    Args:
-        name: as the file has it.
     """
     if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) < 256 or name in (".", ".."):
         return False
@@ -248,7 +220,6 @@ class StoredShape:
 
     Args:
         kind: the format's name of its type, such as "F32".
-        shape: its axes.
     """
 
     kind: str
@@ -265,9 +236,6 @@ def safetensors_header(path: Path) -> dict[str, StoredShape]:
 
     https://github.com/huggingface/safetensors#format: 8 bytes, the header's length; JSON {name: {dtype, shape,
     data_offsets: [begin, end]}}; the numbers.
-
-    Args:
-        path: the file.
 
     Raises:
         OSError: it cannot be read.
@@ -299,7 +267,7 @@ def safetensors_header(path: Path) -> dict[str, StoredShape]:
     }
 
 
-def _stored(file: str, name: str, entry: Any, room: int) -> StoredShape:
+def _stored(file: str, name: str, entry: object, room: int) -> StoredShape:
     table = cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else dict[str, Any]()
     kind, shape, place = table.get("dtype"), table.get("shape"), table.get("data_offsets")
     wrong = f"{file} describes the tensor {name[:80]!r} wrongly: "

@@ -42,7 +42,7 @@ def prepare_streams() -> None:
         if getattr(sys, name) is None:
             os.set_inheritable(opened := os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, open(opened, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
-    given: Any = sys.stdin
+    given = sys.stdin
     if isinstance(given, io.TextIOWrapper):
         ascii_only = codecs.lookup(given.encoding).name == "ascii"
         given.reconfigure(encoding="utf-8" if ascii_only else None, errors="strict")

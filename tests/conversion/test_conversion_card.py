@@ -5,7 +5,7 @@ import json
 from huggingface_hub import ModelCard
 
 from wordorder.conversion import ConversionReport
-from wordorder.conversion.card import write_conversion_card
+from wordorder.conversion.hugging_face_folder import write_conversion_card
 
 
 def test_the_card_says_where_the_weights_come_from_and_claims_nothing(tmp_path):

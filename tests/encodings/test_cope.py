@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from wordorder import Decoder, Encoder, LookAheadMemory, SegmentRecurrence
 from wordorder.attention import attention
-from wordorder.encodings import Composition, CoPE, build_encoding, contextual_counts
+from wordorder.encodings import Composition, CoPE, build_encoding, cope
 from wordorder.errors import BadInput
 from wordorder.networks import initialise
 from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility
@@ -93,7 +93,7 @@ def test_output_and_every_gradient_match_the_equations(backend, max_position, se
 @pytest.mark.parametrize("block", [40, 2**16])
 @pytest.mark.parametrize("T", [1, 63, 200])
 def test_blocks_match_the_listing(T, block, backend, monkeypatch):
-    monkeypatch.setattr(contextual_counts, "CPU_BLOCK", block if T < 200 else 2**16)
+    monkeypatch.setattr(cope, "CPU_BLOCK", block if T < 200 else 2**16)
     encoding, leaves, where = made(max_position=20), tokens(T, T), Contiguous(T)
     ours = attention(
         *leaves, combine_terms(encoding, where).layer(0), Visibility(where, where, causal=True), backend=backend
@@ -154,7 +154,7 @@ def test_gates_at_rest_count_every_second_token():
     assert_close(term[0, 0, 5], torch.tensor([4.0, 4.0, 4.0, 2.5, 1.0, 0.5], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("compute", [contextual_counts.interpolated_by_count, contextual_counts.written_out])
+@pytest.mark.parametrize("compute", [cope.interpolated_by_count, cope.written_out])
 def test_nan_stays_in_its_row_and_ends_no_training_step(compute):
     q, k, _ = tokens(7, 7)
     table, mask = torch.randn(4, D, dtype=q.dtype), Visibility(Contiguous(7), Contiguous(7), causal=True)

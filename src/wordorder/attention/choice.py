@@ -30,19 +30,13 @@ class Call:
 
     Args:
         device: type of the device, "cpu" or "cuda".
-        dtype: of queries, keys and values.
         batch: examples, B.
         heads: query heads, H.
-        queries: T.
-        keys: S.
         head_dim: channels of a query, D.
         bias: whether there is a bias, and whether its gradient is wanted.
         structured: the bias has no dense part, so that it need not be written out.
         content: there are terms by content.
         training: a gradient of something is wanted.
-        dropout: weights are dropped.
-        return_lse: the log-sum-exp is wanted.
-        return_weights: the weights are wanted.
         masked: the mask differs between examples, so that bias and mask together need a matrix for each.
         traced: the call is being traced by torch.compile or torch.export, or transformed by torch.func or forward-mode
             differentiation.
@@ -80,7 +74,6 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     ===================  ==========================================================================================
 
     Args:
-        call: what is known.
         forced: the caller's choice; with None the environment variable ``WORDORDER_BACKEND`` is asked.
 
     Raises:

@@ -30,11 +30,7 @@ def attend(
     """Return the attention output (B, H, T, E).
 
     Args:
-        q_BHTD: queries, rotated.
-        k_BHSD: keys, rotated.
-        v_BHSE: values.
         order: the content scale, and a bias of low-rank and Toeplitz parts.
-        mask: who sees whom.
 
     Raises:
         TypeError: the bias has another part.
@@ -42,7 +38,7 @@ def attend(
     q, k, tables = _concatenate(q_BHTD, k_BHSD, order)
     flex = _flex_attention(q.device.type)
     output = flex(q, k, v_BHSE, score_mod=_relative(tables, q.shape[2]), block_mask=_block_mask(mask, q, k), scale=1.0)
-    return cast("Tensor", output)
+    return output
 
 
 def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -126,5 +122,5 @@ def _flex_attention(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     if device != "cuda":
-        return cast("Callable[..., Any]", flex_attention)
+        return flex_attention
     return cast("Any", torch).compile(flex_attention, dynamic=False)

@@ -20,13 +20,11 @@ class Plan:
     """Position terms and mask in the form that one backend wants.
 
     Args:
-        backend: who computes.
         order: the scale, rotations, bias and terms by content.
         mask: who sees whom, as it was given.
         visible_B1TS: bool, True = visible; None where nothing is hidden; for SDPA and the reference.
         mask_BHTS: bias and mask in one matrix, for SDPA.
         is_causal: the mask is the lower triangle, which SDPA knows by name.
-        tile_mask: the mask by tiles.
     """
 
     backend: Backend
@@ -47,7 +45,6 @@ class HybridPlan:
     """Position terms and mask where they differ by layer, each kind of layer in the form of its best backend.
 
     Args:
-        kinds: the plan of each kind of layer.
         kind_of_layer: which of them each layer has.
     """
 
@@ -114,12 +111,8 @@ def plan_attention(
     Args:
         order: what the encodings prepared.
         mask: who sees whom; a bool tensor that broadcasts to (B, H, T, S), True = visible, or None for all.
-        sizes: of queries, keys and values.
         layers: how many calls will share the plan; a bias that several read is written out once for all of them.
         backend: forced; None chooses (`choose_backend`).
-        dropout: probability that a weight is dropped; 0 outside training.
-        return_lse: the log-sum-exp will be asked for.
-        return_weights: the attention weights will be asked for.
 
     Raises:
         ValueError: a mask tensor is not boolean, the mask or the order is of other sizes, or the forced backend cannot
@@ -139,12 +132,6 @@ def plan_attention(
 
 def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse: bool) -> None:
     """Refuse a call that the plan's backend cannot do.
-
-    Args:
-        plan: made for another call, perhaps.
-        sizes: of this call.
-        dropout: of this call.
-        return_lse: the log-sum-exp is asked for.
 
     Raises:
         ValueError: names the backend and what it cannot do.

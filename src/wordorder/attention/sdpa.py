@@ -36,11 +36,7 @@ def attend(
     Args:
         q_BHTD: queries, rotated.
         k_BHSD: keys, rotated.
-        v_BHSE: values.
-        scale: the content scale.
         mask_BHTS: what `additive_mask` returned.
-        content_BHTS: the terms by content of this layer.
-        dropout: probability that a weight is dropped.
         is_causal: the lower triangle and nothing else is seen.
     """
     if content_BHTS is not None:

@@ -12,7 +12,7 @@ been through the same preparation, pieces apart by spaces, such as "un@@ tied po
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wordorder.conversion.torch_files.foreign import printable
 from wordorder.errors import BadInput
@@ -45,9 +45,6 @@ class Dictionary:
 def read_tokens(path: Path) -> list[str]:
     """Read the tokens of a dict.txt, in its order.
 
-    Args:
-        path: the file.
-
     Raises:
         BadInput: it cannot be read, is not UTF-8, or a line is no "token count".
     """
@@ -75,9 +72,7 @@ def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary
     """Number the tokens as the program did that made a vocabulary of this size.
 
     Args:
-        tokens: of the file.
         vocabulary: rows of the checkpoint's embedding table.
-        path: of the file, for the message.
 
     Raises:
         BadInput: no number of special tokens makes this size.
@@ -101,7 +96,6 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerF
     It writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
 
     Args:
-        dictionary: the vocabulary.
         length: the model's longest text, in tokens.
     """
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
@@ -110,15 +104,14 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerF
     ids = dictionary.ids
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special: list[Any] = [AddedToken(token, special=True, normalized=False) for token in (*FIRST, MASK)]
+    special = [AddedToken(token, special=True, normalized=False) for token in (*FIRST, MASK)]
     tokenizer.add_special_tokens(special)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A {EOS}",
         pair=f"{BOS} $A {EOS} {EOS} $B {EOS}",
         special_tokens=[(BOS, ids[BOS]), (EOS, ids[EOS])],
     )
-    make: Any = PreTrainedTokenizerFast
-    return make(
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
         model_max_length=length,

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from wordorder.conversion.card import write_conversion_card
 from wordorder.conversion.dictionary import Dictionary
 from wordorder.conversion.reference_args import ReferenceArgs
 from wordorder.conversion.reference_names import Form
 from wordorder.conversion.report import ConversionReport
 from wordorder.errors import RunFailed
+from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,13 +24,10 @@ def config_fields(
     """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
 
     Args:
-        form: the model's parts.
         sizes: by the letters of `reference_names`.
-        settings: from the arguments of the training run.
         vocabulary: knows the id of the mask, which is the last one otherwise.
-        tied: the output layer shares the token embeddings.
     """
-    options: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
+    options = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
     if form.relative:
         options |= {"reset": "reference-code", "buckets": sizes["R"] - 1, "max_distance": 128}
     head = {"num_labels": sizes["K"], "classifier_dense": form.head_dense} if form.head is not None else {}
@@ -64,11 +61,7 @@ def config_fields(
 
 
 def architectures_of(form: Form) -> tuple[str, ...]:
-    """Return the classes that the weights serve, the classifier first: it was trained last.
-
-    Args:
-        form: of the model.
-    """
+    """Return the classes that the weights serve, the classifier first: it was trained last."""
     classifier = ("WordOrderEncoderForSequenceClassification",) if form.head is not None else ()
     return (*classifier, *(("WordOrderEncoderForMaskedLM",) if form.lm_head else ()))
 
@@ -83,20 +76,13 @@ def write_folder(
 ) -> None:
     """Fill a folder that `AutoModelForMaskedLM` and the like load.
 
-    Args:
-        folder: an empty one.
-        report: holds the configuration; written too, as conversion.json.
-        tensors: by our name.
-        tokenizer: written beside the model, if there is one.
-        config_class: the class of the configuration, by name.
-
     Raises:
         RunFailed: a file could not be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 
-    config: Any = _config(report, config_class)
+    config = _config(report, config_class)
     _check_names(config, report.architectures, tensors)
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -117,7 +103,7 @@ def _config(report: ConversionReport, config_class: str) -> Any:
 
     from wordorder import models
 
-    config: Any = getattr(models, config_class)(**report.config)
+    config = getattr(models, config_class)(**report.config)
     config.architectures = list(report.architectures)
     config.dtype = getattr(torch, report.dtype)
     if report.config.get("num_labels") == 1:
@@ -137,7 +123,39 @@ def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], ten
     shapes: dict[str, tuple[int, ...]] = {}
     for name in architectures:
         with torch.device("meta"):
-            model: Any = getattr(models, name)(config)
+            model = getattr(models, name)(config)
         tied = model.get_expanded_tied_weights_keys()
         shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
     assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def write_conversion_card(folder: Path, report: ConversionReport) -> None:
+    """Write README.md beside a converted model.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    lines = [
+        f"- read from {code(report.checkpoint)} ({plain(report.layout)}) without running anything in it",
+        f"- {report.parameters:,} numbers, {report.dtype}; {len(report.mapped)} weights were mapped,"
+        f" {len(report.ignored)} left out; conversion.json lists them",
+        f"- tokeniser: {'written' if report.tokenizer else 'not written'}",
+        f"- loads as {', '.join(code(name) for name in report.architectures)}",
+        *(f"- {plain(note)}" for note in report.notes),
+    ]
+    facts = CardFacts(
+        title=f"{_title(report)}, converted",
+        summary=f"The weights of {code(report.checkpoint)}, converted by `wordorder convert`; they were not trained"
+        " here, and their licence, data and scores are those of whoever trained them.",
+        sections=[("Where it comes from", "\n".join(lines))],
+        untested=[
+            "Any score: the conversion measures none. Compare with the checkpoint's own on data that you know.",
+            "What it has learned of people and groups of people, and any harm that its answers may do.",
+        ],
+    )
+    write_card(folder, facts)
+
+
+def _title(report: ConversionReport) -> str:
+    """Return the checkpoint's name without its ending."""
+    return Path(report.checkpoint).stem or "checkpoint"

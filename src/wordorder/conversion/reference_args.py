@@ -29,10 +29,7 @@ class ReferenceArgs:
     """Settings that the arguments add to the weights; the reference code's own defaults stand for what they leave out.
 
     Args:
-        heads: attention heads.
         activation: of the feed-forward networks and the language modelling head, "gelu" or "relu".
-        dropout: on embeddings and each sublayer's output.
-        attention_dropout: on attention weights.
         activation_dropout: inside the feed-forward networks.
         pooler_dropout: before the output of a classification head.
     """
@@ -49,8 +46,6 @@ def read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) ->
     """Read the arguments that matter, and compare them with the weights.
 
     Args:
-        given: name -> value; others than those of the module's tables are ignored.
-        form: the parts that the weights show.
         sizes: what the weights say, by the letters of `reference_names`.
 
     Raises:
@@ -101,7 +96,7 @@ def read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) ->
     return ReferenceArgs(heads=heads, activation=functions["activation_fn"], **rates)
 
 
-def _classes_fault(args: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) -> list[str]:
+def _classes_fault(args: Mapping[object, object], form: Form, sizes: Mapping[str, int]) -> list[str]:
     """Check the number of classes of a fine-tuning run; -1 and 0 mean that there was none."""
     classes = args.get("num_classes")
     if form.head is None or type(classes) is not int or classes <= 0 or classes == sizes.get("K", classes):
@@ -109,7 +104,7 @@ def _classes_fault(args: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]
     return [f"args.num_classes is {printable(classes)}, but head {printable(form.head)} has {sizes['K']} classes"]
 
 
-def _rate(args: Mapping[Any, Any], name: str, default: float, faults: list[str]) -> float:
+def _rate(args: Mapping[object, object], name: str, default: float, faults: list[str]) -> float:
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         faults.append(f"args.{name} must be a number in [0, 1), got {printable(value)}")
@@ -117,7 +112,7 @@ def _rate(args: Mapping[Any, Any], name: str, default: float, faults: list[str])
     return float(value)
 
 
-def _function(args: Mapping[Any, Any], name: str, faults: list[str]) -> str:
+def _function(args: Mapping[object, object], name: str, faults: list[str]) -> str:
     default, known = _FUNCTIONS[name]
     value = args.get(name, default)
     if value not in known:

@@ -164,7 +164,7 @@ def _without_prefix(path: Path, weights: Mapping[str, Weight], prefix: str) -> d
     return short
 
 
-def _fields(path: Path, key: str, args: Any) -> Mapping[Any, Any] | None:
+def _fields(path: Path, key: str, args: object) -> Mapping[object, object] | None:
     if args is None or isinstance(args, Placeholder):
         return None  # told apart by the list of placeholders
     fields = args.fields if isinstance(args, Namespace) else args
@@ -173,12 +173,11 @@ def _fields(path: Path, key: str, args: Any) -> Mapping[Any, Any] | None:
     raise BadInput(f"checkpoint {path}: {key} is {printable(args)}, not an argparse.Namespace")
 
 
-def read_config(path: Path, example: str = '{"encoder_attention_heads": 12}') -> dict[str, Any]:
+def read_config(path: Path, example: str = '{"encoder_attention_heads": 12}') -> dict[str, object]:
     """Read the arguments of a training run from a JSON file, with the names that they have in a checkpoint's args.
 
     Args:
         path: such as {"encoder_attention_heads": 12, "dropout": 0.1}.
-        example: for the message.
 
     Raises:
         BadInput: it cannot be read, or holds no JSON object.

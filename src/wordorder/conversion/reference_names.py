@@ -86,12 +86,9 @@ class Form:
     """Parts that a model of the reference code has.
 
     Args:
-        layers: how many layers.
         relative: TUPE-R, that is, the table of relative terms is there.
-        embedding_norm: the embeddings are normalised.
         final_norm: pre-norm, that is, the output is normalised.
         fused_projections: both position projections are in one matrix, as a later version of the code has them.
-        lm_head: the masked language modelling head is there.
         head: name of the classification head, if one is there and wanted.
         head_dense: that head has a layer before its output.
     """
@@ -136,11 +133,7 @@ def _under(theirs: str, ours: str, rows: tuple[tuple[str, str, str], ...]) -> It
 
 
 def heads_of(names: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the classification heads that a state dict has, in its order.
-
-    Args:
-        names: the reference's names, without "decoder.".
-    """
+    """Return the classification heads that a state dict has, in its order."""
     found = (name.split(".") for name in names if name.startswith("classification_heads."))
     return tuple(dict.fromkeys(parts[1] for parts in found))
 
@@ -170,12 +163,7 @@ def form_of(names: Mapping[str, object], head: str | None) -> Form:
 
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]], form: Form) -> dict[str, int]:
-    """Return the letters' values, each read from the first tensor that has it.
-
-    Args:
-        shapes: by the reference's name.
-        form: of the model.
-    """
+    """Return the letters' values, each read from the first tensor that has it."""
     sizes: dict[str, int] = {}
     for theirs, (_, letters) in form.names().items():
         shape = shapes.get(theirs, ())
@@ -193,7 +181,6 @@ def differences(shapes: Mapping[str, tuple[int, ...]], form: Form, sizes: Mappin
 
     Args:
         shapes: by the reference's name.
-        form: of the model.
         sizes: the letters' values.
     """
     expected, faults = form.names(), list[str]()
@@ -222,7 +209,6 @@ def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
 
     Args:
         weights: by the reference's name; all that the form names, but for `OPTIONAL`.
-        form: of the model.
     """
     found: dict[str, Tensor] = {}
     for theirs, (ours, _) in form.names().items():
@@ -237,12 +223,7 @@ def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
 
 
 def to_theirs(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
-    """Return the reference's names with their tensors, the inverse of `to_ours`.
-
-    Args:
-        weights: by our name.
-        form: of the model.
-    """
+    """Return the reference's names with their tensors, the inverse of `to_ours`."""
     import torch
 
     found: dict[str, Tensor] = {}

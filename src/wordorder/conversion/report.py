@@ -15,7 +15,6 @@ class ConversionReport:
     """The report of a conversion.
 
     Args:
-        checkpoint: name of the file that was read.
         layout: its format: "torch zip", "torch stream" (before torch 1.6) or "safetensors".
         architectures: classes that the folder's weights serve; the first one is what the model was trained for last.
         config: the fields of the model's configuration that the conversion chose.
@@ -24,7 +23,6 @@ class ConversionReport:
         mapped: the reference's name -> our names; several where one tensor holds the rows of several.
         ignored: names in the checkpoint that were not converted.
         placeholders: globals that the file names outside the closed list, with how often; none was imported or called.
-        tokenizer: whether a tokeniser was written.
         notes: what a user should know, a sentence each.
     """
 
@@ -47,18 +45,13 @@ def notes_of(
     settings: ReferenceArgs,
     vocabulary: Dictionary | None,
     *,
-    given: Mapping[str, Any] | None,
+    given: Mapping[str, object] | None,
     tied: bool,
 ) -> list[str]:
     """Return the notes that a user should know of a conversion, a sentence each.
 
     Args:
-        file: the checkpoint.
-        form: the model's parts.
-        settings: from the arguments of the training run.
-        vocabulary: of the tokeniser, if one is written.
         given: arguments that the caller gave in place of the file's.
-        tied: the output layer shares the token embeddings.
     """
     notes: list[str] = []
     if file.args is None and given is None:

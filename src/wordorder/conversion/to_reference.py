@@ -50,7 +50,7 @@ def to_reference_names(
 
 
 def _form(model: "PreTrainedModel", head: str) -> Form:
-    config: Any = model.config
+    config = model.config
     faults = [
         f"{name}={getattr(config, name, None)!r}, where it has {' or '.join(repr(value) for value in values)}"
         for name, values in _FIXED.items()

@@ -19,7 +19,7 @@ from wordorder.conversion.transformer_xl_names import (
     ignored_names,
     parameters_of,
 )
-from wordorder.conversion.transformer_xl_settings import EXAMPLE, XLSettings, read_settings
+from wordorder.conversion.transformer_xl_settings import EXAMPLE, KINDS, XLSettings, read_settings
 from wordorder.conversion.tupe import in_one_dtype
 from wordorder.conversion.word_list import END, read_words, word_tokenizer
 from wordorder.errors import BadInput
@@ -38,7 +38,7 @@ def convert_transformer_xl(
     checkpoint: str | Path,
     out_dir: str | Path,
     *,
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
     vocab: str | Path | None = None,
     overwrite: bool = False,
 ) -> ConversionReport:
@@ -198,15 +198,9 @@ def _ours(
 
 
 def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
-    """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
-
-    Args:
-        settings: sizes and style.
-        ties: what the output layer shares.
-        words: of the vocabulary, if it is known.
-    """
+    """Return the configuration, with everything written out that the reference code fixes: our defaults may change."""
     eos = settings.eos if words is None else next((words.index(word) for word in END if word in words), settings.eos)
-    fields: dict[str, Any] = {
+    fields = {
         "vocab_size": settings.vocabulary,
         "hidden_size": settings.channels,
         "num_hidden_layers": settings.layers,
@@ -248,7 +242,7 @@ def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None)
     return fields
 
 
-def _encoding_options(settings: XLSettings) -> dict[str, Any]:
+def _encoding_options(settings: XLSettings) -> dict[str, object]:
     options: dict[str, Any] = {"base": 10_000.0, "vectors_per_layer": settings.own_vectors}
     if settings.clamp is not None:
         options["clamp"] = settings.clamp
@@ -290,3 +284,21 @@ def _notes(
             " vocabulary's word for it"
         )
     return notes
+
+
+def convert_lamemo(
+    checkpoint: str | Path,
+    out_dir: str | Path,
+    *,
+    config: str | Path | Mapping[str, object] | None = None,
+    vocab: str | Path | None = None,
+    overwrite: bool = False,
+) -> ConversionReport:
+    """Convert a checkpoint of LaMemo's reference code to a folder for transformers' `AutoModelForCausalLM`.
+
+    The folder computes what the reference code computes, its epsilon of 1e-6 included (``memory_options``), for
+    segments of one length. ``attn_type`` 3 (the paper's), 31, 32, 33, and 0, Transformer-XL's attention in that code.
+
+    Arguments, returns and errors are those of `convert_transformer_xl`; ``checkpoint`` is no folder.
+    """
+    return convert(checkpoint, out_dir, tuple(KINDS), config=config, vocab=vocab, overwrite=overwrite)

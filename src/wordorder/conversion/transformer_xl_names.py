@@ -48,7 +48,6 @@ def parameters_of(settings: XLSettings, *, backwards: bool) -> list[Parameter]:
     """Return all parameters that a checkpoint of these settings holds.
 
     Args:
-        settings: sizes and style.
         backwards: rows of ``cluster_weight`` stand from the last cluster to the first, as the PyTorch codes read them
             (``head_logprob[:, -i]``); transformers' and the TensorFlow code read them forwards.
     """
@@ -148,22 +147,13 @@ def _layers(settings: XLSettings) -> Iterator[Parameter]:
 
 
 def biases_of(settings: XLSettings) -> dict[str, int]:
-    """Return the biases of ours that the reference does not have, and their sizes: they are 0.
-
-    Args:
-        settings: sizes and style.
-    """
+    """Return the biases of ours that the reference does not have, and their sizes: they are 0."""
     sizes = {"attention.qkv.bias": 3 * settings.channels, "attention.out.bias": settings.channels}
     return {f"model.decoder.layers.{i}.{name}": size for i in range(settings.layers) for name, size in sizes.items()}
 
 
 def ignored_names(shapes: Mapping[str, object], settings: XLSettings) -> tuple[str, ...]:
-    """Return the names in a checkpoint that hold nothing to convert.
-
-    Args:
-        shapes: by the reference's name.
-        settings: sizes and style.
-    """
+    """Return the names in a checkpoint that hold nothing to convert."""
     shared = not settings.own_vectors
     return tuple(name for name in shapes if _IGNORED.fullmatch(name) or (shared and _SHARED.fullmatch(name)))
 
@@ -175,8 +165,6 @@ def differences(
 
     Args:
         shapes: by the reference's name.
-        parameters: what should be there.
-        settings: sizes and style.
         tied: the output layer may share the embeddings.
     """
     wanted = {name: shape for p in parameters for name, shape in zip(p.theirs, p.shape, strict=True)}

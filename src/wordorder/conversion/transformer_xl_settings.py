@@ -25,23 +25,15 @@ class XLSettings:
 
     Args:
         kind: a key of `KINDS`.
-        vocabulary: number of token ids.
-        layers: how many layers.
-        heads: attention heads.
-        channels: of the model.
         inner: channels inside the feed-forward networks.
         width: of the first cluster's embeddings; channels where there are no clusters.
         cutoffs: first ids of the clusters of rarer words.
         divisor: how much narrower each cluster is than the one before.
-        pre_norm: norms stand before the sublayers.
         own_vectors: each layer has u and v of its own.
         memory_length: most slots; 0 = no memory.
-        segment_length: tokens of a segment.
         same_length: every token sees equally many keys.
         clamp: distance from which on all count as one.
         dropout: on embeddings, sublayers' and the last layer's output.
-        attention_dropout: on attention weights.
-        norm_eps: of layer norms.
         eos: id of the end of a text.
         notes: what a user should know of how these were found.
     """
@@ -82,7 +74,7 @@ class XLSettings:
 
 
 def read_settings(
-    given: Mapping[Any, Any], shapes: Mapping[str, tuple[int, ...]], kinds: tuple[int, ...], *, folder: bool
+    given: Mapping[object, object], shapes: Mapping[str, tuple[int, ...]], kinds: tuple[int, ...], *, folder: bool
 ) -> XLSettings:
     """Read what matters, and compare it with the weights; the reference's own defaults stand for what is left out.
 
@@ -128,11 +120,7 @@ def read_settings(
 
 
 def sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes that the weights show, as far as they are there.
-
-    Args:
-        shapes: by the reference's name.
-    """
+    """Return the sizes that the weights show, as far as they are there."""
     tables = [shape for name, shape in shapes.items() if _TABLE.fullmatch(name)]
     vectors = shapes.get("r_w_bias", shapes.get("layers.0.dec_attn.r_w_bias", ()))
     found: dict[str, int] = {"layers": len({m[1] for name in shapes if (m := re.match(r"layers\.(\d{1,4})\.", name))})}

@@ -33,7 +33,7 @@ def convert_tupe(
     checkpoint: str | Path,
     out_dir: str | Path,
     *,
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: str | Path | Mapping[str, object] | None = None,
     dictionary: str | Path | None = None,
     head: str | None = None,
     overwrite: bool = False,

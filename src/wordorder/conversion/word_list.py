@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wordorder.conversion.reference_names import listed
 from wordorder.conversion.torch_files.foreign import printable
@@ -21,7 +21,6 @@ def read_words(path: Path, vocabulary: int) -> list[str]:
 
     Args:
         path: UTF-8, one word a line.
-        vocabulary: how many there must be.
 
     Raises:
         BadInput: it cannot be read, is not UTF-8, or does not have so many different words without white space.
@@ -61,12 +60,11 @@ def word_tokenizer(words: list[str]) -> "PreTrainedTokenizerFast":
     ids = {word: index for index, word in enumerate(words)}
     unknown = next((word for word in UNKNOWN if word in ids), None)
     end = next((word for word in END if word in ids), None)
-    make: Any = models.WordLevel
-    tokenizer = Tokenizer(make(ids) if unknown is None else make(ids, unk_token=unknown))
+    unknown_too = {} if unknown is None else {"unk_token": unknown}
+    tokenizer = Tokenizer(models.WordLevel(ids, **unknown_too))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    wrap: Any = PreTrainedTokenizerFast
     roles = {"unk_token": unknown, "eos_token": end}
-    return wrap(
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,

@@ -41,12 +41,7 @@ def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
 
 
 def streaming_faults(data: DataConfig, training: Mapping[str, object]) -> list[str]:
-    """Return the faults of [training] where the text is streamed.
-
-    Args:
-        data: the section [data].
-        training: the section [training] as it was read.
-    """
+    """Return the faults of [training] where the text is streamed."""
     if data.streaming is not True:
         return []
     faults: list[str] = []

@@ -39,12 +39,10 @@ def describe(
     """Count documents, tokens and lengths, and look for duplicates within and between splits.
 
     Args:
-        data: the corpus and how it is split.
         tokenizer: trained on train, as for training.
         threshold: similarity from which texts are nearly the same.
         examples: to show for each pair of splits.
         documents: of a streamed source, how many of the first ones; None: all.
-        cache_dir: as in `prepare`.
 
     Returns:
         splits: split -> documents, characters, words, tokens, and tokens_per_document, a table of min, median, 95%, max

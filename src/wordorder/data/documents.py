@@ -44,7 +44,6 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
     null throughout), as GLUE's are. `validation_source` and `test_source` take the place of the source's own splits.
 
     Args:
-        data: the section [data].
         log: takes what cannot be read where data.skip_unreadable says so; None: nobody wants to know.
 
     Raises:

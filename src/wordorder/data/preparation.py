@@ -18,9 +18,8 @@ from wordorder.data.examples.encode import encode_documents
 from wordorder.data.examples.masking import Masking
 from wordorder.data.names import LANES, NONE
 from wordorder.data.prepared import PreparedData
-from wordorder.data.quality.leakage import check_leakage
 from wordorder.data.quality.reading_log import ReadingLog
-from wordorder.data.quality.same_text import HeldOut
+from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, split_held_out
 from wordorder.data.streaming.stream import TextStream, first_texts, open_stream
@@ -40,7 +39,6 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
 
     Args:
         data: the corpus and the task; its length must be set.
-        tokenizer: the tokeniser.
         seed: the run's seed, of the training masks. The split and the masks of validation and test come from data.seed.
         cache_dir: where trained tokenisers and encoded texts are kept; None: $WORDORDER_CACHE or ~/.cache/wordorder.
 

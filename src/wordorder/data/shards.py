@@ -22,12 +22,7 @@ _CODES = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}  # names of safe
 
 
 def shard_name(texts: Sequence[str], tokenizer_state: str) -> str:
-    """Name a shard by all that its tokens depend on.
-
-    Args:
-        texts: of the shard, in order.
-        tokenizer_state: the tokeniser as JSON.
-    """
+    """Name a shard by all that its tokens depend on."""
     return content_hash([_FORMAT, tokenizer_state, *texts])
 
 
@@ -36,7 +31,6 @@ def write_shard(path: Path, encoded: EncodedDocuments) -> None:
 
     Args:
         path: of the file, whose folder may be missing.
-        encoded: what it holds.
     """
     from safetensors.numpy import save
 
@@ -48,11 +42,6 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
     """Map a shard into memory: None where there is none, or it is not as it was written, or does not fit.
 
     Only its pages that are looked at are in memory, and the system may drop them again.
-
-    Args:
-        path: of the file.
-        documents: that it must hold.
-        vocabulary: number that all ids must be below.
     """
     try:
         arrays, written = _mapped(path)
@@ -82,7 +71,7 @@ def _mapped(path: Path) -> tuple[dict[str, Any], str]:
         length = int.from_bytes(file.read(8), "little")
         if length > _LONGEST_HEADER:
             raise ValueError("no shard has such a header")
-        header: dict[str, Any] = json.loads(file.read(length))
+        header = json.loads(file.read(length))
     written: str = header.pop("__metadata__")["blake2b"]
     arrays: dict[str, Any] = {}
     for name, entry in header.items():

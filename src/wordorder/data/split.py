@@ -67,10 +67,6 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
 def split_held_out(documents: list[Document], data: DataConfig) -> Split:
     """Put documents that are validation's and test's already into their parts; training texts are streamed.
 
-    Args:
-        documents: with their splits.
-        data: the section [data].
-
     Raises:
         BadInput: there is no text for validation, or none that the test has not.
     """

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.composition import Composition, pattern_of, split_options
@@ -22,7 +22,7 @@ def build_encoding(
     layers: int,
     max_positions: int,
     use: Use = "encoder",
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     vocabulary: int | None = None,
     padding_idx: int | None = None,
     complex_valued: bool = False,
@@ -91,7 +91,7 @@ def _names_by_layer(name: str, layers: int) -> list[tuple[str, ...]]:
 
 
 def _check_part(
-    part: str, options: Mapping[str, Any], *, use: Use, vocabulary: int | None, with_memory: WithMemory
+    part: str, options: Mapping[str, object], *, use: Use, vocabulary: int | None, with_memory: WithMemory
 ) -> None:
     """Refuse an encoding where it is not defined, or whose options do not fit; the arguments of `build_encoding`."""
     encoding = CATALOG[part]

@@ -21,7 +21,7 @@ from wordorder.encodings.places import (
 from wordorder.encodings.position_terms import PositionTerms, PositionTermsByLayer, Term, combine_terms
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
-from wordorder.ops import Positions, as_positions, check_positions_fit
+from wordorder.ops import Positions, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.positions import device_of
 from wordorder.ops.precision import no_autocast
 
@@ -63,7 +63,7 @@ class Composition(nn.Module):
         """Remove `replacement`, for a network that reads the token embeddings of another."""
         self._replacing = {}
 
-    def embed(self, x_BTC: Tensor, positions: Positions | Tensor, window: Positions | None = None) -> Tensor:
+    def embed(self, x_BTC: Tensor, positions: PositionsLike, window: Positions | None = None) -> Tensor:
         """Apply the parts that act on embeddings, in the order of the name.
 
         Args:
@@ -84,8 +84,8 @@ class Composition(nn.Module):
 
     def prepare(
         self,
-        positions: Positions | Tensor | int,
-        key_positions: Positions | Tensor | int | None = None,
+        positions: PositionsLike | int,
+        key_positions: PositionsLike | int | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -103,8 +103,12 @@ class Composition(nn.Module):
             BadInput: positions are not integers, have neither one nor two axes, or no token.
         """
         query, key = queries_and_keys(positions, key_positions)
-        terms = self.terms(query, key, dtype=dtype, device=device)
-        return combine_terms(self.scale, terms.values(), positions=(query, key), two_sided=self.two_sided)
+        return self._together(self.terms(query, key, dtype=dtype, device=device), (query, key))
+
+    def _together(
+        self, terms: dict[str, Term], positions: tuple[Positions, Positions]
+    ) -> PositionTerms | PositionTermsByLayer:
+        return combine_terms(self.scale, terms.values(), positions=positions, two_sided=self.two_sided)
 
     @property
     def two_sided(self) -> bool:
@@ -113,8 +117,8 @@ class Composition(nn.Module):
 
     def terms(
         self,
-        positions: Positions | Tensor,
-        key_positions: Positions | Tensor | None = None,
+        positions: PositionsLike,
+        key_positions: PositionsLike | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -157,7 +161,7 @@ class Composition(nn.Module):
 
 
 def queries_and_keys(
-    positions: Positions | Tensor | int, key_positions: Positions | Tensor | int | None
+    positions: PositionsLike | int, key_positions: PositionsLike | int | None
 ) -> tuple[Positions, Positions]:
     """Return typed positions of queries and of keys; the keys' default to the queries'.
 
@@ -235,7 +239,7 @@ def options_of(encoding: type[Encoding]) -> dict[str, Any]:
     }
 
 
-def _annotations(encoding: type[Encoding]) -> dict[str, Any]:
+def _annotations(encoding: type[Encoding]) -> dict[str, object]:
     """Return the type hints of the constructor's arguments; {} if they cannot be evaluated."""
     try:
         return get_type_hints(encoding.__init__)

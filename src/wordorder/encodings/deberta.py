@@ -13,7 +13,7 @@ from wordorder.encodings.places import ContentScores, OnScoresByContent
 from wordorder.ops import (
     Bias,
     DenseBias,
-    Positions,
+    PositionsLike,
     RelativeBias,
     RelativeKeyBias,
     Visibility,
@@ -123,11 +123,7 @@ class DeBERTa(OnScoresByContent):
         return (back + self.span).clamp(0, 2 * self.span - 1)
 
     def prepare(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        *,
-        device: torch.device | None = None,
+        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "DeBERTaScores":
         """Return the term with its rows of P: T + S - 1 by distance for contiguous positions, else one per pair."""
         query, key = as_positions(query_positions), as_positions(key_positions)
@@ -145,7 +141,6 @@ class DeBERTaScores(ContentScores):
     """The terms of DeBERTa in one forward pass and one layer.
 
     Args:
-        encoding: holds the parameters.
         as_key: delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S).
         as_query: delta(j, i), by distance or of every pair.
         left: number of distances, the first ones, that are not to the right.

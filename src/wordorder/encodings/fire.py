@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import OnScores
-from wordorder.ops import DenseBias, Positions, as_positions
+from wordorder.ops import DenseBias, PositionsLike, as_positions
 from wordorder.ops.positions import distances_BTS
 
 NEVER_ZERO = 1e-6
@@ -90,7 +90,6 @@ class FIRE(OnScores):
         code: with BERT's N(0, 0.02) in both of its layers it would start flat, and learn slowly from there.
 
         Args:
-            std: not used.
             generator_for: random generator by the parameter's name; None = torch's global one.
         """
         del std
@@ -103,8 +102,8 @@ class FIRE(OnScores):
 
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> DenseBias:

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.composition import Composition, content_scale, queries_and_keys
+from wordorder.encodings.composition import Composition, content_scale
 from wordorder.encodings.places import ContentScores, Encoding
-from wordorder.encodings.position_terms import PositionTermsByLayer, combine_terms
+from wordorder.encodings.position_terms import PositionTermsByLayer, Term, combine_terms
 from wordorder.ops import Bias, Positions, Visibility
 
 
@@ -54,24 +53,8 @@ class Hybrid(Composition):
         """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
         return tuple(self.parts[name] for name in self.kinds[self.kind_of_layer[layer]] if name in self.parts)
 
-    def prepare(
-        self,
-        positions: Positions | Tensor | int,
-        key_positions: Positions | Tensor | int | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | None = None,
-    ) -> PositionTermsByLayer:
-        """Compute what depends on positions alone, once per part, and return the order of each kind of layer.
-
-        Args:
-            positions: positions of the queries; a number of tokens T means 0 .. T - 1.
-            key_positions: positions of the keys; the queries' where not given.
-            dtype: dtype of the activations.
-            device: device of the activations; default: that of the positions, else of the parameters, else the CPU.
-        """
-        query, key = queries_and_keys(positions, key_positions)
-        terms = self.terms(query, key, dtype=dtype, device=device)
+    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> PositionTermsByLayer:
+        """Return the terms of each kind of layer."""
         for name, term in terms.items():
             if isinstance(term, ContentScores):
                 terms[name] = TermOfSomeLayers(term, self.layers_with(name))
@@ -79,7 +62,7 @@ class Hybrid(Composition):
             combine_terms(
                 scale,
                 [terms[name] for name in kind if name in terms],
-                positions=(query, key),
+                positions=positions,
                 two_sided=self.two_sided,
             )
             for scale, kind in zip(self.scales, self.kinds, strict=True)
@@ -92,7 +75,6 @@ class TermOfSomeLayers(ContentScores):
     """A content term that only some layers have; its parameters are numbered by these layers.
 
     Args:
-        term: the term as its encoding prepared it.
         layers: the layers that have it, from 0.
     """
 

@@ -39,7 +39,6 @@ class _Kerple(OnDistance):
         """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
         Args:
-            std: not used; the paper has its own ranges.
             generator_for: random generator by the parameter's name; None = torch's global one.
         """
 
@@ -87,7 +86,6 @@ class KERPLELog(_Kerple):
         """Draw r1 from U(0.01, 2) and r2 from U(0.01, 1).
 
         Args:
-            std: not used.
             generator_for: random generator by the parameter's name; None = torch's global one.
         """
         del std
@@ -128,7 +126,6 @@ class KERPLEPower(_Kerple):
         """Draw r1 from U(0.01, 1) and r2 from U(0.01, 1.99).
 
         Args:
-            std: not used.
             generator_for: random generator by the parameter's name; None = torch's global one.
         """
         del std

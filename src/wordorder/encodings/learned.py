@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from wordorder.encodings.places import OnEmbeddings
-from wordorder.ops import Positions, as_positions
+from wordorder.ops import PositionsLike, as_positions
 from wordorder.ops.tables import rows
 
 
@@ -39,6 +39,6 @@ class Learned(OnEmbeddings):
         self.width, self.max_positions = width, max_positions
         self.table = nn.Embedding(max_positions, width)
 
-    def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
+    def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Add the position's vector to the embeddings."""
         return x_BTC + rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)

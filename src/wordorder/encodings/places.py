@@ -7,7 +7,7 @@ is computed once per forward (`PositionTerms`) and shared by all layers.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from wordorder.ops import (
     Bias,
     DenseBias,
     Positions,
+    PositionsLike,
     ToeplitzBias,
     Visibility,
     as_positions,
@@ -28,16 +29,13 @@ from wordorder.ops.positions import distances_BTS
 GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
 """Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
 
-DEFAULT_BY_NETWORK = ("bidirectional", "as_real")
-"""Options whose default the network decides: whether queries see keys on both sides, whether channels are complex."""
-
 
 class Encoding(nn.Module):
     """The base of all encodings, with their description for the catalogue and for error messages.
 
     Arguments of the constructor named in `GIVEN_BY_NETWORK` are given by the network; every other one is an option,
-    with a type and a default, which `encoding_options` sets. Of those in `DEFAULT_BY_NETWORK` the network decides the
-    default.
+    with a type and a default, which `encoding_options` sets. Of two the network decides the default: ``bidirectional``,
+    whether queries see keys on both sides, and ``as_real``, whether channels are complex.
 
     What an encoding may define beyond its term, each with a default that suits most: `content_scale`, `cost_parts`;
     where it acts on scores `OnScores.zero_init_parameters`, `OnScores.maps` and `OnScores.first_position_apart`; and a
@@ -74,7 +72,7 @@ class OnEmbeddings(Encoding, ABC):
     place = "embeddings"
 
     @abstractmethod
-    def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
+    def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Return embeddings (B, T, C) that depend on their positions."""
 
 
@@ -99,7 +97,7 @@ class ReplacesEmbedding(Encoding, ABC):
         """Return the number of model channels, C."""
 
     @abstractmethod
-    def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
+    def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
         """Return vectors (B, T, C) of tokens (B, T) that depend on their positions.
 
         Args:
@@ -187,7 +185,7 @@ class OnScores(Encoding, ABC):
         """True if row and column 0 of the bias are numbers of their own, decided by no position or distance ([CLS])."""
         return False
 
-    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
         """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last.
 
         Args:
@@ -198,8 +196,8 @@ class OnScores(Encoding, ABC):
     @abstractmethod
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
@@ -222,8 +220,8 @@ class OnDistance(OnScores):
 
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
@@ -240,7 +238,7 @@ class OnDistance(OnScores):
 class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         """Refuse methods under their former names, which would be ignored silently.
 
         Raises:

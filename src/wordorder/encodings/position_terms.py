@@ -98,7 +98,6 @@ class PositionTermsByLayer:
     """Position terms that differ by layer.
 
     Args:
-        kinds: the terms of each kind of layer.
         kind_of_layer: for each layer the index of its kind.
     """
 

@@ -21,7 +21,6 @@ class ProjectedPositions(Encoding):
         max_positions: longest text in tokens; positive.
         first_row: the row of the table for position 0; rows before it are left to the subclass.
         projection_bias: whether U_Q and U_K have biases.
-        norm_eps: epsilon of the layer norm.
 
     Raises:
         ValueError: an argument is out of range.

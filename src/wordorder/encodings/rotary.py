@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Rotation
-from wordorder.ops import Positions, as_positions
+from wordorder.ops import PositionsLike, as_positions
 
 Ramp = Literal["dimension", "turns"]
 
@@ -54,8 +54,8 @@ class Rotary(OnQueriesAndKeys):
 
     def prepare(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
@@ -67,7 +67,7 @@ class Rotary(OnQueriesAndKeys):
         return of_queries, self.rotation(key_positions, dtype=dtype, device=device)
 
     def rotation(
-        self, positions: Positions | Tensor, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+        self, positions: PositionsLike, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
     ) -> Rotation:
         """Return the cosines and sines at these positions, in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
@@ -76,7 +76,7 @@ class Rotary(OnQueriesAndKeys):
         angle_B1TK = position_BT[:, None, :, None].to(wide) * frequency_K
         return Rotation(angle_B1TK.cos() * self.magnitude(), angle_B1TK.sin() * self.magnitude())
 
-    def forward(self, x_BHTD: Tensor, positions: Positions | Tensor) -> Tensor:
+    def forward(self, x_BHTD: Tensor, positions: PositionsLike) -> Tensor:
         """Rotate queries or keys."""
         if x_BHTD.shape[-1] != self.head_dim:
             raise ValueError(f"x must end in head_dim={self.head_dim}, got {tuple(x_BHTD.shape)}")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.encodings.places import ContentScores, OnScoresByContent
-from wordorder.ops import Positions, Visibility, as_positions, shift_between
+from wordorder.ops import PositionsLike, Visibility, as_positions, shift_between
 from wordorder.ops.positions import distances_BTS
 
 
@@ -43,11 +43,7 @@ class Shaw(OnScoresByContent):
         self.tables = nn.ModuleList(nn.Embedding(2 * max_distance + 1, head_dim) for _ in range(layers))
 
     def prepare(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        *,
-        device: torch.device | None = None,
+        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "ShawScores":
         """Return the term with the table row of each pair, (1 or B, T, S); one matrix for contiguous positions."""
         query, key = as_positions(query_positions), as_positions(key_positions)
@@ -66,7 +62,6 @@ class ShawScores(ContentScores):
     """The term of Shaw et al. in one forward pass and one layer.
 
     Args:
-        encoding: holds the tables.
         row_BTS: the table row of each pair, (1 or B, T, S).
         index: the layer, from 0.
     """

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wordorder.encodings.places import OnEmbeddings
-from wordorder.ops import Positions, as_positions
+from wordorder.ops import PositionsLike, as_positions
 
 
 class Sinusoidal(OnEmbeddings):
@@ -46,7 +46,7 @@ class Sinusoidal(OnEmbeddings):
         self.width, self.base = width, base
         self.embedding_scale: float = math.sqrt(width) if embedding_scale is None else embedding_scale
 
-    def forward(self, x_BTC: Tensor, positions: Positions | Tensor) -> Tensor:
+    def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Scale the embeddings and add the sines."""
         if x_BTC.shape[-1] != self.width:
             raise ValueError(f"x must end in width={self.width}, got {tuple(x_BTC.shape)}")

@@ -12,7 +12,7 @@ from wordorder.ops import (
     Contiguous,
     DenseBias,
     LowRankBias,
-    Positions,
+    PositionsLike,
     RelativeBias,
     ToeplitzBias,
     Visibility,
@@ -138,11 +138,7 @@ class TransformerXL(OnScoresByContent):
         return torch.cat((angle.sin(), angle.cos()), dim=-1)
 
     def prepare(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        *,
-        device: torch.device | None = None,
+        self, query_positions: PositionsLike, key_positions: PositionsLike, *, device: torch.device | None = None
     ) -> "TransformerXLScores":
         """Return the term with the distances that occur (T + S - 1 for contiguous positions) and their sines."""
         query, key = as_positions(query_positions), as_positions(key_positions)
@@ -165,7 +161,6 @@ class TransformerXLScores(ContentScores):
     """The term of Transformer-XL in one forward pass and one layer.
 
     Args:
-        encoding: holds the parameters.
         back_BW: distances query - key, (1 or B, W).
         sines_BWC: R(t) of these distances.
         column_BTS: the index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from wordorder.encodings.places import OnScores
 from wordorder.encodings.projected_positions import ProjectedPositions
 from wordorder.encodings.t5 import T5
-from wordorder.ops import Bias, LowRankBias, Positions, as_positions
+from wordorder.ops import Bias, LowRankBias, Positions, PositionsLike, as_positions
 
 CLS = Literal["position-0", "none"]
 Theta = Literal["table-rows", "free"]
@@ -95,15 +95,14 @@ class TUPE(ProjectedPositions, OnScores):
 
     def forward(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Bias:
         """Return the correlation of positions, [CLS] untied; device and dtype are those of the parameters."""
         del device, dtype
-        query, key = as_positions(query_positions), as_positions(key_positions)
-        return self._correlation(query, key, *self._cls_scores(query, key))
+        return self._bias(as_positions(query_positions), as_positions(key_positions))
 
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """Return the query projection and free thetas: with these at 0 all correlations and both thetas are 0.
@@ -118,7 +117,7 @@ class TUPE(ProjectedPositions, OnScores):
         """True if [CLS], at position 0, has numbers of its own."""
         return self.cls == "position-0"
 
-    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
         """Return the matrices for a figure, (1 or B, H, N, N) each: the "absolute" part, here the whole bias."""
         return {"absolute": self(positions, positions).dense()}
 
@@ -134,6 +133,9 @@ class TUPE(ProjectedPositions, OnScores):
         row_2C = self.norm(self.table.weight[:2])
         product_2C = self.query_projection(row_2C) * self.key_projection(row_2C)
         return product_2C.unflatten(-1, (self.heads, self.head_dim)).sum(-1) * self.content_scale(self.head_dim)
+
+    def _bias(self, query: Positions, key: Positions) -> Bias:
+        return self._correlation(query, key, *self._cls_scores(query, key))
 
     def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
         """Return the [CLS] row, one number per key (1 or B, H, S), and the column, one per query (1 or B, H, T)."""
@@ -231,23 +233,12 @@ class TUPERelative(TUPE):
         if cls == "position-0" and reset == "reference-code":
             self.others_to_cls = nn.Parameter(torch.zeros(1, heads))  # a row of the table, drawn like one
 
-    def forward(
-        self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Bias:
-        """Return the correlation of positions plus the relative term, [CLS] untied from both."""
-        del device, dtype
-        return super().forward(query_positions, key_positions) + self.relative(query_positions, key_positions)
-
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
         """Return those of `TUPE` and all relative numbers."""
         row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
         return (*super().zero_init_parameters(), *self.relative.zero_init_parameters(), *row)
 
-    def maps(self, positions: Positions | Tensor) -> dict[str, Tensor]:
+    def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
         """Return the matrices for a figure: the "absolute" part, the "relative" part, and the "sum" with the reset."""
         query = as_positions(positions)
         return {
@@ -260,6 +251,10 @@ class TUPERelative(TUPE):
         """Return the number of parameters of TUPE-A's parts and of the relative table."""
         extra = self.others_to_cls.numel() if hasattr(self, "others_to_cls") else 0
         return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
+
+    def _bias(self, query: Positions, key: Positions) -> Bias:
+        """Return the correlation of positions plus the relative term, [CLS] untied from both."""
+        return super()._bias(query, key) + self.relative(query, key)
 
     def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:
         row_BHS, column_BHT = super()._cls_scores(query, key)

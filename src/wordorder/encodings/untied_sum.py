@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
 from wordorder.encodings.projected_positions import ProjectedPositions
-from wordorder.ops import Positions, as_positions
+from wordorder.ops import PositionsLike, as_positions
 
 
 class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
@@ -33,7 +32,6 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         heads: query heads, H; positive.
         max_positions: longest text in tokens, rows of the table; positive.
         projection_bias: whether U_Q and U_K have biases.
-        norm_eps: epsilon of the layer norm.
 
     Shape:
         positions (B or 1, T) -> shifts (B or 1, H, T, D) in the dtype of the parameters. Negative positions of left
@@ -62,8 +60,8 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
 
     def prepare(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.wave_frequencies import FrequencyInit, initial_frequencies
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
-from wordorder.ops import Contiguous, Positions, as_positions, check_positions_fit
+from wordorder.ops import Contiguous, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.token_ids import check_token_ids
 from wordorder.ops.waves.functions import row_wise_waves, waves
 from wordorder.ops.waves.tables import WaveTables, wrap_phase
@@ -98,7 +98,7 @@ class WaveEmbedding(nn.Module):
         phase = self.tables().phase
         return None if phase is None else wrap_phase(phase)
 
-    def forward(self, token_ids: Tensor, positions: Positions | Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, token_ids: Tensor, positions: PositionsLike | None = None) -> tuple[Tensor, Tensor]:
         """Return real and imaginary part, (B, T, D) each, of token ids (B, T) at positions (T,), (1, T) or (B, T).
 
         Positions are 0 .. T - 1 where none are given.
@@ -207,7 +207,7 @@ def check_choice(name: str, value: str, choices: object) -> None:
     Raises:
         ValueError: names the argument, the choices and the value.
     """
-    known = cast("tuple[str, ...]", get_args(choices))
+    known = get_args(choices)
     if value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import ReplacesEmbedding
 from wordorder.encodings.wave_embedding import WaveEmbedding, check_choice
-from wordorder.ops import Positions
+from wordorder.ops import PositionsLike
 
 AsReal = Literal["concat", "real-part", "pair"]
 
@@ -17,7 +17,6 @@ class WavesAsReal(ReplacesEmbedding):
     """Complex embeddings as the token embeddings of a network of real numbers.
 
     Args:
-        waves: the embedding that gives complex vectors.
         width: model channels, C.
         as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
 
@@ -55,7 +54,7 @@ class WavesAsReal(ReplacesEmbedding):
         """Return the number of model channels, C."""
         return self.width
 
-    def forward(self, token_ids_BT: Tensor, positions: Positions | Tensor | None = None) -> Tensor:
+    def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
         """Return real vectors (B, T, C) of tokens at positions; these default to 0 .. T - 1."""
         real, imag = self.waves(token_ids_BT, positions)
         if self.as_real == "real-part":

@@ -38,7 +38,6 @@ def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary
     its rows. Without it row i is token id i. Nothing is unpickled, and word2vec's binary format is refused.
 
     Args:
-        path: the file.
         words: token id by word; None only for a file with a row per token id.
         vocabulary: number of token ids, V.
         width: channels that the vectors must have, D.

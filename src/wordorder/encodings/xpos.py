@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wordorder.encodings.places import OnQueriesAndKeys, Rotation
 from wordorder.encodings.rotary import Rotary
-from wordorder.ops import Contiguous, Positions, as_positions
+from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions
 
 ROOM_FOR_PRODUCTS = 7.0
 """Natural log of the largest product of a query and a key that is allowed for, before the factors of xPos."""
@@ -68,8 +68,8 @@ class XPos(OnQueriesAndKeys):
 
     def prepare(
         self,
-        query_positions: Positions | Tensor,
-        key_positions: Positions | Tensor,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,

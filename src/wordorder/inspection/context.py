@@ -127,7 +127,7 @@ def _doubling(first: int, most: int) -> list[int]:
 def _losses(model: Any, rows_BS: Tensor, labels_BT: Tensor, segment_length: int | None) -> Tensor:
     """Return each row's mean loss over its last tokens, (B,), in float64."""
     kept = labels_BT.shape[1]
-    given: dict[str, Any] = {}
+    given = {}
     with torch.no_grad():
         if segment_length is not None:
             *before, rows_BS = _from_the_end(rows_BS, segment_length)

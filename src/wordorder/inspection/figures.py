@@ -25,7 +25,6 @@ class Drawing:
 
     Args:
         png: the file's bytes.
-        title: its heading.
         caption: what is drawn and how.
         alt: what a reader who cannot see it should know.
     """

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from wordorder.durable import finite
 from wordorder.errors import BadInput
 from wordorder.inspection.correlation import ScoreMap, layers_note, score_maps
 from wordorder.inspection.distance import (
@@ -186,7 +187,7 @@ def numbers(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, Any]:
+def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, object]:
     return {
         "words": found.words,
         "explained": _plain(found.explained),
@@ -195,7 +196,7 @@ def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, Any]:
     }
 
 
-def _term_numbers(term: CorrelationTerm) -> dict[str, Any]:
+def _term_numbers(term: CorrelationTerm) -> dict[str, object]:
     return {
         "spread": _plain(term.spread),
         "spread_by_head": _plain(term.spread_H),
@@ -204,7 +205,7 @@ def _term_numbers(term: CorrelationTerm) -> dict[str, Any]:
     }
 
 
-def _map_numbers(found: MapFindings) -> dict[str, Any]:
+def _map_numbers(found: MapFindings) -> dict[str, object]:
     return {
         "cls_left_out": found.map.skip_first,
         "toeplitz_share": _plain(found.toeplitz.share),
@@ -222,7 +223,7 @@ def _map_numbers(found: MapFindings) -> dict[str, Any]:
     }
 
 
-def _cls_numbers(values: ScoreMap) -> dict[str, Any]:
+def _cls_numbers(values: ScoreMap) -> dict[str, object]:
     """Return the reset of [CLS] per head, and how far it is above what a query gives to all other keys on average."""
     maps_HNN = values.values_HNN.double()
     others_HN = maps_HNN[:, 1:, 1:].mean(-1)
@@ -240,14 +241,4 @@ def floats(values: Tensor) -> list[float]:
 
 def _plain(value: Tensor | float) -> Any:
     """Convert numbers to what JSON has, null for NaN."""
-    return without_nan(floats(value) if isinstance(value, Tensor) else value)
-
-
-# The values are JSON-like, and their element types are whoever's made them.
-def without_nan(value: Any) -> Any:
-    """Copy a JSON-like value with NaN and infinities replaced by None."""
-    if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, list):
-        return [without_nan(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return finite(floats(value) if isinstance(value, Tensor) else value)

@@ -22,7 +22,6 @@ class LanguageModelInspection:
 
     Args:
         habits: attention by distance, and look-ahead memory by age.
-        context: the loss by context.
         notes: what is not there and why, one sentence each.
     """
 

@@ -16,13 +16,7 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, the first column of which names its rows.
-
-    Args:
-        title: the line above it.
-        columns: the headings.
-        rows: the cells.
-    """
+    """A table of text, the first column of which names its rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -74,11 +68,7 @@ def _shares(inspection: Inspection) -> Table:
 
 
 def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
-    """Return the loss by context, and what each layer attends to, as tables.
-
-    Args:
-        inspection: of `inspect_language_model`.
-    """
+    """Return the loss by context, and what each layer attends to, as tables."""
     context, habits = inspection.context, inspection.habits
     last = context.losses[-1]
     losses = [
@@ -131,14 +121,6 @@ def page(
     facts: Sequence[tuple[str, str]],
 ) -> str:
     """Render the HTML page.
-
-    Args:
-        inspection: its answers and notes stand as text.
-        drawings: the figures; they are embedded.
-        shown_tables: of the findings.
-        name: the heading.
-        encoding: of the model.
-        facts: what the model is and what made the page.
 
     Raises:
         MissingExtra: jinja2 is not installed.

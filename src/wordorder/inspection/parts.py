@@ -60,7 +60,7 @@ def keep_part(part: Part) -> Generator[None]:
         after.remove()
 
 
-def worth_of_parts(score: Callable[[], Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def worth_of_parts(score: Callable[[], Mapping[str, object]]) -> dict[str, dict[str, Any]]:
     """Return a model's scores with the whole of its maps and with each part alone.
 
     Args:

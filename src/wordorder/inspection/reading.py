@@ -93,12 +93,7 @@ def reading_habits(
 
 
 class _Watch:
-    """Sums of attention by distance and of alpha by age.
-
-    Args:
-        decoder: reads.
-        length: tokens of a piece of the text.
-    """
+    """Sums of attention by distance and of alpha by age."""
 
     def __init__(self, decoder: Decoder, length: int) -> None:
         self.decoder, self.length = decoder, length

@@ -12,9 +12,6 @@ from wordorder.inspection.language_model import TOLERANCE, LanguageModelInspecti
 def draw_reading(inspection: LanguageModelInspection) -> dict[str, Drawing]:
     """Draw attention by distance, loss by context, and for look-ahead memory alpha by age; return them by file name.
 
-    Args:
-        inspection: of `inspect_language_model`.
-
     Raises:
         MissingExtra: matplotlib is not installed.
     """

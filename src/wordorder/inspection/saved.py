@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wordorder.durable import check_writable, write_files
+from wordorder.durable import check_writable, finite, write_files
 from wordorder.errors import BadInput, RunFailed
 from wordorder.inspection.correlation import score_maps
 from wordorder.inspection.figures import Drawing, draw
-from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers, without_nan
+from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers
 from wordorder.inspection.language_model import (
     LanguageModelInspection,
     inspect_language_model,
@@ -41,11 +41,8 @@ class SavedInspection:
     """Findings on a saved model, and the files that hold them.
 
     Args:
-        inspection: what was found.
         numbers: the content of numbers.json.
-        folder: where the files are.
         files: their names.
-        tables: of what was found.
     """
 
     inspection: Inspection | LanguageModelInspection
@@ -61,7 +58,7 @@ def inspect_model_dir(
     *,
     length: int | None = None,
     text: str | Path | None = None,
-    score: Callable[[], Mapping[str, Any]] | None = None,
+    score: Callable[[], Mapping[str, object]] | None = None,
 ) -> SavedInspection:
     """Measure what a saved encoder has learned about positions, or watch a saved language model read a text.
 
@@ -97,9 +94,9 @@ def inspect_model_dir(
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
     config = config_of(source, kind)
     if config.model_type == LANGUAGE_MODEL:
-        found = _watch_language_model(source, kind, config, length=length, text=text, score=score)
+        found = _watch_language_model(source, kind, config, (length, text, score))
     else:
-        found = _look_at_encoder(source, kind, config, length=length, text=text, score=score)
+        found = _look_at_encoder(source, kind, config, (length, text, score))
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
     versions = _versions()
     contents = {name: drawing.png for name, drawing in found.drawings.items()}
@@ -126,19 +123,13 @@ def inspect_model_dir(
     return SavedInspection(found.inspection, written, folder, tuple(contents), tuple(found.tables))
 
 
+_Asked = tuple[int | None, str | Path | None, Callable[[], Mapping[str, Any]] | None]
+"""Length, text and score, as `inspect_model_dir` gets them."""
+
+
 @dataclass(frozen=True)
 class _Found:
-    """Everything that is written of a model of either kind.
-
-    Args:
-        inspection: what was found.
-        numbers: of it, for JSON.
-        drawings: of it; without any there is neither page nor tensors.
-        tables: of it.
-        facts: beside those of the model, for the page.
-        tensors: gives a safetensors file.
-        tensors_name: of that file.
-    """
+    """Everything that is written of a model of either kind."""
 
     inspection: Inspection | LanguageModelInspection
     numbers: dict[str, Any]
@@ -149,15 +140,8 @@ class _Found:
     tensors_name: str
 
 
-def _look_at_encoder(
-    source: Path,
-    kind: Any,
-    config: Any,
-    *,
-    length: int | None,
-    text: str | Path | None,
-    score: Callable[[], Mapping[str, Any]] | None,
-) -> _Found:
+def _look_at_encoder(source: Path, kind: Any, config: Any, asked: _Asked) -> _Found:
+    length, text, score = asked
     length = _length(config, length)
     words = None if text is None else first_tokens(source, config, text, WORDS)
     model = load_saved(source, kind)
@@ -173,7 +157,7 @@ def _look_at_encoder(
         {
             "words_of": "vocabulary" if text is None else str(text),
             **numbers(inspection),
-            "worth": without_nan(worth),
+            "worth": finite(worth),
         },
         draw(inspection),
         tables(inspection) + worth_table(worth),
@@ -183,15 +167,8 @@ def _look_at_encoder(
     )
 
 
-def _watch_language_model(
-    source: Path,
-    kind: Any,
-    config: Any,
-    *,
-    length: int | None,
-    text: str | Path | None,
-    score: Callable[[], Mapping[str, Any]] | None,
-) -> _Found:
+def _watch_language_model(source: Path, kind: Any, config: Any, asked: _Asked) -> _Found:
+    length, text, score = asked
     if text is None:
         raise BadInput(
             f"{source}: holds a causal language model, which is watched while it reads a text, and no text is named;"
@@ -225,13 +202,13 @@ def default_folder(model_dir: Path) -> Path:
 def _files_listed(path: Path) -> set[str]:
     """Return the names under "files" in a JSON file that an earlier inspection left; none if there is no such list."""
     try:
-        listed: Any = read_json(path)["files"]
+        listed = read_json(path)["files"]
         return {str(name) for name in listed if Path(str(name)).name == str(name)}
     except (OSError, ValueError, KeyError, TypeError):
         return set()
 
 
-def _facts(config: Any) -> dict[str, Any]:
+def _facts(config: object) -> dict[str, Any]:
     names = (
         "encoding", "encoding_options", "hidden_size", "num_hidden_layers", "num_attention_heads",
         "num_key_value_heads", "max_position_embeddings", "vocab_size", "norm", "norm_placement", "memory",
@@ -248,12 +225,7 @@ def _versions() -> dict[str, str]:
 
 
 def _json(value: object) -> str:
-    """Return a value as JSON with one line per row of numbers.
-
-    In strings a line break is escaped, so that only rows are joined.
-
-    In strings a line break is escaped, so that only rows are joined.
-    """
+    """Return a value as JSON with one line per row of numbers."""  # strings escape a line break: only rows are joined
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[\n[^\[\]{}\"]*\]", lambda row: " ".join(row[0].split()), text) + "\n"
 
@@ -273,8 +245,6 @@ def _reading_tensors(inspection: LanguageModelInspection) -> bytes:
     """Return attention by layer, head and distance, and alpha by layer, head and age, as a safetensors file.
 
     It is in float32. Beside the attention stands how many tokens see each distance.
-
-    Beside the attention stands how many tokens see each distance.
     """
     from safetensors.torch import save
 

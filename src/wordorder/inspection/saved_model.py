@@ -12,9 +12,6 @@ LANGUAGE_MODEL = "wordorder-decoder"
 def class_of(folder: Path) -> Any:
     """Return the class that config.json names, of a model that can be inspected.
 
-    Args:
-        folder: holds config.json.
-
     Raises:
         BadInput: there is no such model, or it is of another type.
     """
@@ -32,9 +29,9 @@ def class_of(folder: Path) -> Any:
             " convert write them"
         )
     prefix, without_head = _CLASSES[kind]
-    listed: Any = settings.get("architectures") or [without_head]
+    listed = settings.get("architectures") or [without_head]
     named = str(cast("list[Any]", listed)[0]) if isinstance(listed, list) else ""
-    found: Any = getattr(models, named, None) if named.startswith(prefix) else None
+    found = getattr(models, named, None) if named.startswith(prefix) else None
     if found is None:
         noun = "encoders" if prefix == "WordOrderEncoder" else "causal language models"
         raise BadInput(f"{folder}: config.json names the class {named!r}, which is none of this package's {noun}")
@@ -51,10 +48,6 @@ _CLASSES = {
 def config_of(folder: Path, kind: Any) -> Any:
     """Load the configuration of a saved model.
 
-    Args:
-        folder: holds config.json.
-        kind: of `class_of`.
-
     Raises:
         BadInput: a field has a value of another type than it can have.
     """
@@ -63,12 +56,8 @@ def config_of(folder: Path, kind: Any) -> Any:
     return load_config(kind.config_class, folder)
 
 
-def load_saved(folder: Path, kind: Any) -> Any:
+def load_saved(folder: Path, kind: object) -> Any:
     """Load the model, from safetensors only: nothing is unpickled.
-
-    Args:
-        folder: holds it.
-        kind: of `class_of`.
 
     Raises:
         BadInput: weights are missing, damaged, pickled, not finite, or of other sizes or types.
@@ -78,14 +67,8 @@ def load_saved(folder: Path, kind: Any) -> Any:
     return load_model_of(kind, folder).eval()
 
 
-def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> list[int]:
+def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> list[int]:
     """Return the ids of the first tokens of a text.
-
-    Args:
-        folder: holds the tokenizer.
-        config: of the model in it.
-        text: a UTF-8 file.
-        count: how many tokens at most.
 
     Raises:
         BadInput: the text cannot be read or holds no words, or there is no tokenizer, or not the model's.
@@ -100,7 +83,7 @@ def first_tokens(folder: Path, config: Any, text: str | Path, count: int) -> lis
         raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
-    tokenizer: Any = read_tokenizer(folder)
+    tokenizer = read_tokenizer(folder)
     check_tokenizer(tokenizer, config, folder)
     ids: list[int] = tokenizer(content, add_special_tokens=False)["input_ids"][:count]
     if not ids:

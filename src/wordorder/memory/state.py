@@ -33,7 +33,6 @@ class LayerRecord(NamedTuple):
         key_values: of the slots and of all tokens so far.
         read_out: what the tokens' attention found, (B, H, T, E), cut off from the graph, in at least float32.
         normaliser: the log-sum-exp that belongs to it, (B, H, T).
-        slots: the refreshed slots.
     """
 
     key_values: KeyValues | None = None
@@ -72,13 +71,7 @@ class Memory(ABC):
 
     @abstractmethod
     def with_slots(self, layer: int, x_BTC: Tensor, state: "MemoryState") -> Tensor:
-        """Return what layer ``layer`` reads in a segment's first step: the tokens' states, behind the slots'.
-
-        Args:
-            layer: from 0.
-            x_BTC: what came out of the layer before.
-            state: the slots.
-        """
+        """Return what layer ``layer`` reads in a segment's first step: the tokens' states, behind the slots'."""
 
     @abstractmethod
     def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
@@ -172,10 +165,7 @@ class MemoryState(ABC):
         return self._each(lambda tensor: tensor.to(device), lambda tensor: tensor.to(device))
 
     def reorder(self, rows: Tensor) -> Self:
-        """Return a state whose row b continues from row ``rows[b]``, as in beam search.
-
-        Args:
-            rows: long, rows of the present batch; of any number.
+        """Return a state whose row b continues from row ``rows[b]`` (long, of any number), as in beam search.
 
         Raises:
             ValueError: of another shape or dtype, or (looked at on the CPU only) there is no such row.
@@ -192,9 +182,6 @@ class MemoryState(ABC):
 
     def __getitem__(self, row: int) -> Self:
         """Return the state of one row, as a batch of one; transformers' pipelines take batches apart in this way.
-
-        Args:
-            row: from 0.
 
         Raises:
             IndexError: there is no such row.

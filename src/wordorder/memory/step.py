@@ -32,8 +32,6 @@ class OpenSegment:
     """A segment that is being read: the memory before it, and what its tokens have left so far.
 
     Args:
-        memory: the network's.
-        layers: of the network.
         state: the memory before the segment; None = nothing.
         keep: hold keys and values, for further steps in the same segment.
         tokens: read so far.
@@ -59,12 +57,6 @@ class OpenSegment:
     def after(cls, memory: Memory, state: MemoryState | None, *, layers: int, keep: bool = False) -> "OpenSegment":
         """Open a segment after the state that the one before left.
 
-        Args:
-            memory: the network's.
-            state: what the segment before left; None = nothing.
-            layers: of the network.
-            keep: hold keys and values, so that the segment can be read in several steps.
-
         Raises:
             ValueError: the state is of another memory, or of another number of layers.
         """
@@ -85,21 +77,12 @@ class OpenSegment:
         return 0 if self.state is None else self.state.position
 
     def valid_keys(self, tokens: int = 0, valid_BT: Tensor | None = None) -> Tensor | None:
-        """Return the columns that hold a token, bool (B, M + tokens so far + those of this step); None = all.
-
-        Args:
-            tokens: of this step.
-            valid_BT: bool, False where one of them is padding; None = none is.
-        """
+        """Return the columns that hold a token, bool (B, M + tokens so far + those of this step); None = all."""
         slots = None if self.state is None else self.state.valid_BM
         return _masks_joined((slots, self.slots), (self.valid_BT, self.tokens), (valid_BT, tokens))
 
     def reorder(self, rows: Tensor) -> "OpenSegment":
-        """Return a segment whose row b continues from row ``rows[b]``, in this segment and before, as in beam search.
-
-        Args:
-            rows: long, rows of the present batch; of any number.
-        """
+        """Return a segment whose row b continues from row ``rows[b]``, here and before, as in beam search."""
 
         def of_rows(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, rows.to(tensor.device))
@@ -270,12 +253,6 @@ def check_step(step: SegmentStep, batch: int, *, channels: int, heads: int) -> N
     Padding before a text, and after the tokens of a segment, is harmless; between them distances would count it, and
     those of later segments would not.
 
-    Args:
-        step: what is to be read.
-        batch: rows of the tokens.
-        channels: of the network.
-        heads: of the network.
-
     Raises:
         ValueError: there are no tokens; they are not the first of a segment that keeps no keys, or whose tokens see
             each other on both sides; the padding is not one value for each, or is between tokens of a text, slots of
@@ -343,12 +320,7 @@ def plan_step(
     """Prepare the encoding at the step's positions, and plan attention with its masks.
 
     Args:
-        step: what is read.
-        encoding: of the network.
         sizes: of the tokens' queries and of all keys.
-        dropout: probability that an attention weight is dropped; 0 outside training.
-        backend: of attention; None chooses.
-        return_weights: attention weights are wanted.
     """
     memory, layers = step.segment.memory, step.segment.layers
     wanted: dict[str, Any] = {
@@ -439,9 +411,6 @@ class StepRead(NamedTuple):
     """The result of one step: what the layers return, and the segment after the step.
 
     Args:
-        hidden: of the tokens, after the last layer, (B, T, C).
-        segment: after the step.
-        all_hidden: what each layer read of the tokens, if asked for.
         attentions: each layer's weights on slots and tokens, (B, H, T, M + tokens so far), if asked for.
     """
 
@@ -465,12 +434,6 @@ def read_step(
 
     Args:
         layers: of the network; called with rows and a `MemoryView`, each returns (rows, `LayerRecord`).
-        x_BTC: the tokens' embeddings.
-        step: what is read.
-        plan: of `plan_step`.
-        checkpointed: compute each layer again in the backward pass in place of keeping its activations.
-        return_all_hidden: also return what each layer read of the tokens.
-        return_attentions: also return the weights that tokens give to slots and tokens.
     """
     segment, memory = step.segment, step.segment.memory
     all_hidden: list[Tensor] = []

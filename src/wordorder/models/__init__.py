@@ -38,11 +38,11 @@ from wordorder.models.factory import (
     config_fields,
     filled_fields,
     model_class,
+    register_models,
 )
 from wordorder.models.grafts.grafting import graft, register_grafts
 from wordorder.models.hub.adapters import lora_targets
 from wordorder.models.length import check_length, check_positions, longest_text, takes_any_length
-from wordorder.models.registration import register_models
 from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
 from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
 

@@ -16,7 +16,7 @@ from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
 from wordorder.models.head import LabelledHead, classifier_dropout
 from wordorder.models.layout import Layout, check_token_types, layout_of, one_input
-from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput
+from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, network_outputs
 from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
 from wordorder.networks.text.reference_code import double_softmax_scores
@@ -58,11 +58,7 @@ class WordOrderClassifierPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
-    """A text network without a head: one vector per text.
-
-    Args:
-        config: architecture, sizes and encoding.
-    """
+    """A text network without a head: one vector per text."""
 
     def __init__(self, config: WordOrderClassifierConfig) -> None:
         super().__init__(config)
@@ -122,12 +118,8 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
             asked = "output_attentions" if options["return_attentions"] else "output_hidden_states"
             raise ValueError(f"{asked} was asked for, but architecture {self.config.architecture!r} has no such layers")
         output: TextOutput = layout.output_back(self.network(**inputs))
-        return WordOrderPooledOutput(
-            last_hidden_state=cast("Any", output.hidden),
-            pooler_output=cast("Any", output.features),
-            hidden_states=cast("Any", output.all_hidden),
-            attentions=cast("Any", output.attentions),
-        )
+        found = network_outputs(output)
+        return WordOrderPooledOutput(**found, pooler_output=cast("Any", output.features))
 
 
 class WordOrderClassifierForSequenceClassification(WordOrderClassifierPreTrainedModel, LabelledHead):

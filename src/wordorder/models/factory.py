@@ -1,19 +1,44 @@
-"""Build models by the names that recipes use: a network, a task, and the configuration's fields."""
+"""Build models by the names that recipes use, and register them with transformers' Auto classes."""
+
+# transformers' registration functions are typed in part only
+# pyright: reportUnknownMemberType=false
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from wordorder.errors import BadInput
+from wordorder.models.classifier import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
 from wordorder.models.config.classifier import WordOrderClassifierConfig
 from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.config.encoder import WordOrderEncoderConfig
 from wordorder.models.config.faults import type_faults, unknown_field
 from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
-from wordorder.models.registration import MODELS
+from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
+from wordorder.models.decoder.model import WordOrderDecoderModel
+from wordorder.models.encoder.classification import (
+    WordOrderEncoderForSequenceClassification,
+    WordOrderEncoderForTokenClassification,
+)
+from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
+from wordorder.models.encoder.model import WordOrderEncoderModel
+from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
+from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
+from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel
 from wordorder.networks import initialise
 
 CONFIGS: dict[str, type[WordOrderConfig]] = {
@@ -21,6 +46,27 @@ CONFIGS: dict[str, type[WordOrderConfig]] = {
     "decoder": WordOrderDecoderConfig,
     "seq2seq": WordOrderSeq2SeqConfig,
     "classifier": WordOrderClassifierConfig,
+}
+MODELS: dict[type[WordOrderConfig], dict[Any, type[PreTrainedModel]]] = {
+    WordOrderEncoderConfig: {
+        AutoModel: WordOrderEncoderModel,
+        AutoModelForMaskedLM: WordOrderEncoderForMaskedLM,
+        AutoModelForQuestionAnswering: WordOrderEncoderForQuestionAnswering,
+        AutoModelForSequenceClassification: WordOrderEncoderForSequenceClassification,
+        AutoModelForTokenClassification: WordOrderEncoderForTokenClassification,
+    },
+    WordOrderDecoderConfig: {
+        AutoModel: WordOrderDecoderModel,
+        AutoModelForCausalLM: WordOrderDecoderForCausalLM,
+    },
+    WordOrderSeq2SeqConfig: {
+        AutoModel: WordOrderSeq2SeqModel,
+        AutoModelForSeq2SeqLM: WordOrderSeq2SeqForConditionalGeneration,
+    },
+    WordOrderClassifierConfig: {
+        AutoModel: WordOrderClassifierModel,
+        AutoModelForSequenceClassification: WordOrderClassifierForSequenceClassification,
+    },
 }
 HEADS: dict[str, str] = {
     "masked-lm": "ForMaskedLM",
@@ -45,12 +91,10 @@ def config_fields(network: str) -> dict[str, Any]:
     return {f.name: f.default for f in fields if f.name not in inherited and f.name != "wordorder_version"}
 
 
-def filled_fields(network: str, fields: Mapping[str, Any], *, following: bool = True) -> dict[str, Any]:
+def filled_fields(network: str, fields: Mapping[str, object], *, following: bool = True) -> dict[str, object]:
     """Return the fields of ``[model]`` with all defaults, so that they mean the same after a default changes.
 
     Args:
-        network: a key of `CONFIGS`.
-        fields: as a recipe gives them, without faults.
         following: also those that follow others where nothing is said, such as intermediate_size = 4 * hidden_size.
             What only the data knows (vocab_size, special tokens) stays out, and so do options of the encoding.
 
@@ -167,3 +211,11 @@ NETWORK_TASKS: dict[str, tuple[str, ...]] = {
     network: tuple(task for task, head in HEADS.items() if class_with_head(network, head)) for network in CONFIGS
 }
 """Network -> names of tasks that `build_model` takes for it."""
+
+
+def register_models() -> None:
+    """Register every model here with transformers' Auto classes."""
+    for config, classes in MODELS.items():
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        for auto, model in classes.items():
+            auto.register(config, model, exist_ok=True)

@@ -38,10 +38,6 @@ class LabelledHead(WordOrderPreTrainedModel):
         The other arguments are those of the forward of the model without a head, ``model``.
 
         Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token.
-            position_ids: long (B or 1, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
             labels: what should be predicted, see the class; with them the output has a loss.
             num_items_in_batch: labels over which the loss is a mean, if more than this batch's.
             **inputs: output_attentions, output_hidden_states, token_type_ids; of an encoder also memory, sequence_ids.
@@ -51,17 +47,12 @@ class LabelledHead(WordOrderPreTrainedModel):
         return self.output_class(loss=loss, logits=logits, **body_outputs(output))
 
     def read(self, *texts: Tensor | None, **inputs: Any) -> Any:
-        """Return the output of the model without a head.
-
-        Args:
-            *texts: the first four arguments of `forward`.
-            **inputs: its other arguments.
-        """
+        """Return the output of the model without a head."""
         return self.model(*texts, **inputs)
 
     def predict(
         self,
-        output: Any,
+        output: object,
         attention_mask: Tensor | None,
         labels: Tensor | None,
         num_items_in_batch: Tensor | int | None,

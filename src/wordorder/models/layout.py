@@ -83,11 +83,6 @@ def check_token_types(
 
     Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
 
-    Args:
-        token_type_ids: as the caller gave them.
-        input_ids: the tokens that they belong to, (B, T).
-        inputs_embeds: or their vectors, (B, T, C).
-
     Raises:
         BadInput: they are not a tensor of integers, have another shape than the tokens, or one of them is not 0.
     """
@@ -201,10 +196,7 @@ def cached_layout(
     * ``position_ids`` (B or 1, T): the last one counts, earlier tokens stand right before it.
 
     Args:
-        shape: (B, T) of the new tokens.
-        held: tokens in the cache.
         attention_mask: 1 = token, 0 = padding, for the cache's tokens and the new ones.
-        position_ids: of the new tokens.
 
     Raises:
         ValueError: a tensor has another shape, or position_ids are not integers, or do not grow by one from token to

@@ -7,29 +7,17 @@ from wordorder.errors import BadInput
 
 
 def takes_any_length(config: PreTrainedConfig) -> bool:
-    """Tell whether a model's heads read texts of any length, whatever its encoding: in segments, with a memory.
-
-    Args:
-        config: of a network of this package, or of a grafted one.
-    """
+    """Tell whether a model's heads read texts of any length, whatever its encoding: in segments, with a memory."""
     return getattr(config, "reads_documents", False) and getattr(config, "memory", "none") != "none"
 
 
 def first_position(config: PreTrainedConfig) -> int:
-    """Return the position id of a text's first token: 0, but RoBERTa counts from ``pad_token_id + 1``.
-
-    Args:
-        config: of a network of this package, or of a grafted one.
-    """
+    """Return the position id of a text's first token: 0, but RoBERTa counts from ``pad_token_id + 1``."""
     return (config.pad_token_id or 0) + 1 if config.model_type == "wordorder-grafted-roberta" else 0
 
 
 def longest_text(config: PreTrainedConfig) -> int:
-    """Return the longest text in tokens that the model was made for; encodings without a learned table have no limit.
-
-    Args:
-        config: of a network of this package, or of a grafted one.
-    """
+    """Return the longest text in tokens that the model was made for; only a learned table is a limit."""
     return config.max_position_embeddings - first_position(config)
 
 
@@ -39,8 +27,6 @@ def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = T
     Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment.
 
     Args:
-        config: of a network of this package, or of a grafted one.
-        length: in tokens.
         with_memory: whether the model's memory, if it has one, stands beside them.
 
     Raises:
@@ -55,7 +41,6 @@ def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) ->
     """Refuse more tokens at a time than the model's learned table has positions for, or that of its graft's host.
 
     Args:
-        config: of a network of this package, or of a grafted one.
         length: tokens that are read at a time.
         slots: of a memory, over which a table is read as well.
 

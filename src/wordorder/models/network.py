@@ -22,8 +22,6 @@ def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool
     """Build the decoder that a configuration describes, with real or complex layers.
 
     Args:
-        config: sizes, block style and encoding.
-        layers: number of layers.
         cross_attention: let every layer also attend to the states of an encoder.
         **parts: further arguments of `wordorder.Decoder`, such as `input_parts`.
     """
@@ -33,11 +31,7 @@ def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool
 
 
 def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
-    """Return the arguments of a language model's decoder for its token embeddings and its final norm.
-
-    Args:
-        config: may have clusters of words.
-    """
+    """Return the arguments of a language model's decoder for its token embeddings and its final norm."""
     parts: dict[str, Any] = {"embedding_scale": config.embedding_scale, "final_norm": config.final_norm}
     if config.adaptive_cutoffs is not None:
         parts["embedding"] = AdaptiveEmbedding(
@@ -47,11 +41,7 @@ def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
 
 
 def build_head(config: WordOrderDecoderConfig) -> nn.Linear | AdaptiveSoftmax:
-    """Build the output layer of a language model.
-
-    Args:
-        config: may have clusters of words.
-    """
+    """Build the output layer of a language model."""
     if config.adaptive_cutoffs is None:
         return nn.Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
     return AdaptiveSoftmax(config.hidden_size, config.vocab_size, bias=config.head_bias, **_clusters(config))
@@ -66,11 +56,7 @@ def _clusters(config: WordOrderDecoderConfig) -> dict[str, Any]:
 
 
 def memory_of(config: WordOrderConfig) -> Memory | None:
-    """Return the memory that a configuration describes; None = none.
-
-    Args:
-        config: of a network that can have one.
-    """
+    """Return the memory that a configuration describes; None = none."""
     if config.memory == "none":
         return None
     assert config.memory_length is not None

@@ -17,29 +17,22 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import ModelOutput
 
-from wordorder.networks import DecoderOutput, EncoderOutput
+from wordorder.memory import MemoryState
+from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput
 
 
-def network_outputs(output: EncoderOutput | DecoderOutput) -> dict[str, Any]:
-    """Return a network's outputs by the names that transformers has for them.
-
-    Args:
-        output: of an encoder or a decoder.
-    """
+def network_outputs(output: EncoderOutput | DecoderOutput | TextOutput) -> dict[str, Any]:
+    """Return a network's outputs by the names that transformers has for them."""
     return {
         "last_hidden_state": output.hidden,
         "hidden_states": output.all_hidden,
         "attentions": output.attentions,
-        "memory": output.memory,
+        "memory": None if isinstance(output, TextOutput) else output.memory,
     }
 
 
 def body_outputs(output: ModelOutput) -> dict[str, Any]:
-    """Return what a head's output takes over from that of the model without a head: all but what the head reads.
-
-    Args:
-        output: of the model without a head.
-    """
+    """Return what a head's output takes over from that of the model without a head: all but what the head reads."""
     found = cast("dict[str, Any]", output)  # which it is, of what is not None
     return {name: value for name, value in found.items() if name not in ("last_hidden_state", "pooler_output")}
 
@@ -48,67 +41,67 @@ def body_outputs(output: ModelOutput) -> dict[str, Any]:
 class WordOrderModelOutput(BaseModelOutput):
     """Hidden states and, for networks that have one, the memory for the next segment."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderPooledOutput(BaseModelOutputWithPooling):
     """Hidden states, one vector per text, and a memory for networks that have one."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderMaskedLMOutput(MaskedLMOutput):
     """Loss, logits and memory of a masked language model."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderSequenceClassifierOutput(SequenceClassifierOutput):
     """Loss, logits and memory of a text classifier."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderTokenClassifierOutput(TokenClassifierOutput):
     """Loss, logits and memory of a token classifier."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderQuestionAnsweringOutput(QuestionAnsweringModelOutput):
     """Loss, logits and memory of a span finder."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderDecoderOutput(BaseModelOutputWithPast):
     """Hidden states, cache and memory of a decoder."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderCausalLMOutput(CausalLMOutputWithPast):
     """Loss, logits, cache and memory of a causal language model."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderSeq2SeqModelOutput(Seq2SeqModelOutput):
     """Hidden states of both halves, cache and memory."""
 
-    memory: Any = None
+    memory: MemoryState | None = None
 
 
 @dataclass
 class WordOrderSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Loss, logits, cache and memory of an encoder-decoder."""
 
-    memory: Any = None
+    memory: MemoryState | None = None

@@ -3,16 +3,18 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
+from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
-from wordorder.models.loading import LoadsEncoding
 from wordorder.networks import AdaptiveEmbedding, initialise_module
 
 
@@ -28,7 +30,7 @@ class ExtraInputs(TypedDict, total=False):
 class MemoryInputs(ExtraInputs, total=False):
     """The arguments that heads hand on to a model that can have a memory."""
 
-    memory: Any
+    memory: MemoryState | None
 
 
 class ForwardOptions(TypedDict):
@@ -56,11 +58,8 @@ def forward_options(config: Any, output_attentions: bool | None, output_hidden_s
     }
 
 
-def refuse_mems(given: Mapping[str, Any]) -> None:
+def refuse_mems(given: Mapping[str, object]) -> None:
     """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here.
-
-    Args:
-        given: the further arguments of a call, by name.
 
     Raises:
         ValueError: it is among them.
@@ -70,6 +69,31 @@ def refuse_mems(given: Mapping[str, Any]) -> None:
         raise ValueError(
             f"mems is called memory here: pass memory=, what an earlier call gave as .memory; got a {kind}"
         )
+
+
+_MODULES = {"encoding", "embedding"}
+"""The modules that an encoding makes: its own, and the token embeddings where it replaces them."""
+
+
+class LoadsEncoding(PreTrainedModel):
+    """A model with an encoding, whose ``from_pretrained`` warns where the checkpoint's positions are dropped."""
+
+    @staticmethod
+    def _finalize_model_loading(model: Any, load_config: Any, loading_info: Any) -> Any:
+        """Finish loading as transformers does, then warn if the weights of another encoding found no place."""
+        report = PreTrainedModel._finalize_model_loading(model, load_config, loading_info)
+        unused = [*report.unexpected_keys, *(name for name, *_ in report.mismatched_keys)]
+        dropped = sorted(name for name in unused if _MODULES & set(name.split(".")))
+        before = _saved_encoding(load_config) if dropped else None
+        if before not in (None, model.config.encoding):
+            warnings.warn(
+                f"the positions of {load_config.pretrained_model_name_or_path} are dropped: it was trained with"
+                f" encoding {before!r}, and this model has encoding {model.config.encoding!r}, which has no place for"
+                f" {len(dropped)} of its weights ({', '.join(dropped[:3])}{', ...' if dropped[3:] else ''}); train the"
+                f" model again, or load it with encoding={before!r}",
+                stacklevel=3,  # where from_pretrained was called
+            )
+        return report
 
 
 class WordOrderPreTrainedModel(LoadsEncoding):
@@ -103,7 +127,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         """Replace the token embeddings."""
         self.token_reader().embedding = value
 
-    def loss_of(self, *args: Any, **kwargs: Any) -> Tensor:
+    def loss_of(self, *args: object, **kwargs: Any) -> Tensor:
         """Return transformers' loss for this head, which it chooses by the class's name."""
         return cast("Any", self).loss_function(*args, **kwargs)
 
@@ -120,7 +144,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         Raises:
             BadInput: the words are in clusters (adaptive_cutoffs).
         """
-        table: Any = self.get_input_embeddings()
+        table = self.get_input_embeddings()
         if isinstance(table, AdaptiveEmbedding):
             if new_num_tokens is None and pad_to_multiple_of is None:
                 return table
@@ -185,3 +209,15 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         if output != shared:
             raise BadInput(not_tied(output, shared, self.config.encoding))
         return next(f"{prefix}.{name}" for name, weight in table.named_parameters() if weight is table.weight)
+
+
+def _saved_encoding(load_config: Any) -> str | None:
+    """Return the encoding in a checkpoint's config.json, which is here already; None if there is none."""
+    if load_config.pretrained_model_name_or_path is None:  # weights without a folder
+        return None
+    source = {**load_config.download_kwargs, "local_files_only": True, "force_download": False}
+    try:
+        settings, _ = PreTrainedConfig.get_config_dict(load_config.pretrained_model_name_or_path, **source)
+    except OSError:
+        return None
+    return settings.get("encoding")

@@ -13,7 +13,7 @@ The ways to read a text, by what a model has and how much it is given:
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -27,9 +27,6 @@ from wordorder.networks import Decoder, DecoderOutput, Encoder
 def refuse_memory(memory: object) -> None:
     """Refuse a memory that is given to a model without one.
 
-    Args:
-        memory: as the caller gave it; None = not at all.
-
     Raises:
         ValueError: it was given.
     """
@@ -39,9 +36,6 @@ def refuse_memory(memory: object) -> None:
 
 def refuse_positions(**given: Tensor | None) -> None:
     """Refuse positions and packed sequences, which a model with a memory counts itself.
-
-    Args:
-        **given: position_ids and sequence_ids, as the caller gave them; None = not at all.
 
     Raises:
         ValueError: one was given.
@@ -53,7 +47,7 @@ def refuse_positions(**given: Tensor | None) -> None:
 
 def read_whole_segment(
     network: Encoder | Decoder,
-    memory: Any,
+    memory: object,
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
     inputs_embeds: Tensor | None,
@@ -62,11 +56,7 @@ def read_whole_segment(
     """Read one segment of each text, all of it at once, and return the output with the memory for the next segment.
 
     Args:
-        network: has a memory.
-        memory: what the segment before left; None = the beginning of a text.
-        input_ids: long (B, T).
         attention_mask: (B, T), 1 = token of this segment, 0 = padding, on either side.
-        inputs_embeds: instead of input_ids, (B, T, C).
         **options: backend and extra outputs; attention weights are (B, H, T, M + T), slots first.
 
     Returns:

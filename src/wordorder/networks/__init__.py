@@ -14,12 +14,11 @@ from wordorder.networks.options import FeedForward, TransformerKeywords, Transfo
 from wordorder.networks.positional import Positional, PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
 from wordorder.networks.stack import Stack
-from wordorder.networks.text.bag import BagOfWords
 from wordorder.networks.text.complex import ComplexBagOfWords, ComplexTextConvolution, ComplexTextEmbedding
 from wordorder.networks.text.complex_recurrent import ComplexTextRecurrent
 from wordorder.networks.text.convolution import TextConvolution
 from wordorder.networks.text.embedding import TextEmbedding
-from wordorder.networks.text.network import TextNetwork, TextOutput
+from wordorder.networks.text.network import BagOfWords, TextNetwork, TextOutput
 from wordorder.networks.text.pooling import pool
 from wordorder.networks.text.recurrent import TextRecurrent
 from wordorder.networks.text.transformer import TextTransformer

@@ -113,8 +113,6 @@ def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> Layer
     """Return the cache as layer ``layer`` (from 0) sees it.
 
     Args:
-        cache: of the network; None = there is none.
-        layer: from 0.
         once: the layer is called more than once in this step (to show its weights): the first call adds to the cache,
             the others get what the first one got.
     """

@@ -15,7 +15,7 @@ from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions, check_key_padding
+from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, check_key_padding
 from wordorder.ops.execution import run_layer
 
 
@@ -98,12 +98,12 @@ class Decoder(Stack):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
         source: Tensor | None = None,
-        source_positions: Positions | Tensor | None = None,
+        source_positions: PositionsLike | None = None,
         source_padding_mask: Tensor | None = None,
         cache: Cache | None = None,
         memory: MemoryState | None = None,
@@ -205,14 +205,9 @@ class Decoder(Stack):
         """Prepare the source and its mask for cross-attention, once for all layers; there is no word order in it.
 
         Args:
-            positions: of the queries.
-            like_BTC: the input of the first layer.
             source: the states of an encoder; not read where a cache holds their keys.
             key_positions: of the source; None = nothing is packed.
-            source_padding_mask: bool (B, tokens of the source), True = padding; None = no padding.
             held: how many tokens of the source a cache holds keys of.
-            backend: of attention, as in `choose_backend`; None chooses.
-            return_attentions: attention weights are wanted.
         """
         key = Contiguous(held or cast(Tensor, source).shape[1]) if key_positions is None else key_positions
         check_key_padding("source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length)

@@ -11,7 +11,7 @@ from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import EncoderLayer
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
-from wordorder.ops import Positions
+from wordorder.ops import PositionsLike
 from wordorder.ops.execution import run_layer
 
 
@@ -69,7 +69,7 @@ class Encoder(Stack):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,

@@ -29,7 +29,6 @@ def initialise_module(
         module: whose own parameters are set.
         std: standard deviation of matrices and tables.
         generator_for: random generator by the parameter's name within the module; None = torch's global one.
-        skip: parameters to leave alone.
     """
     own_rule = getattr(module, "draw_parameters", None)
     if callable(own_rule):
@@ -54,7 +53,6 @@ def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -
     """Initialise every parameter under ``root``.
 
     Args:
-        root: the network.
         seed: draw each parameter from a generator seeded by (seed, its full name), so that two networks share every
             weight whose name and shape they have in common, whatever else differs; None = torch's global generator.
             A tied parameter is drawn once, under the name by which it comes first.

@@ -30,10 +30,6 @@ class DecoderLayer(nn.Module):
 
     ``post``: ``x = norm(x + f(x))`` (Vaswani et al. 2017; BERT, TUPE). ``pre``: ``x = x + f(norm(x))`` (Xiong et al.
     2020, https://arxiv.org/abs/2002.04745).
-
-    Args:
-        options: sizes and style, and what makes the parts.
-        cross: whether there is cross-attention.
     """
 
     def __init__(self, options: TransformerOptions, *, cross: bool = False) -> None:
@@ -108,11 +104,7 @@ class DecoderLayer(nn.Module):
 
 
 class EncoderLayer(DecoderLayer):
-    """A layer of an encoder: `DecoderLayer` without cross-attention.
-
-    Args:
-        options: sizes and style, and what makes the parts.
-    """
+    """A layer of an encoder: `DecoderLayer` without cross-attention."""
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__(options)

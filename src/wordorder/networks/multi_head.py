@@ -100,7 +100,6 @@ class SelfAttention(MultiHead):
 
         Args:
             x_BSC: slots and tokens of this step, or tokens alone.
-            view: the step as this layer sees it.
         """
         q, k, v = self._heads(x_BSC, queries=view.queries)
         if view.held is not None:
@@ -124,10 +123,7 @@ class SelfAttention(MultiHead):
     def weights(self, x_BTC: Tensor, plan: Plan, *, extend: Extend | None = None) -> Tensor:
         """Return the attention weights (B, H, T, S), without dropout, for inspection.
 
-        Args:
-            x_BTC: as in `forward`.
-            plan: as in `forward`.
-            extend: as in `forward`; where `forward` comes as well, only one of the two calls may add to the cache.
+        Where `forward` comes as well, only one of the two calls may add to the cache.
         """
         q, k, v = self._heads(x_BTC)
         if extend is not None:

@@ -146,7 +146,6 @@ class TransformerOptions:
         Args:
             network: name of the class, for errors.
             given: the value; None = keywords are.
-            keywords: of the constructor.
 
         Raises:
             TypeError: both are given, a value of other options, or an unknown keyword (with the nearest known one).

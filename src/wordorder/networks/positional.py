@@ -11,20 +11,13 @@ from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_a
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.errors import BadInput
 from wordorder.networks.initialisation import initialise
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions, valid_tokens
+from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
 from wordorder.ops.precision import working_dtype
 
 
 @dataclass(frozen=True)
 class PreparedPositions:
-    """Attend in every layer with what `Positional.prepare` worked out for one forward pass.
-
-    Args:
-        plan: bias, rotations and mask in the form that attention reads.
-        layers: of the network.
-        sizes: of queries, keys and values.
-        dropout: probability that an attention weight is dropped; 0 outside training.
-    """
+    """Attend in every layer with what `Positional.prepare` worked out for one forward pass."""
 
     plan: Plan | HybridPlan
     layers: int
@@ -159,7 +152,7 @@ class Positional(nn.Module):
         self.embedding: nn.Module | None = self.encoding.replacement
         """The table that replaces nn.Embedding; None with most encodings."""
         # batch, tokens and positions of the last call of embed, until prepare; where it ran compiled, nothing is known
-        self._embedded: tuple[int, int, Positions | Tensor | None] | Literal["compiled"] | None = None
+        self._embedded: tuple[int, int, PositionsLike | None] | Literal["compiled"] | None = None
         initialise(self)
 
     @property
@@ -172,7 +165,7 @@ class Positional(nn.Module):
         x: Tensor | None = None,
         *,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
     ) -> Tensor:
         """Return what the first layer reads, (B, T, C): call it with every encoding, before `prepare`.
 
@@ -209,8 +202,8 @@ class Positional(nn.Module):
         x: Tensor,
         *,
         key_padding_mask: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
-        key_positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
+        key_positions: PositionsLike | None = None,
     ) -> PreparedPositions:
         """Work out once per forward pass what positions and mask decide; every layer then calls `attend` on it.
 
@@ -267,7 +260,7 @@ class Positional(nn.Module):
                 f" {tuple(x.shape)}"
             )
 
-    def _check_embedded(self, x: Tensor, positions: Positions | Tensor | None) -> None:
+    def _check_embedded(self, x: Tensor, positions: PositionsLike | None) -> None:
         """Refuse a forward pass that would lose what acts on embeddings."""
         if not self.changes_embeddings or torch.compiler.is_compiling():
             return
@@ -286,7 +279,7 @@ class Positional(nn.Module):
             raise BadInput("embed and prepare must be given the same positions, or none")
 
 
-def _alike(one: Positions | Tensor | None, other: Positions | Tensor | None) -> bool:
+def _alike(one: PositionsLike | None, other: PositionsLike | None) -> bool:
     """Tell whether positions may be the same; tensors on a GPU are not compared, which would wait for it."""
     if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
         return torch.equal(one, other)

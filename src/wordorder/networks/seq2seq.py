@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from wordorder.networks.cache import Cache
 from wordorder.networks.decoder import Decoder
 from wordorder.networks.encoder import Encoder
-from wordorder.ops import Positions, check_key_padding
+from wordorder.ops import PositionsLike, check_key_padding
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Seq2Seq(nn.Module):
         source_ids: Tensor,
         target_ids: Tensor,
         *,
-        source_positions: Positions | Tensor | None = None,
-        target_positions: Positions | Tensor | None = None,
+        source_positions: PositionsLike | None = None,
+        target_positions: PositionsLike | None = None,
         source_padding_mask: Tensor | None = None,
         target_padding_mask: Tensor | None = None,
         backend: str | None = None,
@@ -82,7 +82,6 @@ class Seq2Seq(nn.Module):
         Args:
             source_ids: long (B, S).
             target_ids: long (B, T), a start token and then the target but for its last token.
-            source_positions: as in `Encoder.forward`.
             target_positions: as in `Decoder.forward`; packed ones need packed ones of the source.
             source_padding_mask: bool (B, S), True = padding; None = no padding.
             target_padding_mask: bool (B, T), True = padding; not needed where the target is padded on the right.

@@ -17,7 +17,15 @@ from wordorder.memory import (
     read_step,
 )
 from wordorder.networks.options import TransformerOptions
-from wordorder.ops import Contiguous, Positions, Visibility, as_positions, check_positions_fit, valid_tokens
+from wordorder.ops import (
+    Contiguous,
+    Positions,
+    PositionsLike,
+    Visibility,
+    as_positions,
+    check_positions_fit,
+    valid_tokens,
+)
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
@@ -27,7 +35,6 @@ class Stack(nn.Module):
 
     Args:
         vocabulary: number of token ids, V; positive.
-        options: sizes and style.
         layer: makes a layer of the options.
         use: "encoder" or "decoder", for the encoding's defaults.
         embedding: in place of a table of all tokens, such as `AdaptiveEmbedding`; it has its own padding.
@@ -86,7 +93,7 @@ class Stack(nn.Module):
         self,
         input_ids: Tensor | None,
         inputs_embeds: Tensor | None,
-        positions: Positions | Tensor | None,
+        positions: PositionsLike | None,
         *,
         window: Positions | None = None,
         in_segment: Positions | None = None,
@@ -94,8 +101,6 @@ class Stack(nn.Module):
         """Return the input of the first layer, (B, T, channels), and the positions as typed values.
 
         Args:
-            input_ids: long (B, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
             positions: where the tokens stand; None = 0 .. T - 1 for every example.
             window: where they stand in the window of a memory; see `Composition.embed`.
             in_segment: where they stand in a segment of a longer text, for embeddings that are waves over positions;
@@ -139,13 +144,9 @@ class Stack(nn.Module):
         """Prepare the encoding and plan self-attention, once for all layers.
 
         Args:
-            positions: of the queries.
-            like_BTC: the input of the first layer.
             key_positions: of all keys, where a cache holds earlier ones; None = those of the queries.
             key_padding_mask: bool (B, S), True where a key is padding; None = no padding.
             causal: a query sees only keys at its own position or before it.
-            backend: of attention, as in `choose_backend`; None chooses.
-            return_attentions: attention weights are wanted.
         """
         keys = positions if key_positions is None else key_positions
         sizes = self._sizes(like_BTC, positions.length, keys.length)
@@ -216,7 +217,6 @@ class Stack(nn.Module):
                 act on embeddings without a table read them, and waves (complex-order), which are counted anew in every
                 segment unless this is given.
             key_padding_mask: bool (B, T), True where one of these tokens is padding; None = none is.
-            backend: of attention, as in `choose_backend`; None chooses.
             return_all_hidden: also return what each layer read of the tokens, and the final states.
             return_attentions: also return each layer's weights on slots and tokens, (B, H, T, M + tokens so far).
 
@@ -265,9 +265,6 @@ class Stack(nn.Module):
         """Read a segment in one step.
 
         Args:
-            input_ids: long (B, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
-            memory: what the segment before left; None = the beginning of a text.
             refused: what else was given that makes no sense beside a memory, by name.
             **wanted: further arguments of `read_segment`.
 

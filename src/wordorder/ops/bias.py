@@ -114,7 +114,6 @@ class ToeplitzBias(Bias):
     Args:
         table_HW: per head the values for j - i = -(T-1) .. S-1, so W = T + S - 1.
         queries: T.
-        may_hide: as in `DenseBias`.
     """
 
     def __init__(self, table_HW: Tensor, queries: int, *, may_hide: bool = True) -> None:

@@ -13,7 +13,6 @@ def diagonal_distances(queries: int, keys: int, shift: int | Tensor, device: tor
         queries: T.
         keys: S.
         shift: see `shift_between`; (B, 1) gives (B, W).
-        device: of the result.
     """
     return torch.arange(1 - queries, keys, device=device) + shift
 
@@ -24,7 +23,6 @@ def diagonals_not_to_the_right(queries: int, keys: int, shift: int) -> int:
     Args:
         queries: T.
         keys: S.
-        shift: see `shift_between`.
     """
     return min(max(queries - shift, 0), queries + keys - 1)
 

@@ -10,18 +10,16 @@ from torch.utils import checkpoint
 def transformed() -> bool:
     """Tell whether torch.func or forward-mode derivatives run: neither knows functions with their own backward."""
     # torch says so nowhere in public; without these names the function itself refuses, less clearly
-    core: Any = getattr(torch, "_C")  # noqa: B009
+    core: object = getattr(torch, "_C")  # noqa: B009
     functorch = getattr(core, "_are_functorch_transforms_active", None)
     level = getattr(torch.autograd.forward_ad, "_current_level", -1)
     return bool(functorch is not None and functorch()) or level >= 0
 
 
-def run_layer(layer: nn.Module, *arguments: Any, checkpointed: bool) -> Any:
+def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:
     """Run a layer; compute it again in the backward pass where gradient checkpointing is on.
 
     Args:
-        layer: called with the arguments.
-        *arguments: of the layer.
         checkpointed: keep no activations of it.
     """
     if not checkpointed:

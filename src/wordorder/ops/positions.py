@@ -98,8 +98,11 @@ class Arbitrary:
 
 Positions = Contiguous | Packed | Arbitrary
 
+PositionsLike = Positions | Tensor
+"""What `as_positions` takes: typed positions, or a tensor (T,) or (B, T) of integers."""
 
-def as_positions(positions: Positions | Tensor | int) -> Positions:
+
+def as_positions(positions: PositionsLike | int) -> Positions:
     """Accept a plain tensor (T,) or (B, T) of integers, or a number of tokens, where typed positions are asked for.
 
     Raises:
@@ -128,8 +131,6 @@ def check_positions_fit(name: str, positions: Positions, batch: int, length: int
     """Refuse positions of another number of tokens or rows, which some encodings would broadcast.
 
     Args:
-        name: of the argument, for the message.
-        positions: of the tokens.
         batch: examples, B.
         length: tokens per example, T.
 

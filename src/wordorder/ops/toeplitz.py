@@ -116,7 +116,6 @@ def toeplitz_split(
     Args:
         map_HTS: floating point; one matrix per head (an axis more or fewer is an error).
         mask_TS: bool, True = the entry counts; None = all do.
-        up_to_row_constants: see above.
 
     Returns:
         float64, on the map's device.

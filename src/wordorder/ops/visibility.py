@@ -104,7 +104,6 @@ def check_padding_mask(name: str, valid: object) -> None:
     """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is.
 
     Args:
-        name: of the argument, for the message.
         valid: True where a token is, None = no padding.
 
     Raises:
@@ -141,10 +140,7 @@ def check_key_padding(name: str, mask: object, batch: int, tokens: int, *, cache
     """Refuse a padding mask that is not bool (batch, tokens): what is no bool tensor may mean the opposite.
 
     Args:
-        name: of the argument, for the message.
         mask: True = padding, None = no padding.
-        batch: examples, B.
-        tokens: S, those of a cache included.
         cached: how many of them the cache holds, for the message.
 
     Raises:

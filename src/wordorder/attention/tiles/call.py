@@ -47,11 +47,7 @@ def attend(
     """Return the output (B, H, T, E) in the dtype of v, and with ``return_lse`` the log-sum-exp of each row (B, H, T).
 
     Args:
-        q_BHTD: queries, rotated.
-        k_BHSD: keys, rotated.
-        v_BHSE: values.
         order: the content scale and the bias.
-        tile_mask: the attention mask.
         content: the terms of this layer that depend on content, already scaled.
         dropout: probability that a weight is dropped, to the nearest 1/65,536; weights that stay are divided by the
             share that stays. Drawn from torch's CPU generator, so that ``torch.manual_seed`` repeats it.

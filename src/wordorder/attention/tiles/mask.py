@@ -22,7 +22,6 @@ class TileMask:
         batch: B.
         queries: T.
         keys: S.
-        device: device of the scores.
     """
 
     def __init__(

@@ -17,17 +17,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class TileOptions:
-    """The settings of one call.
-
-    Args:
-        scale: factor on q.k.
-        kinds: the kind of each term of the bias.
-        tile_mask: the attention mask.
-        rows_may_be_fully_masked: whether a query may see no key.
-        dropout: draws the weights to drop.
-        keep: whether weights are kept for the backward pass.
-        return_lse: whether the log-sum-exp is returned.
-    """
+    """The settings of one call."""
 
     scale: float
     kinds: tuple[Kind, ...]
@@ -207,9 +197,7 @@ class Backward:
     """The backward pass: sums over tiles, one example after the other within a tile.
 
     Args:
-        options: the settings of the forward pass.
         inputs: the queries, keys and values of the forward pass.
-        tensors: the tensors of the bias.
         kept: the weights of the forward pass, or None.
         lse: the log-sum-exp of the forward pass, where weights were not kept.
         delta: ``rowsum(do o) - dlse``, (B, H, T, 1); ``-dlse`` alone where the weights were kept in 16 bits: o was

@@ -23,7 +23,7 @@ class Placeholder:
         """Return what stands for the object that the file makes."""
         return self if self.makes is None else self.makes()
 
-    def __setstate__(self, _: Any) -> None:
+    def __setstate__(self, _: object) -> None:
         """Leave out the fields that the file has for it."""
 
 
@@ -32,7 +32,7 @@ class Namespace:
 
     fields: Any = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         """Keep the fields as they are: a copy could be asked for a million times by a small file."""
         self.fields = state
 

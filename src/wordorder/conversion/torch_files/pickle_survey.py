@@ -180,7 +180,7 @@ class Survey:
             self.placeholders[found.stand_in.name] += 1
         return found
 
-    def _fill(self, target: Any, items: list[Any], *, keys: bool) -> Any:
+    def _fill(self, target: object, items: list[object], *, keys: bool) -> object:
         if not isinstance(target, list) or (keys and len(items) % 2):
             raise Damaged("a pickle fills what is no list or dict")
         if keys:
@@ -190,7 +190,7 @@ class Survey:
         cast("list[Any]", target).extend(items)
         return cast("list[Any]", target)
 
-    def _give(self, target: Any, state: Any) -> _Made:
+    def _give(self, target: object, state: object) -> _Made:
         """Give a state to an object: a state dict's version numbers, which torch copies, or a stand-in's fields."""
         self._spend(len(self._globals))
         if not isinstance(target, _Made) or (target.by.stand_in is None and target.by.name != ORDERED):
@@ -201,7 +201,7 @@ class Survey:
             self._spend(len(cast("list[Any]", state)))
         return target
 
-    def _call(self, called: Any, arguments: Any) -> Any:
+    def _call(self, called: object, arguments: object) -> object:
         called = called.by if isinstance(called, _Made) else called  # calling a placeholder gives that placeholder
         if not isinstance(called, _Global) or not isinstance(arguments, _Tuple):
             raise Damaged("a pickle calls what is no global")
@@ -221,7 +221,7 @@ class Survey:
                 raise Damaged(f"its pickle calls {called.name} with unknown arguments")
         return _Made(called)
 
-    def _storage(self, identity: Any) -> _Storage:
+    def _storage(self, identity: object) -> _Storage:
         """Return the storage of a persistent id: ("storage", type, key, where it was, elements[, None])."""
         if not isinstance(identity, _Tuple) or len(identity) not in (5, 6) or any(identity[5:]):
             raise Damaged("a storage is described wrongly")
@@ -236,7 +236,7 @@ class Survey:
         return _Storage(key, size, numel)
 
 
-def _cost(value: Any) -> int:
+def _cost(value: object) -> int:
     """Return how much work it is to hash a value; large integers can be chosen to have the same hash."""
     if isinstance(value, int) and abs(value) >= sys.hash_info.modulus:
         return 1000

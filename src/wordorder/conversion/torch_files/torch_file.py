@@ -46,7 +46,6 @@ class TorchFile:
     """The contents of a torch file.
 
     Args:
-        layout: which of the two formats it has.
         root: the object that was saved, of plain values, tensors, `Placeholder` and `Namespace`.
         placeholders: names that were neither imported nor called, with how often the file has each.
     """
@@ -58,9 +57,6 @@ class TorchFile:
 
 def read_torch_file(path: Path) -> TorchFile:
     """Read a torch file.
-
-    Args:
-        path: the file.
 
     Raises:
         BadInput: it is empty, cut short, damaged, no torch file, or asks for what no checkpoint needs.
@@ -92,10 +88,6 @@ def read_torch_file(path: Path) -> TorchFile:
 
 def detached(path: Path, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """Return tensors without gradients, if they are not larger than the file: views can repeat a number for ever.
-
-    Args:
-        path: the file.
-        tensors: of it, by name.
 
     Raises:
         BadInput: they claim more than the file holds.

@@ -45,8 +45,5 @@ def same_text(text: str) -> str:
     """Return a text with each run of white space as one space, the same for texts that differ in white space alone.
 
     A copy of a text is often kept with other white space at its ends.
-
-    Args:
-        text: any.
     """
     return " ".join(text.split())

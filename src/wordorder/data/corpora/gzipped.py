@@ -13,10 +13,6 @@ _AT_A_TIME = 2**22
 def unpack(path: Path, *, most: int | None = None) -> bytes | bytearray:
     """Return what a .gz file holds.
 
-    Args:
-        path: the file.
-        most: bytes that it may hold; None: `most_unpacked` of it.
-
     Raises:
         BadInput: it is no gzip file, is damaged or cut off, or holds more; the line names the file.
     """

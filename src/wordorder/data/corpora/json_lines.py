@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
-from wordorder.data.corpora.document import Row
 from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_line
 from wordorder.limits import parse_json
 
@@ -12,14 +10,7 @@ from wordorder.limits import parse_json
 def read_json_lines(
     path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
 ) -> Iterator[Found]:
-    """Yield one row per line that is not blank, of .jsonl and .jsonl.gz; see `RowReader`.
-
-    Args:
-        path: the file.
-        place: where to begin.
-        columns: not used.
-        whole: all rows are held in memory.
-    """
+    """Yield one row per line that is not blank, of .jsonl and .jsonl.gz; see `RowReader`."""
     blank = True
     for line in lines_of(path, place, whole=whole):
         if isinstance(line, Found):
@@ -40,7 +31,7 @@ def read_json_lines(
             yield Found(None, number, after, f"{path} line {number} is not JSON: {error}")
             continue
         if isinstance(row, dict):
-            yield Found(cast(Row, row), number, after)
+            yield Found(row, number, after)
         else:
             yield Found(None, number, after, f"{path} line {number} is not a JSON object with named columns")
     if whole and blank:

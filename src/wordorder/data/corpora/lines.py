@@ -65,8 +65,6 @@ class RowReader(Protocol):
         """Yield the rows of a file.
 
         Args:
-            path: the file.
-            place: where to begin.
             columns: names of the columns of a table where its first line does not have them; None: it has.
             whole: all rows are held in memory. Then lines may be of any length, what a packed file unpacks to is
                 limited as a whole, and a file without rows is a fault.
@@ -76,11 +74,6 @@ class RowReader(Protocol):
 
 def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = None) -> list[Row]:
     """Return all rows of a file.
-
-    Args:
-        reader: of its format.
-        path: the file.
-        columns: see `RowReader`.
 
     Raises:
         BadInput: it has no row, or one that cannot be read; the first one is named.
@@ -115,8 +108,6 @@ def lines_of(
 
     Args:
         path: the file; one that ends in .gz is unpacked.
-        place: where to begin.
-        whole: see `RowReader`.
         at_returns: a carriage return alone ends a line too.
 
     Raises:
@@ -145,13 +136,7 @@ def lines_of(
 
 
 def text_of_line(line: bytes, path: Path, after: Place) -> str | Found:
-    """Return a line as text, without a byte order mark at the start of the file, or what is wrong with it.
-
-    Args:
-        line: one or several lines.
-        path: the file.
-        after: the place after it.
-    """
+    """Return a line as text, without a byte order mark at the start of the file, or what is wrong with it."""
     try:
         text = line.decode()
     except UnicodeDecodeError as error:

@@ -20,9 +20,6 @@ def read_parquet(
     """Yield one row per record, with all columns; see `RowReader`.
 
     Args:
-        path: the file.
-        place: where to begin.
-        columns: not used.
         whole: all rows are held in memory; else those of one row group.
 
     Raises:
@@ -80,11 +77,6 @@ def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:
 
     What the file holds may be so many times its own size, see `most_unpacked`. What Python takes beside it for each row
     and value says nothing of the file, and is held against `MOST_UNPACKED` alone.
-
-    Args:
-        file: the file, as pyarrow opened it.
-        groups: numbers of the row groups.
-        path: of the file.
 
     Raises:
         BadInput: they are more than such a file may unpack to.

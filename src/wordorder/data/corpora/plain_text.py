@@ -20,7 +20,6 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
     """Read a UTF-8 file with any line ends; a byte order mark at its start is left out.
 
     Args:
-        path: the file.
         keep_returns: a carriage return alone is a character of its line, as where lines are counted, and ends none.
 
     Raises:
@@ -75,12 +74,6 @@ def read_pieces(
 
     The pieces end at blank lines. They are other documents than `cut_into_documents` makes, which has to have seen all
     of the text to know how many there are.
-
-    Args:
-        path: the file.
-        place: where to begin.
-        columns: not used.
-        whole: not used; `read_text` reads texts that are held in memory.
     """
     small = path.stat().st_size <= WHOLE_FILE
     held: list[bytes] = []

@@ -60,10 +60,6 @@ _SPLIT_WORDS = {
 def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
     """Return the folder below which file and folder names may name splits, and the files sorted by name.
 
-    Args:
-        name: of the option, such as "data.source".
-        source: a file, folder or glob.
-
     Raises:
         BadInput: there is no such file.
     """
@@ -87,11 +83,7 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
 
 
 def official_splits(paths: list[Path]) -> list[str | None]:
-    """Return the split that each file's name says; None for all where train and another one are not both there.
-
-    Args:
-        paths: below the folder that `find_files` returns.
-    """
+    """Return the split that each file's name says; None for all where train and another one are not both there."""
     splits = [_split_word(path) for path in paths]
     complete = "train" in splits and len(set(splits) - {None}) > 1
     return splits if complete else [None for _ in paths]

@@ -52,7 +52,6 @@ def read_table(
     """Yield one row per record of .csv or .tsv; every value is text. See `RowReader`.
 
     Args:
-        path: the file.
         place: where to begin; the first line of the file is read for the names of the columns in any case.
         columns: names of the columns where the first line does not name them (CoLA's train.tsv); None: it does.
         whole: all rows are held in memory. An end of a line within quotes is then "\\n" however the file has it.

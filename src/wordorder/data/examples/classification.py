@@ -37,13 +37,8 @@ def cut_in_pieces(
     [SEP] does it.
 
     Args:
-        documents: the tokens of one split.
-        pairs: the second texts, as many as documents; or None.
-        length: most tokens of an example, special tokens included.
         max_pieces: most pieces of one document, evenly spaced; None: all.
         truncate: keep the beginning of a long document alone.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
         separators: how many [SEP] stand between the texts of a pair: one as in BERT, or two as in RoBERTa and TUPE's
             fairseq models, `<s> A </s> </s> B </s>`.
         add_special_tokens: False makes pieces of words alone, without [CLS] and [SEP]; for documents, not for pairs.

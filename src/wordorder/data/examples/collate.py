@@ -15,7 +15,6 @@ class Collate:
     """Stack examples into a batch; pad on the right, and add attention_mask, only where lengths differ.
 
     Args:
-        padding: id of [PAD].
         longest: no batch is padded beyond this, so that a learned position table is long enough.
         multiple: lengths are padded up to a multiple of this, for faster kernels and fewer shapes to compile.
     """
@@ -44,7 +43,6 @@ class CollatePairs:
     """Stack sentence pairs into a batch; each side is padded on the right to its own width.
 
     Args:
-        padding: id of [PAD].
         longest: no side is padded beyond this, so that a learned position table is long enough.
         multiple: widths are padded up to a multiple of this.
     """
@@ -72,11 +70,7 @@ class CollatePairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollateLanes:
-    """Stack segments into a batch, padded on the right, with attention_mask, only where their lengths differ.
-
-    Args:
-        padding: id of [PAD].
-    """
+    """Stack segments into a batch, padded on the right, with attention_mask, only where their lengths differ."""
 
     padding: int
 

@@ -1,5 +1,6 @@
 """Map-style torch datasets over prepared examples; `collate.py` makes batches of them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,21 +16,11 @@ from wordorder.data.examples.segments import Segments
 from wordorder.data.examples.translation import SentencePairs
 
 
-class MaskedLanguageExamples(Dataset[Example]):
-    """Segments with tokens masked anew in every epoch, or the same way for ever.
+class SegmentExamples(Dataset[Example], ABC):
+    """Examples of one segment each, by their index or by (epoch, index)."""
 
-    `examples[(epoch, index)]` has input_ids and labels, both (tokens,); it depends on seed, epoch and index alone.
-
-    Args:
-        segments: the segments, unmasked.
-        masking: how they are masked.
-        seed: of the masks.
-        padding: id of [PAD].
-        fixed: ignore the epoch, so that validation and test are the same exam each time.
-    """
-
-    def __init__(self, segments: Segments, masking: Masking, *, seed: int, padding: int, fixed: bool = False) -> None:
-        self.segments, self.masking, self.seed, self.padding, self.fixed = segments, masking, seed, padding, fixed
+    def __init__(self, segments: Segments) -> None:
+        self.segments = segments
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -41,6 +32,27 @@ class MaskedLanguageExamples(Dataset[Example]):
 
     def __getitem__(self, key: Key) -> Example:
         return self.__getitems__([key])[0]
+
+    @abstractmethod
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        """Return the examples of a batch."""
+
+
+class MaskedLanguageExamples(SegmentExamples):
+    """Segments with tokens masked anew in every epoch, or the same way for ever.
+
+    `examples[(epoch, index)]` has input_ids and labels, both (tokens,); it depends on seed, epoch and index alone.
+
+    Args:
+        segments: the segments, unmasked.
+        seed: of the masks.
+        padding: id of [PAD].
+        fixed: ignore the epoch, so that validation and test are the same exam each time.
+    """
+
+    def __init__(self, segments: Segments, masking: Masking, *, seed: int, padding: int, fixed: bool = False) -> None:
+        super().__init__(segments)
+        self.masking, self.seed, self.padding, self.fixed = masking, seed, padding, fixed
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         epoch_B, index_B = resolve_keys(keys, len(self))
@@ -51,13 +63,12 @@ class MaskedLanguageExamples(Dataset[Example]):
         return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]
 
 
-class LabelledExamples(Dataset[Example]):
+class LabelledExamples(SegmentExamples):
     """Texts and their classes, or numbers; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids (tokens,) and labels, a scalar.
 
     Args:
-        segments: the texts.
         labels: class id (int64) or number (float32) of each, shape (examples,).
         documents: index of the document that each is a piece of, shape (examples,).
     """
@@ -68,18 +79,8 @@ class LabelledExamples(Dataset[Example]):
         labels: npt.NDArray[np.int64] | npt.NDArray[np.float32],
         documents: npt.NDArray[np.int64],
     ) -> None:
-        self.segments, self.labels, self.documents = segments, labels, documents
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """Number of tokens of each example, shape (examples,)."""
-        return self.segments.lengths
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
+        super().__init__(segments)
+        self.labels, self.documents = labels, documents
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
@@ -90,7 +91,7 @@ class LabelledExamples(Dataset[Example]):
         return [{"input_ids": ids[:count], "labels": label} for ids, label, count in rows]
 
 
-class CausalLanguageExamples(Dataset[Example]):
+class CausalLanguageExamples(SegmentExamples):
     """Running text in segments, each token predicted from those before it; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids and labels, both (tokens,): labels are input_ids, but for -100 at [CLS],
@@ -103,14 +104,8 @@ class CausalLanguageExamples(Dataset[Example]):
     """
 
     def __init__(self, segments: Segments, text: RunningText) -> None:
-        self.segments, self.text = segments, text
-        self.characters, self.words = text.characters, text.words
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
+        super().__init__(segments)
+        self.text, self.characters, self.words = text, text.characters, text.words
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
@@ -129,7 +124,6 @@ class TranslationExamples(Dataset[Example]):
     `examples[(epoch, index)]` has input_ids (source tokens,) and labels (target tokens,).
 
     Args:
-        pairs: the tokens.
         texts: the target sentences as people wrote them, one for each pair, whole also where its tokens are cut: what
             translations are compared with.
     """

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,6 @@ def encode_documents(
     A special token's name inside a text ("[MASK]") is encoded as the characters that it is, never as the token.
 
     Args:
-        texts: one per document.
-        tokenizer: its state is not changed.
         cache_dir: shards are kept in its folder `encoded`; None keeps nothing.
         progress: called with the number of characters done and in all.
     """
@@ -91,7 +89,7 @@ def _shard_borders(texts: Sequence[str]) -> list[tuple[int, int]]:
 def _encode(texts: Sequence[str], state: str, progress: Callable[[int], None]) -> EncodedDocuments:
     from tokenizers import Tokenizer
 
-    encoder: Any = Tokenizer.from_str(state)
+    encoder = Tokenizer.from_str(state)
     encoder.no_padding()
     encoder.no_truncation()
     encoder.encode_special_tokens = True

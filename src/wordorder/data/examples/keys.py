@@ -16,7 +16,6 @@ def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64
     """Return the epoch and the index of each key, both of shape (keys,).
 
     Args:
-        keys: as a data set gets them.
         length: of the data set; a negative index counts from its end.
 
     Raises:

@@ -58,11 +58,7 @@ class RunningText:
         return int((-(-np.diff(self.streams) // self.length)).sum())
 
     def in_segments(self, length: int) -> "RunningText":
-        """Return the same text, cut into segments of another length.
-
-        Args:
-            length: tokens of a segment.
-        """
+        """Return the same text, cut into segments of another length."""
         text = copy(self)
         text.length = length
         return text
@@ -72,8 +68,6 @@ class RunningText:
 
         Args:
             rows: of all micro-batches and processes together.
-            seed: of the roll.
-            parts: see `Lanes`.
 
         Raises:
             BadInput: the text is too short for so many lanes.
@@ -110,12 +104,7 @@ class RunningText:
         return [Lanes(self, rows=rows, wanted=group) for group in groups]
 
     def windows(self, stride: int | None = None, *, start_id: int | None = None) -> "Windows":
-        """Return the text as windows that are read each by itself.
-
-        Args:
-            stride: see `Windows`; None = the length of a segment, so that windows do not overlap.
-            start_id: see `Windows`.
-        """
+        """Return the text as windows that are read each by itself."""
         return Windows(self, stride=self.length if stride is None else stride, start_id=start_id)
 
     def inputs(self, where: Integers) -> Integers:
@@ -127,11 +116,7 @@ class RunningText:
         return self.ids[(where - 1) % len(self.ids)].astype(np.int64)
 
     def labels(self, where: Integers) -> Integers:
-        """Return the tokens at places of the text.
-
-        Args:
-            where: see `inputs`.
-        """
+        """Return the tokens at places of the text."""
         return self.ids[where % len(self.ids)].astype(np.int64)
 
 
@@ -149,14 +134,7 @@ def running_text(
     """Put documents in a row, with [SEP] after each.
 
     Args:
-        documents: the tokens of one split.
-        sep_id: id of [SEP].
-        length: as in `RunningText`, and so the next two.
-        characters: see there.
-        words: see there.
         by_document: each document is a stream of its own.
-        eval_lanes: as in `RunningText`.
-        roll: as in `RunningText`.
     """
     ends = documents.sentence_starts[documents.document_starts[1:]]
     ids = np.insert(documents.ids, ends, np.int32(sep_id))
@@ -202,7 +180,6 @@ class Lanes(Dataset[Example]):
     document by another. Where streams are documents, their order in a lane is shuffled instead.
 
     Args:
-        text: the text.
         rows: lanes that it is divided into.
         seed: of the roll; None = none.
         wanted: the lanes that this data set has; None = all.
@@ -322,7 +299,6 @@ class Windows(Dataset[Example]):
     beginning of a stream), at length / stride times the cost.
 
     Args:
-        text: the text.
         stride: tokens by which windows advance, from 1 to length.
         start_id: stands at the beginning of each window in the place of the token that the text has there, for models
             that were trained so; None = the text's own token.

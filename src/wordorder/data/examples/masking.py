@@ -28,7 +28,6 @@ class Masking:
 
     Args:
         probability: share of the tokens that are predicted, between 0 and 1; at least one token of an example.
-        mask_id: id of [MASK].
         special: True for each id of the vocabulary that is never a random replacement, shape (vocabulary,).
         include_specials: also choose special tokens for prediction; by default they are never chosen.
     """
@@ -46,8 +45,6 @@ class Masking:
         Args:
             ids_BN: token ids; what lies outside `present_BN` is ignored.
             present_BN: False at padding, which must be on the right.
-            seed: a whole number.
-            epoch_B: epoch of each example.
             index_B: index of each example in its dataset.
 
         Returns:

@@ -22,7 +22,6 @@ class EpochOrder(Sampler[tuple[int, int]]):
 
     Args:
         length: number of examples, positive.
-        seed: the run's seed.
         shuffle: False yields the indices as they come.
     """
 
@@ -72,7 +71,6 @@ class LengthGroupedEpochOrder(EpochOrder):
     Args:
         lengths: tokens of each example.
         batch_size: examples per batch, positive.
-        seed: the run's seed.
         shuffle: False yields the examples sorted by length.
     """
 

@@ -50,10 +50,7 @@ def pack_full_sentences(documents: EncodedDocuments, *, length: int, cls_id: int
     never crosses documents, so the last of a document may be short. No token is lost.
 
     Args:
-        documents: the tokens of one split.
         length: most tokens of a segment, special tokens included.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
     """
     spans = [span for d in range(len(documents)) for span in _spans(documents.sentences(d).tolist(), length - 2)]
     first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
@@ -79,7 +76,6 @@ def closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], 
 
     Args:
         borders: where sentences begin, and at last the end.
-        room: most tokens of a run.
     """
     spans: list[tuple[int, int]] = []
     start = end = borders[0]
@@ -98,8 +94,6 @@ def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: i
 
     Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2; TUPE was trained so. A document that ends within a
     segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost.
-
-    Args: as `pack_full_sentences`.
     """
     running, borders = with_separators(documents, sep_id)
     return framed(running, list(_spans(borders.tolist(), length - 2)), cls_id=cls_id, sep_id=sep_id)
@@ -109,10 +103,6 @@ def with_separators(documents: EncodedDocuments, sep_id: int) -> tuple[npt.NDArr
     """Join documents in a row with [SEP] after each that has a token.
 
     Returns the tokens, and where sentences begin in them, and at last their end.
-
-    Args:
-        documents: the tokens.
-        sep_id: id of [SEP].
     """
     ends = np.unique(documents.sentence_starts[documents.document_starts[1:]])
     ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
@@ -125,9 +115,6 @@ def framed(running: npt.NDArray[np.int32], spans: list[tuple[int, int]], *, cls_
 
     Args:
         running: the text; a [SEP] at the end of a span is the span's own.
-        spans: first and last token of each, one after another.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
     """
     first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     last = last - (running[last - 1] == sep_id)  # a segment's own [SEP] follows
@@ -144,30 +131,17 @@ def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, se
     """Pack `[CLS]` and length - 1 tokens of running text, cut anywhere: every segment is full, nothing is padded.
 
     Documents follow each other with [SEP] after each. What is left at the end, fewer than length - 1 tokens, is lost.
-
-    Args: as `pack_full_sentences`.
     """
     return full_segments(in_a_row(documents, sep_id), length=length, cls_id=cls_id)
 
 
 def in_a_row(documents: EncodedDocuments, sep_id: int) -> npt.NDArray[np.int32]:
-    """Join documents in a row with [SEP] after each.
-
-    Args:
-        documents: the tokens.
-        sep_id: id of [SEP].
-    """
+    """Join documents in a row with [SEP] after each."""
     return np.insert(documents.ids, documents.sentence_starts[documents.document_starts[1:]], np.int32(sep_id))
 
 
 def full_segments(running: npt.NDArray[np.int32], *, length: int, cls_id: int) -> Segments:
-    """Cut running text into segments of `[CLS]` and length - 1 tokens; tokens that do not fill one are left out.
-
-    Args:
-        running: the text.
-        length: tokens of a segment.
-        cls_id: id of [CLS].
-    """
+    """Cut running text into segments of `[CLS]` and length - 1 tokens; tokens that do not fill one are left out."""
     count = len(running) // (length - 1)
     ids = np.full((count, length), cls_id, np.int32)
     ids[:, 1:] = running[: count * (length - 1)].reshape(count, length - 1)
@@ -180,8 +154,6 @@ def pack_running_text(documents: EncodedDocuments, *, length: int, cls_id: int, 
     As `pack_contiguous`, but nothing is lost: the last segment may be short. Each token of the text, and the [SEP]
     after each document, is predicted exactly once, from what stands before it in its segment; so the sum of the losses
     is that of the whole text, and can be divided by its characters or words.
-
-    Args: as `pack_full_sentences`.
     """
     running = in_a_row(documents, sep_id)
     cuts = np.arange(0, len(running), length - 1)
@@ -207,7 +179,6 @@ def with_something_to_predict(special: npt.NDArray[np.bool_], segments: Segments
 
     Args:
         special: True for ids that it never chooses.
-        segments: any.
     """
     if not len(segments):
         return segments

@@ -34,13 +34,9 @@ def join_pairs(
     """Put the special tokens around both sides of every pair.
 
     Args:
-        sources: the tokens of the sentences.
-        targets: the tokens of their translations, as many.
         length: most tokens of `[CLS] source [SEP]`, and of `[CLS] target`, which is what the decoder reads.
         drop_long: leave pairs out that are longer on either side, as in training, where half a sentence teaches the
             model to stop in the middle; False cuts them.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
     """
     room = length - 2, length - 1
     sizes = [np.diff(side.sentence_starts[side.document_starts]) for side in (sources, targets)]

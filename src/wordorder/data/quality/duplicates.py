@@ -33,12 +33,7 @@ class Duplicates:
         self._counts: list[Counter[str]] = []  # for each different text: split -> how often
 
     def add(self, split: str, text: str) -> None:
-        """Add a text.
-
-        Args:
-            split: train, validation or test.
-            text: any.
-        """
+        """Add a text."""
         words = normalised(text)
         name = short_hash(words)
         number = self._numbers.setdefault(name, len(self._counts))
@@ -90,7 +85,7 @@ class Duplicates:
 
     def _between(
         self, earlier: str, later: str, similar: dict[int, list[tuple[float, int]]], examples: int
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         exact = near = total = 0
         found: list[tuple[float, int, int]] = []
         for number, counts in enumerate(self._counts):

@@ -35,7 +35,6 @@ class ReadingLog:
         """Count what cannot be read, or refuse it.
 
         Args:
-            file: its name.
             line: its number, from 1; 0 stands for the file as a whole.
             fault: the whole sentence, which names file and line.
 
@@ -50,9 +49,6 @@ class ReadingLog:
         """Count one text, unless it was counted before.
 
         Args:
-            kind: one of the words at the top of this file.
-            file: its name.
-            line: its number.
             detail: a sentence about it; the first few of each kind are kept.
         """
         found = self._files.setdefault(kind, {}).setdefault(file, {"count": 0, "line": -1})
@@ -65,28 +61,16 @@ class ReadingLog:
             details.append(detail)
 
     def number(self, kind: str) -> int:
-        """Return how many of a kind were counted.
-
-        Args:
-            kind: see `count`.
-        """
+        """Return how many of a kind were counted."""
         return sum(found["count"] for found in self._files.get(kind, {}).values())
 
     @staticmethod
     def words(kind: str) -> str:
-        """Return the words that follow the number of a kind in a sentence.
-
-        Args:
-            kind: see `count`.
-        """
+        """Return the words that follow the number of a kind in a sentence."""
         return _WORDS[kind]
 
     def first(self, kind: str) -> list[str]:
-        """Return the first few of a kind, a sentence each.
-
-        Args:
-            kind: see `count`.
-        """
+        """Return the first few of a kind, a sentence each."""
         return self._details.get(kind, [])
 
     def __bool__(self) -> bool:
@@ -126,11 +110,7 @@ class ReadingLog:
         return copy.deepcopy({"files": self._files, "details": self._details})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the counts and details of a `state_dict`.
-
-        Args:
-            state: plain values.
-        """
+        """Restore the counts and details of a `state_dict`."""
         self._files = {
             kind: {name: dict(found) for name, found in files.items()} for kind, files in state["files"].items()
         }

@@ -14,9 +14,6 @@ def split_statistics(
     """Return the numbers of one split; see `PreparedData.statistics`.
 
     Args:
-        documents: its texts.
-        encoded: their tokens.
-        examples: made of them.
         unknown_id: id of [UNK]; None, which no token has, where nothing is unknown.
     """
     return {
@@ -33,14 +30,7 @@ def split_statistics(
 def target_statistics(
     documents: Sequence[Document], encoded: EncodedDocuments, pairs: SentencePairs, *, unknown_id: object
 ) -> dict[str, float | int]:
-    """Return the numbers that translations have beside those of their sources.
-
-    Args:
-        documents: the pairs of one split.
-        encoded: the tokens of the translations.
-        pairs: what is used of them.
-        unknown_id: as in `split_statistics`.
-    """
+    """Return the numbers that translations have beside those of their sources."""
     texts = [str(document.pair) for document in documents]
     return {
         "target_characters": sum(map(len, texts)),
@@ -61,13 +51,7 @@ def fingerprint(
     encoded: Mapping[str, EncodedDocuments],
     encoded_pairs: Mapping[str, EncodedDocuments],
 ) -> str:
-    """Name the content of all splits: texts, classes and tokens, so that the tokeniser counts too.
-
-    Args:
-        parts: the texts of each split.
-        encoded: their tokens.
-        encoded_pairs: those of the second texts, where there are any.
-    """
+    """Name the content of all splits: texts, classes and tokens, so that the tokeniser counts too."""
 
     def contents() -> Generator[str | bytes]:
         for name, part in parts.items():

@@ -36,14 +36,8 @@ class Blocks:
     A block is a pure function of its position: whoever reads it again, after a kill for instance, gets the same.
 
     Args:
-        source: of all processes.
-        tokenizer: encodes.
-        held_out: texts that training must not see.
         leakage: what happens where one stands there with other case or punctuation; see `DataConfig.leakage`.
-        log: counts what is passed over.
         cache_dir: where shards are kept; None keeps none.
-        rank: of this process.
-        world: number of processes.
         readers: lanes of a process, each of which reads blocks of its own; 1 where there are no lanes.
     """
 
@@ -69,13 +63,7 @@ class Blocks:
         self._open: tuple[Position, Iterator[Text]] | None = None
 
     def for_process(self, rank: int, world: int, *, readers: int = 1) -> "Blocks":
-        """Return the blocks of one of several processes: no two have the same, and together they have all.
-
-        Args:
-            rank: of the process.
-            world: number of processes.
-            readers: see `Blocks`.
-        """
+        """Return the blocks of one of several processes: no two have the same, and together they have all."""
         return Blocks(
             self._source,
             self._tokenizer,
@@ -94,18 +82,11 @@ class Blocks:
         return self._source.fingerprint
 
     def start(self, epoch: int) -> Position:
-        """Return the position at which an epoch begins.
-
-        Args:
-            epoch: from 0.
-        """
+        """Return the position at which an epoch begins."""
         return {**self._own.start(epoch), "block": 0}
 
     def read(self, position: Position) -> Block | None:
         """Read the next block of this process; return None at the end of the epoch.
-
-        Args:
-            position: from `start`, or from `Block.after`.
 
         Raises:
             BadInput: something cannot be read.
@@ -173,13 +154,7 @@ class Blocks:
 
 
 def refuse_empty(epoch: int, examples: int, world: int) -> None:
-    """Stop where an epoch of this process had nothing at all, instead of looking for ever.
-
-    Args:
-        epoch: that is over.
-        examples: that it had.
-        world: number of processes.
-    """
+    """Stop where an epoch of this process had nothing at all, instead of looking for ever."""
     if not examples:
         of = f" for each of {world} processes: give more files, or fewer processes" if world > 1 else ""
         raise BadInput(f"data.source has too little text in epoch {epoch}{of or ', or none'}")

@@ -24,9 +24,6 @@ class StreamedSegments(StreamedDataset):
     a buffer that a random element is taken from, a run needs no contents in a checkpoint to go on exactly.
 
     Args:
-        blocks: of this process.
-        sharing: which examples are this process's.
-        reader: of the segments.
         buffer: segments of a run.
         masking: for masked-lm; None for causal-lm.
         seed: of the order.
@@ -49,7 +46,7 @@ class StreamedSegments(StreamedDataset):
         self._first, self._run = 0, list[tuple[int, int, Ids]]()
         super().__init__(blocks, sharing)
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, object]:
         return self._reader.state_dict()
 
     def _go_to(self, first: int, place: Mapping[str, Any]) -> None:

@@ -49,10 +49,6 @@ class StreamedLanes(StreamedDataset):
     Where documents are streams of their own, each begins a segment, before which memory is reset.
 
     Args:
-        blocks: of this process.
-        sharing: which examples are this process's.
-        length: tokens of a segment.
-        sep_id: id of [SEP].
         by_document: reset memory before each document.
     """
 
@@ -70,7 +66,7 @@ class StreamedLanes(StreamedDataset):
         """Number of lanes of all processes, and so of rows of a step."""
         return self._sharing.rows
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, object]:
         lanes = [
             {"position": lane.position, "offset": lane.offset, "before": lane.before, "fresh": lane.fresh}
             for lane in self._lanes

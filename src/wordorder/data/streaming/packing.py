@@ -43,13 +43,7 @@ def no_segments() -> Segments:
 
 
 class WholeSentences:
-    """Packs as `pack_full_sentences` does: a segment never crosses documents, so that nothing is left over.
-
-    Args:
-        length: most tokens of a segment.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
-    """
+    """Packs as `pack_full_sentences` does: a segment never crosses documents, so that nothing is left over."""
 
     def __init__(self, *, length: int, cls_id: int, sep_id: int) -> None:
         self.carry: Carry = {}
@@ -65,13 +59,7 @@ class WholeSentences:
 
 
 class AcrossDocuments:
-    """Packs as `pack_across_documents` does. The open segment, whose end the next sentence may still move, is carried.
-
-    Args:
-        length: most tokens of a segment.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
-    """
+    """Pack as `pack_across_documents` does; carry the open segment, whose end the next sentence may still move."""
 
     def __init__(self, *, length: int, cls_id: int, sep_id: int) -> None:
         self.carry: Carry = {}
@@ -101,8 +89,6 @@ class RunningSegments:
 
     Args:
         length: tokens of a segment.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
         keep_last: the last segment may be short; False loses it.
     """
 
@@ -125,7 +111,7 @@ class RunningSegments:
         return Segments(ids=np.insert(ids, 0, self._cls_id), starts=np.array([0, len(ids) + 1], np.int64))
 
 
-def _carried(carry: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+def _carried(carry: Mapping[str, object]) -> npt.NDArray[np.int32]:
     return np.array(carry.get("ids", ()), np.int32)
 
 
@@ -133,11 +119,7 @@ def packer_for(packing: str, *, running_text: bool, length: int, cls_id: int, se
     """Return the packer of a recipe.
 
     Args:
-        packing: one of `wordorder.data.names.PACKINGS`.
         running_text: cut text anywhere, whatever the packing.
-        length: most tokens of a segment.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
     """
     ends = {"length": length, "cls_id": cls_id, "sep_id": sep_id}
     if running_text:

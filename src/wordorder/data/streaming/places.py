@@ -21,10 +21,6 @@ class StreamedDataset(Dataset[Example], ABC):
 
     A sampler asks for the examples of a process in order, from wherever a resumed run goes on. The state holds a few
     places to begin at; it only saves reading: without it the same examples come, found again from the beginning.
-
-    Args:
-        blocks: of this process.
-        sharing: which examples are this process's.
     """
 
     def __init__(self, blocks: Blocks, sharing: Sharing) -> None:
@@ -50,7 +46,7 @@ class StreamedDataset(Dataset[Example], ABC):
         return self._sharing.own(key[1] if isinstance(key, tuple) else key)
 
     @abstractmethod
-    def _place(self) -> Any:
+    def _place(self) -> object:
         """Return the place where reading goes on, as plain values."""
 
     @abstractmethod
@@ -78,9 +74,6 @@ class StreamedDataset(Dataset[Example], ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state and go on reading from it.
-
-        Args:
-            state: from `state_dict` of the same process of a run with as many processes.
 
         Raises:
             RunFailed: the source is another one than that of the state.

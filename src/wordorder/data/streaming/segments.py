@@ -20,10 +20,8 @@ class SegmentReader:
     segments of the block are done. Going on reads that block again, from the cache if it is there.
 
     Args:
-        blocks: of this process.
         packer: makes segments of blocks.
         keep: leaves out segments that are good for nothing.
-        world: number of processes.
     """
 
     def __init__(self, blocks: Blocks, packer: Packer, *, keep: Callable[[Segments], Segments], world: int = 1) -> None:
@@ -35,11 +33,7 @@ class SegmentReader:
         return {"position": self._position, "carry": self._carry, "used": self._used, "example": self.example}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state and go on reading from it.
-
-        Args:
-            state: from `state_dict`.
-        """
+        """Restore a state and go on reading from it."""
         self._position, self._carry, self._used = dict(state["position"]), dict(state["carry"]), int(state["used"])
         self.example = int(state["example"])
         """Number, in its epoch, of the segment that comes next."""
@@ -53,9 +47,6 @@ class SegmentReader:
 
     def take(self, most: int) -> list[Ids]:
         """Return the next segments of this epoch.
-
-        Args:
-            most: how many at most.
 
         Returns:
             Fewer only at the end of the epoch, and none at all there; then the next call begins the next epoch.

@@ -11,11 +11,7 @@ class Sharing:
     (n // batch) % world. Each process numbers its own examples from 0.
 
     Args:
-        batch: rows of a micro-batch.
         accumulation: micro-batches of a step of one process, pieces of a segment counted too.
-        steps: of the whole training.
-        rank: of this process.
-        world: number of processes.
         parts: pieces in which a step reads each segment, see `Lanes`.
     """
 
@@ -37,9 +33,6 @@ class Sharing:
 
     def own(self, index: int) -> int:
         """Return the number that this process has for an example.
-
-        Args:
-            index: of the example.
 
         Raises:
             IndexError: there is no such example, or it is another process's.

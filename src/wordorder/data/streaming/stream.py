@@ -1,6 +1,7 @@
 """The training text of a streamed recipe: becomes a data set when it is known who reads how much of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
+@dataclass(frozen=True, kw_only=True)
 class TextStream:
     """A text that is read while training goes on, and never held as a whole.
 
     Args:
         data: the section [data]; its length is set.
-        source: of the texts.
         blocks: the same texts, encoded.
         ends: ids of [CLS] and [SEP], as packing wants them: cls_id, sep_id.
         running_text: cut text anywhere, whatever data.packing says.
@@ -38,21 +39,14 @@ class TextStream:
         mask_seed: of the masks.
     """
 
-    def __init__(
-        self,
-        data: DataSettings,
-        source: Source,
-        blocks: Blocks,
-        *,
-        ends: dict[str, int],
-        running_text: bool,
-        masking: Masking | None,
-        seed: int,
-        mask_seed: int,
-    ) -> None:
-        self._data, self._source, self.blocks, self._ends = data, source, blocks, ends
-        self._running_text = running_text
-        self.masking, self._seed, self._mask_seed = masking, seed, mask_seed
+    data: DataSettings
+    source: Source
+    blocks: Blocks
+    ends: Mapping[str, int]
+    running_text: bool
+    masking: Masking | None
+    seed: int
+    mask_seed: int
 
     @property
     def log(self) -> ReadingLog:
@@ -61,36 +55,30 @@ class TextStream:
 
     def statistics(self) -> dict[str, Any]:
         """Return the statistics that are known before the text is read."""
-        known = (
-            {"files": self._source.files, "bytes": self._source.bytes} if isinstance(self._source, FileTexts) else {}
-        )
+        known = {"files": self.source.files, "bytes": self.source.bytes} if isinstance(self.source, FileTexts) else {}
         return {"streamed": True, **known}
 
     def examples(self, sharing: Sharing) -> StreamedSegments | StreamedLanes:
-        """Return the training examples of one process.
-
-        Args:
-            sharing: how many there are, and which are this process's.
-        """
-        assert self._data.length is not None  # `prepare` refuses data without it
-        lanes = sharing.rows // sharing.world if self._data.packing == LANES else 1
+        """Return the training examples of one process."""
+        assert self.data.length is not None  # `prepare` refuses data without it
+        lanes = sharing.rows // sharing.world if self.data.packing == LANES else 1
         blocks = self.blocks.for_process(sharing.rank, sharing.world, readers=lanes)
         self.log.clear()  # another training of the same process may have counted before
-        if self._data.packing == LANES:
-            by_document = self._data.reset_memory == "documents"
+        if self.data.packing == LANES:
+            by_document = self.data.reset_memory == "documents"
             return StreamedLanes(
-                blocks, sharing, length=self._data.length, sep_id=self._ends["sep_id"], by_document=by_document
+                blocks, sharing, length=self.data.length, sep_id=self.ends["sep_id"], by_document=by_document
             )
-        packer = packer_for(self._data.packing, running_text=self._running_text, length=self._data.length, **self._ends)
+        packer = packer_for(self.data.packing, running_text=self.running_text, length=self.data.length, **self.ends)
         wanted = _all_of_them if self.masking is None else partial(with_something_to_predict, self.masking.special)
         return StreamedSegments(
             blocks,
             sharing,
             reader=SegmentReader(blocks, packer, keep=wanted, world=sharing.world),
-            buffer=self._data.shuffle_buffer,
+            buffer=self.data.shuffle_buffer,
             masking=self.masking,
-            seed=self._seed,
-            mask_seed=self._mask_seed,
+            seed=self.seed,
+            mask_seed=self.mask_seed,
         )
 
 
@@ -99,13 +87,7 @@ def _all_of_them(segments: Segments) -> Segments:
 
 
 def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[str]:
-    """Yield the first texts of a streamed source in its own order, the same for every process, to train a tokeniser on.
-
-    Args:
-        data: the section [data].
-        held_out: texts that training must not see.
-        most: how many.
-    """
+    """Yield the first texts of a streamed source in its own order, the same for every process, for a tokeniser."""
     source = open_source(data, ReadingLog(skip=data.skip_unreadable), seed=None)
     found = 0
     for text in source.texts(source.start(0)):
@@ -133,17 +115,6 @@ def open_stream(
 ) -> TextStream:
     """Open the streamed source of a recipe.
 
-    Args:
-        data: the section [data].
-        tokenizer: encodes.
-        held_out: texts that training must not see.
-        ends: ids of [CLS] and [SEP], see `TextStream`.
-        running_text: see `TextStream`.
-        masking: see `TextStream`.
-        seed: of the order of files and examples.
-        mask_seed: of the masks.
-        cache_dir: where shards are kept, if they are.
-
     Raises:
         BadInput: there is no such source.
     """
@@ -160,5 +131,12 @@ def open_stream(
         cache_dir=cache_dir if cached else None,
     )
     return TextStream(
-        data, source, blocks, ends=ends, running_text=running_text, masking=masking, seed=seed, mask_seed=mask_seed
+        data=data,
+        source=source,
+        blocks=blocks,
+        ends=ends,
+        running_text=running_text,
+        masking=masking,
+        seed=seed,
+        mask_seed=mask_seed,
     )

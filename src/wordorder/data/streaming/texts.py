@@ -1,6 +1,6 @@
 """The texts of a streamed source one after another, from any place, shared out to processes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,6 @@ class Text:
 
     Args:
         text: None at a border.
-        file: that it comes from.
         line: its number in the file.
         after: gives the place where reading goes on.
     """
@@ -77,8 +76,6 @@ class FileTexts:
     """The texts of files, sorted by name and put into groups, which come in another order in each epoch.
 
     Args:
-        data: names the files and the column.
-        log: takes what cannot be read.
         seed: of the order; None: as they come.
 
     Raises:
@@ -114,22 +111,13 @@ class FileTexts:
         return len(self._groups) >= self._world
 
     def for_process(self, rank: int, world: int) -> "FileTexts":
-        """Return the same files, of which one process reads its share.
-
-        Args:
-            rank: of the process.
-            world: number of processes.
-        """
+        """Return the same files, of which one process reads its share."""
         own = copy(self)
         own._rank, own._world = rank, world
         return own
 
     def start(self, epoch: int) -> Position:
-        """Return the position at which an epoch begins.
-
-        Args:
-            epoch: from 0.
-        """
+        """Return the position at which an epoch begins."""
         return {"epoch": epoch, "group": 0, "file": 0, "offset": 0, "line": 0}
 
     def _order(self, epoch: int) -> list[list[Path]]:
@@ -141,11 +129,7 @@ class FileTexts:
         return [self._groups[number] for number in numbers]
 
     def texts(self, position: Position) -> Iterator[Text]:
-        """Yield the texts from a position to the end of the epoch, and a border after each group.
-
-        Args:
-            position: from `start`, or from `Text.after`.
-        """
+        """Yield the texts from a position to the end of the epoch, and a border after each group."""
         epoch, first = position["epoch"], position["group"]
         place, skipped = Place(position["offset"], position["line"]), position["file"]
         groups = self._order(epoch)
@@ -193,12 +177,7 @@ def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
 
 
 def text_of(row: Row, column: str) -> tuple[str | None, str]:
-    """Return the text of a row, None where it is empty, and what is wrong with it.
-
-    Args:
-        row: of a source.
-        column: that holds the text.
-    """
+    """Return the text of a row, None where it is empty, and what is wrong with it."""
     value = row.get(column)
     if column not in row:
         return (
@@ -221,9 +200,6 @@ class HubTexts:
 
     Args:
         dataset: a `datasets.IterableDataset`, never iterated.
-        data: names the column and the source.
-        log: takes what is no text.
-        fingerprint: see `Source`.
     """
 
     shared = True
@@ -234,35 +210,21 @@ class HubTexts:
         self._name = data.source
 
     def for_process(self, rank: int, world: int) -> "HubTexts":
-        """Return the same data set, of which one process reads its share: whole shards, or every `world`-th row.
-
-        Args:
-            rank: of the process.
-            world: number of processes.
-        """
+        """Return the same data set, of which one process reads its share: whole shards, or every `world`-th row."""
         from datasets.distributed import split_dataset_by_node
 
-        split: Any = split_dataset_by_node  # the library leaves its types open
         own = copy(self)
-        own._dataset = split(copy(self._dataset), rank, world)
+        own._dataset = split_dataset_by_node(copy(self._dataset), rank, world)
         if world > 1:  # whose rows have numbers of their own
             own._name = f"{self._data.source} (share {rank + 1} of {world})"
         return own
 
     def start(self, epoch: int) -> Position:
-        """Return the position at which an epoch begins.
-
-        Args:
-            epoch: from 0.
-        """
+        """Return the position at which an epoch begins."""
         return {"epoch": epoch, "row": 0, "state": None}
 
     def texts(self, position: Position) -> Iterator[Text]:
-        """Yield the texts from a position to the end of the epoch.
-
-        Args:
-            position: from `start`, or from `Text.after`.
-        """
+        """Yield the texts from a position to the end of the epoch."""
         dataset, epoch, number = copy(self._dataset), position["epoch"], position["row"]
         if position["state"] is not None:
             dataset.load_state_dict(position["state"])
@@ -293,7 +255,6 @@ def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> Fil
     """Open the streamed source of a recipe.
 
     Args:
-        data: the section [data].
         log: takes what cannot be read.
         seed: of the order of files; None: as they come.
 
@@ -318,5 +279,5 @@ def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> Fil
             f"data.source {data.source} could not be opened (is the network there, and the name right, and has it a "
             f"split train?): {reason}"
         ) from error
-    described: Sequence[Any] = (name, configuration, dataset.features, getattr(dataset.info, "version", None))
+    described = (name, configuration, dataset.features, getattr(dataset.info, "version", None))
     return HubTexts(dataset, data, log, fingerprint=content_hash(str(part) for part in described))

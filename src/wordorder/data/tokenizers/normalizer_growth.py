@@ -9,7 +9,7 @@ _MOST_STEPS, _MOST_GROWTH = 1000, 1024
 some ten steps, most of which replace a text by a shorter one."""
 
 
-def check_growth(tokenizer: dict[str, Any]) -> None:
+def check_growth(tokenizer: dict[str, object]) -> None:
     """Refuse steps that replace each letter by many, one after another: the library would run out of memory and abort.
 
     Args:
@@ -75,7 +75,7 @@ def _may_be_empty(regex: object) -> bool:
         return True
 
 
-def _steps(value: object) -> list[dict[str, Any]]:
+def _steps(value: object) -> list[dict[str, object]]:
     """Return the steps of a normalizer or decoder in their order, those of sequences within sequences too."""
     if isinstance(value, list):
         return [step for inner in cast("list[object]", value) for step in _steps(inner)]

@@ -31,9 +31,7 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
     """Train a tokeniser on texts, or take the trained one from the cache, or load the existing one.
 
     Args:
-        config: the kind and its settings.
         texts: the training split, and nothing else: a tokeniser that saw the test text leaks it.
-        cache_dir: trained tokenisers are kept in its folder `tokenizers`.
 
     Raises:
         BadInput: the existing tokeniser cannot be loaded or lacks a special token.
@@ -87,12 +85,7 @@ def fixed_vocab_size(config: TokenizerConfig) -> int | None:
 
 
 def character_vocab_size(texts: Sequence[str], config: TokenizerConfig) -> int:
-    """Return the size of the vocabulary that a character tokeniser has after training on these texts.
-
-    Args:
-        texts: the training split.
-        config: of kind character.
-    """
+    """Return the size of the vocabulary that a character tokeniser has after training on these texts."""
     return len(_characters(texts, config))
 
 
@@ -117,7 +110,7 @@ def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenize
         limit_alphabet=len(letters),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    vocabulary: Any = tokenizer.get_vocab()  # rebuilt, because the trainer made the letters special tokens
+    vocabulary = tokenizer.get_vocab()  # rebuilt, because the trainer made the letters special tokens
     trained = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     _split_like_bert(trained, config)
     trained.decoder = decoders.WordPiece(prefix="##", cleanup=True)
@@ -239,8 +232,8 @@ def _words(texts: Iterable[str], tokenizer: "Tokenizer") -> Counter[str]:
     for text in texts:
         runs.update(text.split())
     words: Counter[str] = Counter()
-    splitter: Any = tokenizer.pre_tokenizer
-    normalizer: Any = tokenizer.normalizer
+    splitter = tokenizer.pre_tokenizer
+    normalizer = tokenizer.normalizer
     for run, count in runs.items():
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(run)):
             words[word] += count
@@ -267,7 +260,7 @@ def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
     from tokenizers import AddedToken, processors
 
     # A byte-level word begins with its space, so the mask takes the space before it, as RoBERTa's does.
-    tokens: list[Any] = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
+    tokens = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
     tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]" if config.add_special_tokens else "$A",
@@ -306,9 +299,6 @@ _KNOWN_SPECIALS = {
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     """Read the tokeniser of a folder that save_pretrained wrote, or a tokenizer.json; no code of the folder is run.
-
-    Args:
-        path: of the folder or the file.
 
     Raises:
         BadInput: there is none, it cannot be read, or it has token ids that no model has.

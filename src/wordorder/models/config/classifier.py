@@ -34,9 +34,6 @@ from wordorder.networks.complex_valued.options import complex_encoding_options
 from wordorder.networks.text.network import TextBody, check_activation
 from wordorder.networks.text.reference_code import ReferenceTextNetwork, ReferenceTransformer, UnitaryTextRecurrent
 
-KERNEL_SIZES = (3, 4, 5)
-"""Kernel sizes of Kim's filters (2014), and of the paper's."""
-
 
 @strict
 class WordOrderClassifierConfig(WordOrderConfig):
@@ -153,7 +150,7 @@ def _bag(config: WordOrderClassifierConfig) -> TextBody:
 def _convolution(config: WordOrderClassifierConfig) -> TextBody:
     _refuse_pooling(config)
     kind = ComplexTextConvolution if config.complex_valued else TextConvolution
-    sizes: dict[str, Any] = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
+    sizes = {} if config.kernel_sizes is None else {"kernel_sizes": config.kernel_sizes}
     options = complex_options(config, ComplexTextConvolution)
     return kind(config.hidden_size, filters=config.filters, activation=_activation(config), **sizes, **options)
 
@@ -231,7 +228,7 @@ def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
     )
 
 
-def complex_options(config: WordOrderClassifierConfig, network: Callable[..., Any]) -> dict[str, Any]:
+def complex_options(config: WordOrderClassifierConfig, network: Callable[..., object]) -> dict[str, Any]:
     """Return the options of the complex network that the configuration names; none for a real one.
 
     Raises:
@@ -241,7 +238,7 @@ def complex_options(config: WordOrderClassifierConfig, network: Callable[..., An
         if config.complex_options:
             raise BadInput("complex_options are for complex layers; set complex_valued = true")
         return {}
-    hints = get_type_hints(ComplexKeywords if network is ComplexEncoder else cast("Any", network).__init__)
+    hints = get_type_hints(ComplexKeywords if network is ComplexEncoder else network.__init__)
     known, given = [name for name in COMPLEX_OPTIONS if name in hints], config.complex_options or {}
     faults = [
         f"complex_options: architecture {config.architecture!r} has no option {name!r}; known: {', '.join(known)}"

@@ -65,11 +65,8 @@ class WordOrderConfig(PreTrainedConfig):
         tie_word_embeddings: the output layer shares the token embeddings.
         pad_token_id: its embedding starts at 0; None where the tokeniser has no padding.
         bos_token_id: kept for the tokeniser's sake, as are eos, sep and mask ids.
-        eos_token_id: see bos_token_id.
         cls_token_id: that of [CLS] where texts begin with it, None where they do not. TUPE in an encoder then unties
             [CLS] (``cls="position-0"``) unless encoding_options say otherwise.
-        sep_token_id: see bos_token_id.
-        mask_token_id: see bos_token_id.
         encoding: a name of the catalogue, several joined by "+", or a pattern over the layers: such names separated by
             "," ("rope,rope,rope,none", or "rope*3,none"), repeated over the layers of each half of the network.
         encoding_options: options of the encoding; nested by name for several.

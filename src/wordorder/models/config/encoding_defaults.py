@@ -16,7 +16,7 @@ _BEFORE_0_2: dict[str, dict[str, Any]] = {
 
 def complete_options(
     encoding: str,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, object] | None,
     *,
     version: str | None,
     has_cls: bool,
@@ -32,7 +32,6 @@ def complete_options(
         options: flat for one part, ``{"name": {...}}`` for several.
         version: of the package that wrote the configuration; None = this one.
         has_cls: whether texts begin with [CLS].
-        use: where the network uses the encoding.
         with_memory: with a memory position 0 is its oldest slot, and never [CLS].
 
     Raises:

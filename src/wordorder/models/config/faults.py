@@ -25,11 +25,7 @@ MOST_LETTERS = 10_000
 
 
 def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
-    """Return a line for each size that is not positive, or beyond what any machine could hold.
-
-    Args:
-        sizes: by field; None is no fault.
-    """
+    """Return a line for each size that is not positive, or beyond what any machine could hold."""
     given = {name: size for name, size in sizes.items() if size is not None}
     found = [f"{name} must be positive, got {printed(size)}" for name, size in given.items() if size <= 0]
     return found + [
@@ -38,11 +34,7 @@ def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
 
 
 def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
-    """Return a line for each number of layers or heads that is so large that building would never end.
-
-    Args:
-        counts: by field; None is no fault.
-    """
+    """Return a line for each number of layers or heads that is so large that building would never end."""
     given = {name: count for name, count in counts.items() if count is not None}
     return [
         f"{name} must be at most {MOST_LAYERS:,}, got {printed(count)}"
@@ -52,12 +44,7 @@ def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
 
 
 def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
-    """Return what is wrong with a number of classes and their names, as transformers takes them.
-
-    Args:
-        classes: num_labels; None = not given.
-        names: id2label; None = not given.
-    """
+    """Return what is wrong with a number of classes and their names, as transformers takes them."""
     found: list[str] = []
     if classes is not None and (type(classes) is not int or classes <= 0):
         found.append(f"num_labels must be positive, got {printed(classes)}")
@@ -69,11 +56,7 @@ def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
 
 
 def backend_faults(given: Mapping[str, Any]) -> list[str]:
-    """Return a line for each backend named by a configuration that transformers would fetch from the Hub and run.
-
-    Args:
-        given: what a configuration was given beside its fields.
-    """
+    """Return a line for each backend named by a configuration that transformers would fetch from the Hub and run."""
     named = {f"{private}{name}_implementation" for name in ("attn", "experts") for private in ("", "_")}
     return [
         f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is not run;"
@@ -86,12 +69,7 @@ def backend_faults(given: Mapping[str, Any]) -> list[str]:
 
 
 def printed(value: object, most: int = 80) -> str:
-    """Return a value from a file as short text.
-
-    Args:
-        value: any.
-        most: characters.
-    """
+    """Return a value from a file as short text."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return "a huge number"
     shown = repr(value)
@@ -102,24 +80,13 @@ def _is_id(key: object) -> bool:
     return isinstance(key, int) or (isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 10)
 
 
-def for_a_memory(name: str, value: Any) -> str:
-    """Return a line on a field that does nothing without a memory.
-
-    Args:
-        name: of the field.
-        value: that it was given.
-    """
+def for_a_memory(name: str, value: object) -> str:
+    """Return a line on a field that does nothing without a memory."""
     return f"{name} is for a memory; set memory, or leave it out; got {value!r}"
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
-    """Return a line on an output layer that is to share a table of another shape.
-
-    Args:
-        output: shape of the layer's weight.
-        table: shape of the words' table.
-        encoding: whose table it is.
-    """
+    """Return a line on an output layer that is to share a table of another shape."""
     return (
         f"tie_word_embeddings=true: the output layer {output} cannot share the words' table {table} of encoding"
         f" {encoding!r}; set tie_word_embeddings=false, or amplitude='full' without as_real='pair'"
@@ -127,11 +94,7 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
 
 
 def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return what a saved model says of encodings that are not of the catalogue, or one line on what is no such table.
-
-    Args:
-        given: class, file and sha256 by name; None = there are none.
-    """
+    """Return what a saved model says of encodings outside the catalogue, or one line on what is no such table."""
     if not given:
         return {}, []
     tables = cast("dict[str, Any]", given) if isinstance(given, dict) else None
@@ -141,11 +104,7 @@ def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
 
 
 def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return a line for each encoding of a saved model that is neither in the catalogue nor registered here.
-
-    Args:
-        trained_with: class, file and sha256 by name, as the model's configuration has them.
-    """
+    """Return a line for each encoding of a saved model that is neither in the catalogue nor registered here."""
     return [
         f"encoding {name!r} of this model is none of the catalogue: it is the class {source.get('class')} of"
         f" {source.get('file') or 'an interactive session'}; import that class and call"
@@ -156,12 +115,7 @@ def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str
 
 
 def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn where an encoding's file is no longer what the model was trained with.
-
-    Args:
-        trained_with: class, file and sha256 by name, as the model's configuration has them.
-        own: the same of what is registered in this process.
-    """
+    """Warn where an encoding's file is no longer what the model was trained with."""
     for name, source in trained_with.items():
         here = own.get(name)
         if here is not None and here["sha256"] != source.get("sha256"):
@@ -172,7 +126,7 @@ def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[
             )
 
 
-def complex_option_faults(complex_valued: bool, options: Mapping[str, Any] | None) -> list[str]:
+def complex_option_faults(complex_valued: bool, options: Mapping[str, object] | None) -> list[str]:
     """Return a line for each option of complex layers that is unknown, of the wrong type, or given to real layers."""
     if not complex_valued:
         return ["complex_options are for complex layers; set complex_valued = true"] if options else []
@@ -201,7 +155,7 @@ def unknown_field(key: str, known: set[str]) -> str:
     return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
 
 
-def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, Any]) -> list[str]:
+def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, object]) -> list[str]:
     """Return a line for each value that does not fit its field's type."""
     hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
     return [

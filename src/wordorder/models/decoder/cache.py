@@ -19,7 +19,6 @@ class BoundCache:
 
     Args:
         cache: for a decoder alone; an `EncoderDecoderCache` for one with cross-attention.
-        source: whether the decoder has cross-attention to a source.
 
     Raises:
         ValueError: the cache is of a fixed size, or has no room for the source.
@@ -73,9 +72,5 @@ class BoundCache:
 
 
 def new_cache(*, source: bool = False) -> Cache:
-    """Return an empty cache.
-
-    Args:
-        source: for a decoder with cross-attention to a source.
-    """
+    """Return an empty cache."""
     return EncoderDecoderCache(DynamicCache(), DynamicCache()) if source else DynamicCache()

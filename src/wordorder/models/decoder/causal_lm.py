@@ -72,15 +72,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         The other arguments are those of `WordOrderDecoderModel.forward`.
 
         Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token.
-            position_ids: long (B or 1, T).
-            past_key_values: a cache, which is added to.
-            inputs_embeds: instead of input_ids, (B, T, C).
             labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give (the shift is done
                 here); -100 where there is none. The loss is the mean of the negative log-likelihood (nats) over
                 labelled tokens.
-            use_cache: begin a cache and return it.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
             num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
             return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained
@@ -97,7 +91,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
-        read = cast("MemoryInputs", inputs)
+        read = inputs
         output = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **read)
         hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
@@ -111,9 +105,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
             loss = self._loss(hidden[:, :-1], short, labels[:, 1:], num_items_in_batch)
         elif shift_labels is not None:
             loss = self._loss(hidden, logits, shift_labels, num_items_in_batch)
-        return WordOrderCausalLMOutput(
-            loss=loss, logits=cast("Any", logits) if return_logits else None, **body_outputs(output)
-        )
+        return WordOrderCausalLMOutput(loss=loss, logits=logits if return_logits else None, **body_outputs(output))
 
     def _loss(
         self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
@@ -125,13 +117,12 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         smoothing = self.config.label_smoothing if self.training else 0.0
         return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: object, **kwargs: Any) -> Any:
         """Generate token ids as transformers' ``generate`` does.
 
         A model with a memory writes with a `SegmentCache`, which folds memory where training did.
 
         Args:
-            *args: of transformers' ``generate``.
             **kwargs: of transformers' ``generate``, but no position_ids: positions are counted from the first token of
                 each row. Also ``memory``, what an earlier text left (its rows are those of the prompts), where the
                 model has one.
@@ -153,7 +144,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
     def _segment_cache(self, memory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache:
         """Return the cache for `generate`: the one given, or a new one with as many rows as there will be."""
-        given = cast("Any", kwargs.get("generation_config", args[1] if len(args) > 1 else None))
+        given = kwargs.get("generation_config", args[1] if len(args) > 1 else None)
 
         def setting(name: str) -> Any:
             """Return a setting of this call, of the configuration that came with it, or of the model's own."""
@@ -171,8 +162,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
     @wraps(cast("Any", GenerationMixin).prepare_inputs_for_generation)  # generate looks at its signature
     def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
+        self, *args: object, **kwargs: object
+    ) -> dict[str, object]:
         """Prepare inputs as transformers does, but without positions, which the model takes from the mask."""
         inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)
         inputs.pop("position_ids", None)

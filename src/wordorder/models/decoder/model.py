@@ -4,12 +4,13 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 from transformers import Cache
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.memory import MemoryState
 from wordorder.models.config.decoder import WordOrderDecoderConfig
 from wordorder.models.decoder.cache import BoundCache, new_cache
 from wordorder.models.decoder.segment_cache import read_next_tokens, segment_cache
@@ -31,11 +32,7 @@ class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
-    """The decoder without a head.
-
-    Args:
-        config: sizes, block style and encoding.
-    """
+    """The decoder without a head."""
 
     def __init__(self, config: WordOrderDecoderConfig) -> None:
         super().__init__(config)
@@ -55,7 +52,7 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        memory: Any = None,
+        memory: MemoryState | None = None,
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -122,18 +119,11 @@ def decode_batch(
     """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory.
 
     Args:
-        decoder: reads the batch.
-        input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
         attention_mask: (B, T), 1 = token, 0 = padding, on either side; with a cache (B, all tokens so far), on the
             left.
-        position_ids: long (B or 1, T), as `layout_of` understands them, or with a cache `cached_layout`.
-        inputs_embeds: instead of input_ids, (B, T, C).
-        sequence_ids: long (B, T), which packed sequence a token belongs to; not with a cache.
         cache: holds the keys of earlier tokens and takes those of the new ones; None = there are no earlier tokens.
         source: the states of an encoder, (B, S, channels).
-        source_mask: (B, S), 1 = token of the source.
         source_positions: of the source where it is packed.
-        **options: backend and extra outputs.
 
     Returns:
         everything in the caller's columns.

@@ -23,7 +23,6 @@ def next_token_loss(
     which is what transformers' Trainer makes of its argument ``label_smoothing_factor``.
 
     Args:
-        logits_BTV: (B, T, V).
         labels_BT: long (B, T), the token that each position should give, -100 where none is.
         smoothing: e, in [0, 1).
         num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's (gradient
@@ -58,9 +57,6 @@ def adaptive_token_loss(
     """Return the same loss by an adaptive softmax, which computes rare words' probabilities only where they are labels.
 
     Args:
-        head: the output layer.
-        hidden_BTC: what it reads.
-        labels_BT: long (B, T), the token that each position should give, -100 where there is none.
         num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
 
     Raises:

@@ -34,7 +34,6 @@ class SegmentCache(Cache):
     relative ones and those on embeddings, see no difference.
 
     Args:
-        config: of a model with a memory.
         memory: what an earlier text left, of as many rows as the batches that will be read; None = nothing.
 
     Raises:
@@ -53,12 +52,7 @@ class SegmentCache(Cache):
 
     @classmethod
     def from_memory(cls, memory: MemoryState, config: WordOrderConfig) -> Self:
-        """Return a cache that goes on from what ``model(...).memory`` or `fold` returned; a new segment begins there.
-
-        Args:
-            memory: of as many rows as the batches that will be read.
-            config: of the model.
-        """
+        """Return a cache that goes on, with a new segment, from what ``model(...).memory`` or `fold` returned."""
         return cls(config, memory=memory)
 
     def _begin(self, memory: MemoryState | None) -> None:
@@ -147,28 +141,16 @@ class SegmentCache(Cache):
         self._begin(None)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Reorder the rows: row b continues from row ``beam_idx[b]``, in memory, open segment and masks.
-
-        Args:
-            beam_idx: long (B,).
-        """
+        """Reorder the rows: row b continues from row ``beam_idx[b]``, in memory, open segment and masks."""
         if self.batch_size > 0:
             self.segment = self.segment.reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only these rows of the batch.
-
-        Args:
-            indices: long.
-        """
+        """Keep only these rows of the batch."""
         self.reorder_cache(indices)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row, with its copies right after it.
-
-        Args:
-            repeats: how often each row occurs.
-        """
+        """Repeat each row, with its copies right after it."""
         if self.batch_size > 0:
             self.reorder_cache(torch.arange(self.batch_size).repeat_interleave(repeats))
 
@@ -204,11 +186,6 @@ def _settled(memory: MemoryState) -> MemoryState:
 def segment_cache(config: WordOrderConfig, cache: Cache | None, memory: MemoryState | None) -> Cache:
     """Return the cache that was given, or a new one that begins with the memory that was given.
 
-    Args:
-        config: of a model with a memory.
-        cache: as the caller gave it; None = not at all.
-        memory: as the caller gave it; None = not at all.
-
     Raises:
         ValueError: both were given, or the memory does not fit the model.
     """
@@ -228,11 +205,7 @@ def read_next_tokens(
     """Read the next tokens of each text, any number of them; the cache takes them, and ends segments that are full.
 
     Args:
-        network: has a memory.
-        cache: what was read before.
-        input_ids: long (B, T), the new tokens.
         attention_mask: (B, all tokens so far), 1 = token, 0 = padding, on the left.
-        inputs_embeds: instead of input_ids, (B, T, C).
         **options: backend and extra outputs; attention weights are (B, H, T, slots + tokens so far), of one segment.
 
     Raises:

@@ -98,10 +98,10 @@ def _check_model(model: object) -> None:
 def _write(
     model: Any, input_ids: Tensor, steps: Any, choose: Choose, stop: Collection[int], memory: MemoryState | None
 ) -> Iterator[int]:
-    cache: Any = None
+    cache = None
     for _ in steps:
         with torch.no_grad():  # not around the loop: whoever asks for tokens would be in it between two of them
-            given: dict[str, Any] = {"memory": memory} if cache is None else {"past_key_values": cache}
+            given = {"memory": memory} if cache is None else {"past_key_values": cache}
             output = model(input_ids, use_cache=True, logits_to_keep=1, **given)
             cache = output.past_key_values
             input_ids = choose(output.logits[:, -1])
@@ -142,11 +142,6 @@ def _chooser(
 
 def check_room(config: Any, prompt: int, max_new_tokens: int | None) -> None:
     """Refuse a text that would outgrow a table of positions; with a memory, none does.
-
-    Args:
-        config: of a language model.
-        prompt: its tokens.
-        max_new_tokens: None = any number.
 
     Raises:
         BadInput: names the limit and the remedy.

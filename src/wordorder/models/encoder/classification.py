@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.encoder.document import pool_document
-from wordorder.models.encoder.head import EncoderHead
+from wordorder.models.encoder.document import EncoderHead, pool_document
 from wordorder.models.head import classifier_dropout
 from wordorder.models.outputs import WordOrderSequenceClassifierOutput, WordOrderTokenClassifierOutput
 

@@ -1,4 +1,4 @@
-"""Read a document of any length with an encoder that has a memory, segment after segment, as one text."""
+"""Read a document of any length with an encoder that has a memory, and the base of the heads that do so."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -9,7 +9,9 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from wordorder.models.encoder.model import WordOrderEncoderModel
+from wordorder.models.config.encoder import WordOrderEncoderConfig
+from wordorder.models.encoder.model import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
+from wordorder.models.head import LabelledHead
 from wordorder.models.layout import check_token_types, layout_of
 from wordorder.models.outputs import WordOrderModelOutput
 from wordorder.models.pretrained import MemoryInputs, forward_options, refuse_mems
@@ -35,11 +37,7 @@ def read_document(
     not with its square.
 
     Args:
-        model: reads the segments.
-        input_ids: long (B, T).
-        attention_mask: (B, T), 1 = token, 0 = padding, on either side.
         position_ids: long (B or 1, T), as `layout_of` understands them; for a model without a memory.
-        inputs_embeds: instead of input_ids, (B, T, C).
         **inputs: the other arguments of `WordOrderEncoderModel.forward`; memory is that before the first token.
 
     Returns:
@@ -85,8 +83,6 @@ def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Po
     """Return one vector for each text, (B, C), of all its tokens.
 
     Args:
-        hidden_BTC: the states of the tokens.
-        attention_mask: (B, T), 1 = token; None = nothing is padded.
         pooling: "mean" over all tokens (of at least float32 numbers), "max" of each channel over all tokens, or the
             "first" token, which is [CLS] where a tokeniser puts one. A row without tokens gives 0 for mean and max.
     """
@@ -109,3 +105,15 @@ _WITHOUT_MASK: dict[Pooling, Callable[[Tensor], Tensor]] = {
     "max": lambda hidden: hidden.amax(1),
     "first": lambda hidden: hidden[:, 0],
 }
+
+
+class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
+    """A head on the encoder that learns from ``labels``, for texts of any length where the model has a memory."""
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderEncoderModel(config)
+
+    def read(self, *texts: Tensor | None, **inputs: Any) -> WordOrderModelOutput:
+        """Return the encoder's output, of several segments where the texts are longer than one; see `read_document`."""
+        return read_document(self.model, *texts, **inputs)

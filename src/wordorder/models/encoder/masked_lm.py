@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.encoder.head import EncoderHead
+from wordorder.models.encoder.document import EncoderHead
 from wordorder.models.outputs import WordOrderMaskedLMOutput
 from wordorder.networks.options import norm_layer
 

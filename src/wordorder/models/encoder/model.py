@@ -3,11 +3,12 @@
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor
 from transformers.utils.generic import can_return_tuple
 
+from wordorder.memory import MemoryState
 from wordorder.models.config.encoder import WordOrderEncoderConfig
 from wordorder.models.layout import check_token_types, layout_of, one_input
 from wordorder.models.network import build_encoder
@@ -26,11 +27,7 @@ class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
-    """The encoder without a head.
-
-    Args:
-        config: sizes, block style and encoding.
-    """
+    """The encoder without a head."""
 
     def __init__(self, config: WordOrderEncoderConfig) -> None:
         super().__init__(config)
@@ -48,7 +45,7 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        memory: Any = None,
+        memory: MemoryState | None = None,
         sequence_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -96,15 +93,6 @@ def encode_batch(
     **options: Unpack[ForwardOptions],
 ) -> EncoderOutput:
     """Read whole texts, or packed ones, with an encoder that has no memory.
-
-    Args:
-        encoder: reads the batch.
-        input_ids: long (B, T).
-        attention_mask: (B, T), 1 = token, 0 = padding, on either side.
-        position_ids: long (B or 1, T), as `layout_of` understands them.
-        inputs_embeds: instead of input_ids, (B, T, C).
-        sequence_ids: long (B, T), which packed sequence a token belongs to.
-        **options: backend and extra outputs.
 
     Returns:
         everything in the caller's columns.

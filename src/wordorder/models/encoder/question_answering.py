@@ -41,10 +41,6 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
         The other arguments are those of `WordOrderEncoderModel.forward`.
 
         Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token.
-            position_ids: long (B or 1, T).
-            inputs_embeds: instead of input_ids, (B, T, C).
             start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
             end_positions: long (B,), column of its last token.
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.

@@ -28,7 +28,7 @@ from wordorder.models.config.encoding_defaults import complete_options
 from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.length import first_position, longest_text
-from wordorder.models.loading import LoadsEncoding
+from wordorder.models.pretrained import LoadsEncoding
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
@@ -74,7 +74,7 @@ class GraftedBody(GraftedPart):
     """
 
     def __init__(self, config: PreTrainedConfig, add_pooling_layer: bool = True) -> None:
-        cast("Any", super()).__init__(config, add_pooling_layer=add_pooling_layer)
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
         check_attention(attention_of(config))
         self.encoding: Composition = encoding_of(config, longest_text(config))
         if not config.keep_input_positions:
@@ -102,13 +102,9 @@ class GraftedBody(GraftedPart):
         """Compute the host's forward with the encoding's term in every layer's scores.
 
         Args:
-            input_ids: long (B, T).
             attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded: the
                 bias is then one for all examples.
-            token_type_ids: long (B, T), as the host reads them.
             position_ids: long (B or 1, T), as the host reads them (RoBERTa's begin at ``pad_token_id + 1``).
-            inputs_embeds: instead of input_ids, (B, T, C).
-            **kwargs: of the host.
 
         Raises:
             BadInput: the attention function drops the bias, checkpointing is re-entrant, attention weights are asked
@@ -130,13 +126,7 @@ class GraftedBody(GraftedPart):
     def position_bias(
         self, shape: tuple[int, int], attention_mask: Tensor | None = None, position_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys.
-
-        Args:
-            shape: (B, T).
-            attention_mask: (B, T), 1 = token, 0 = padding, on either side.
-            position_ids: long (B or 1, T), as the host reads them.
-        """
+        """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys."""
         like = cast("Tensor", self.get_input_embeddings().weight)
         positions = self._positions(shape[1], attention_mask, position_ids)
         order = self.encoding.prepare(positions, dtype=like.dtype, device=like.device)
@@ -154,7 +144,7 @@ class GraftedBody(GraftedPart):
             return Contiguous(length)
         return Contiguous(length, -tokens_of(attention_mask).int().argmax(dim=1))
 
-    def _check_call(self, kwargs: dict[str, Any]) -> None:
+    def _check_call(self, kwargs: dict[str, object]) -> None:
         check_attention(attention_of(self.config))
         for name in ("encoder_hidden_states", "past_key_values", "position_bias"):
             if kwargs.get(name) is not None:
@@ -203,7 +193,7 @@ class GraftFields:
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
         settle_graft(self, kwargs)
-        cast("Any", super()).__post_init__(**kwargs)
+        super().__post_init__(**kwargs)
 
 
 class GraftedHead(GraftedPart):
@@ -291,7 +281,6 @@ def settle_graft(config: Any, given: Mapping[str, Any]) -> None:
     First what would take for ever, or run code of the Hub, before that is found out.
 
     Args:
-        config: with its fields set.
         given: what the configuration was given beside its fields.
 
     Raises:

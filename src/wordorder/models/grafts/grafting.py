@@ -11,37 +11,36 @@ import transformers as hf
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.errors import BadInput
-from wordorder.models.grafts import grafted_bert as bert
-from wordorder.models.grafts import grafted_roberta as roberta
+from wordorder.models.grafts import hosts
 from wordorder.models.grafts.grafted import GraftedPart, attention_of, check_attention
 
 GRAFTS: dict[type[PreTrainedModel], tuple[Any, type[GraftedPart]]] = {
-    hf.BertModel: (hf.AutoModel, bert.GraftedBertModel),
-    hf.BertForPreTraining: (hf.AutoModelForPreTraining, bert.GraftedBertForPreTraining),
-    hf.BertForMaskedLM: (hf.AutoModelForMaskedLM, bert.GraftedBertForMaskedLM),
+    hf.BertModel: (hf.AutoModel, hosts.GraftedBertModel),
+    hf.BertForPreTraining: (hf.AutoModelForPreTraining, hosts.GraftedBertForPreTraining),
+    hf.BertForMaskedLM: (hf.AutoModelForMaskedLM, hosts.GraftedBertForMaskedLM),
     hf.BertForNextSentencePrediction: (
         hf.AutoModelForNextSentencePrediction,
-        bert.GraftedBertForNextSentencePrediction,
+        hosts.GraftedBertForNextSentencePrediction,
     ),
     hf.BertForSequenceClassification: (
         hf.AutoModelForSequenceClassification,
-        bert.GraftedBertForSequenceClassification,
+        hosts.GraftedBertForSequenceClassification,
     ),
-    hf.BertForMultipleChoice: (hf.AutoModelForMultipleChoice, bert.GraftedBertForMultipleChoice),
-    hf.BertForTokenClassification: (hf.AutoModelForTokenClassification, bert.GraftedBertForTokenClassification),
-    hf.BertForQuestionAnswering: (hf.AutoModelForQuestionAnswering, bert.GraftedBertForQuestionAnswering),
-    hf.RobertaModel: (hf.AutoModel, roberta.GraftedRobertaModel),
-    hf.RobertaForMaskedLM: (hf.AutoModelForMaskedLM, roberta.GraftedRobertaForMaskedLM),
+    hf.BertForMultipleChoice: (hf.AutoModelForMultipleChoice, hosts.GraftedBertForMultipleChoice),
+    hf.BertForTokenClassification: (hf.AutoModelForTokenClassification, hosts.GraftedBertForTokenClassification),
+    hf.BertForQuestionAnswering: (hf.AutoModelForQuestionAnswering, hosts.GraftedBertForQuestionAnswering),
+    hf.RobertaModel: (hf.AutoModel, hosts.GraftedRobertaModel),
+    hf.RobertaForMaskedLM: (hf.AutoModelForMaskedLM, hosts.GraftedRobertaForMaskedLM),
     hf.RobertaForSequenceClassification: (
         hf.AutoModelForSequenceClassification,
-        roberta.GraftedRobertaForSequenceClassification,
+        hosts.GraftedRobertaForSequenceClassification,
     ),
-    hf.RobertaForMultipleChoice: (hf.AutoModelForMultipleChoice, roberta.GraftedRobertaForMultipleChoice),
+    hf.RobertaForMultipleChoice: (hf.AutoModelForMultipleChoice, hosts.GraftedRobertaForMultipleChoice),
     hf.RobertaForTokenClassification: (
         hf.AutoModelForTokenClassification,
-        roberta.GraftedRobertaForTokenClassification,
+        hosts.GraftedRobertaForTokenClassification,
     ),
-    hf.RobertaForQuestionAnswering: (hf.AutoModelForQuestionAnswering, roberta.GraftedRobertaForQuestionAnswering),
+    hf.RobertaForQuestionAnswering: (hf.AutoModelForQuestionAnswering, hosts.GraftedRobertaForQuestionAnswering),
 }
 """The host's class -> the Auto class that loads its graft, and the graft."""
 
@@ -50,7 +49,7 @@ def graft(
     model: PreTrainedModel,
     encoding: str = "tupe-r",
     *,
-    encoding_options: Mapping[str, Any] | None = None,
+    encoding_options: Mapping[str, object] | None = None,
     keep_input_positions: bool = True,
 ) -> PreTrainedModel:
     """Give a trained BERT or RoBERTa an encoding that acts on scores, TUPE above all.
@@ -109,7 +108,7 @@ def graft(
 
 def register_grafts() -> None:
     """Make the grafted models known to transformers' Auto classes."""
-    for config_class in (bert.GraftedBertConfig, roberta.GraftedRobertaConfig):
+    for config_class in (hosts.GraftedBertConfig, hosts.GraftedRobertaConfig):
         hf.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     for auto, grafted_class in GRAFTS.values():
         auto.register(grafted_class.config_class, grafted_class, exist_ok=True)

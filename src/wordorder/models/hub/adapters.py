@@ -27,7 +27,6 @@ def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
     ['qkv', 'out', 'query_projection', 'key_projection']
 
     Args:
-        model: a model of this package.
         positions: also TUPE's projections of positions, where the model has them.
 
     Raises:

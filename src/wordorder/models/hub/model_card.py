@@ -50,10 +50,6 @@ class CardFacts:
 def write_card(folder: Path, facts: CardFacts) -> None:
     """Write README.md beside a saved model, in the place of an earlier one.
 
-    Args:
-        folder: holds the model's config.json.
-        facts: what else is known.
-
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
@@ -61,13 +57,8 @@ def write_card(folder: Path, facts: CardFacts) -> None:
     write_text(folder / CARD, card_text(config, facts))
 
 
-def card_text(config: Mapping[str, Any], facts: CardFacts) -> str:
-    """Return the text of a card: metadata as the hub reads it, then Markdown.
-
-    Args:
-        config: config.json of the model.
-        facts: what else is known.
-    """
+def card_text(config: Mapping[str, object], facts: CardFacts) -> str:
+    """Return the text of a card: metadata as the hub reads it, then Markdown."""
     body = [f"# {plain(facts.title)}", facts.summary, "## What it is", _table(("", ""), _about(config))]
     if facts.scores:
         body += ["## Scores", _scores(facts.scores)]
@@ -103,27 +94,18 @@ def plain(text: object) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    """Return a block of code that nothing in the text can end.
-
-    Args:
-        text: shown as it is.
-        language: of the text, for its colours.
-    """
+    """Return a block of code that nothing in the text can end."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def task_of_architecture(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the hub's name of a model's task, and the Auto class that loads it.
-
-    Args:
-        config: config.json of the model.
-    """
+    """Return the hub's name of a model's task, and the Auto class that loads it."""
     name = str((config.get("architectures") or ["Model"])[0])
     return next(found for ending, found in PIPELINES.items() if name.endswith(ending) or ending == "Model")
 
 
-def _metadata(config: Mapping[str, Any], facts: CardFacts) -> str:
+def _metadata(config: Mapping[str, object], facts: CardFacts) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     tag = task_of_architecture(config)[0]
@@ -154,12 +136,12 @@ def _metadata(config: Mapping[str, Any], facts: CardFacts) -> str:
     return data.to_yaml()
 
 
-def _metrics(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _metrics(scores: Mapping[str, object]) -> list[tuple[str, float]]:
     numbers = [(name, value) for name, value in scores.items() if isinstance(value, int | float)]
     return [(name, value) for name, value in numbers if name not in _COUNTS and not isinstance(value, bool)]
 
 
-def _scores(scores: Mapping[str, Mapping[str, Any]]) -> str:
+def _scores(scores: Mapping[str, Mapping[str, object]]) -> str:
     rows = [
         (split, code(metric), f"{value:.6g}", _count(found))
         for split, found in scores.items()
@@ -168,7 +150,7 @@ def _scores(scores: Mapping[str, Mapping[str, Any]]) -> str:
     return _table(("split", "metric", "value", "over"), rows)
 
 
-def _count(scores: Mapping[str, Any]) -> str:
+def _count(scores: Mapping[str, object]) -> str:
     return next((f"{scores[name]:,} {name}" for name in _COUNTS if name in scores), "")
 
 
@@ -192,7 +174,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _loading(config: Mapping[str, Any]) -> str:
+def _loading(config: Mapping[str, object]) -> str:
     _, auto = task_of_architecture(config)
     lines = [
         f"from transformers import {auto}, AutoTokenizer",

@@ -40,9 +40,6 @@ def weight_files(folder: Path) -> list[Path]:
     Where there are both it is the one, as transformers has it; but an index that leads elsewhere is refused all the
     same.
 
-    Args:
-        folder: where `save_pretrained` wrote.
-
     Raises:
         BadInput: a file is missing, or the index cannot be read, or it names a file outside of the folder.
     """
@@ -65,20 +62,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def no_weights(folder: Path, reason: object) -> str:
-    """Return a line on weights that cannot be read.
-
-    Args:
-        folder: of the model.
-        reason: an error, or its message.
-    """
+    """Return a line on weights that cannot be read."""
     return f"{folder}: no weights can be read from safetensors, the only format taken: {one_line(reason)}"
 
 
 def stored_shapes(folder: Path) -> dict[str, StoredShape]:
     """Return shapes and types of a model folder's weights, by name, from the headers alone.
-
-    Args:
-        folder: of the model.
 
     Raises:
         BadInput: as `weight_files`; or a header is too long, is no header, or claims what its file does not hold.
@@ -92,11 +81,8 @@ def stored_shapes(folder: Path) -> dict[str, StoredShape]:
     return found
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, object]:
     """Return the content of config.json, unchanged.
-
-    Args:
-        folder: of the model.
 
     Raises:
         FileNotFoundError: there is none.
@@ -115,22 +101,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", settings)
 
 
-def elsewhere_faults(folder: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return a line for each file that config.json names in place of those that are read.
-
-    Args:
-        folder: of the model.
-        settings: of its config.json.
-    """
+def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:
+    """Return a line for each file that config.json names in place of those that are read."""
     return [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
 
 
 def adapter_faults(folder: Path) -> list[str]:
-    """Return a line where adapters lie beside a model: without them it would not be what was trained.
-
-    Args:
-        folder: of the model.
-    """
+    """Return a line where adapters lie beside a model: without them it would not be what was trained."""
     adapters = [name for name in _ADAPTERS if (folder / name).exists()]
     merge = "merge them into the model (merge_and_unload) and save it, or load them with peft"
     return [f"{folder}: holds adapters ({adapters[0]}); {merge}"] if adapters else []
@@ -138,10 +115,6 @@ def adapter_faults(folder: Path) -> list[str]:
 
 def load_config(kind: Any, folder: Path) -> Any:
     """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about.
-
-    Args:
-        kind: a class of configurations, or AutoConfig.
-        folder: of the model.
 
     Raises:
         BadInput: a field is unknown, or has a value that it cannot have.
@@ -169,8 +142,6 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
-        folder: of the model.
-        config: in place of the folder's own.
 
     Raises:
         BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite;
@@ -195,7 +166,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         ) from error
     # transformers would draw these at random, and chance would answer
     other = [str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"]]
-    own: dict[str, Any] = model.state_dict()
+    own = model.state_dict()
     kinds = {
         name.removeprefix(f"{model.base_model_prefix}."): shape.kind for name, shape in stored_shapes(folder).items()
     }
@@ -216,7 +187,6 @@ def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
     """Return the names of weights that are whole numbers in the file, but not in the model.
 
     Args:
-        own: the model's tensors by name.
         kinds: the stored ones' types by name, see `StoredShape`.
     """
     whole = [name for name, kind in kinds.items() if not kind.startswith(("F", "BF", "C"))]
@@ -224,11 +194,7 @@ def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
 
 
 def not_finite(weights: Mapping[str, Any]) -> list[str]:
-    """Return the names of weights that are NaN or infinite somewhere.
-
-    Args:
-        weights: by name.
-    """
+    """Return the names of weights that are NaN or infinite somewhere."""
     return [name for name, weight in weights.items() if not bool(weight.isfinite().all())]
 
 
@@ -239,11 +205,6 @@ def _listed(names: Collection[str], most: int = 20) -> str:
 
 def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
     """Refuse a tokenizer that is not the model's, whose ids would mean other words than the model learned.
-
-    Args:
-        tokenizer: that lies beside the model.
-        config: of the model.
-        folder: for the message.
 
     Raises:
         BadInput: it has ids that the model has not, or its special tokens have other ids than config.json says.
@@ -256,8 +217,8 @@ def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
     # models that write text use the tokens that begin and end it; elsewhere these may be defaults of the class
     writes = str((config.architectures or [""])[0]).endswith(("ForCausalLM", "ForConditionalGeneration"))
     for name, roles in {**_ROLES, **(_ROLES_OF_WRITERS if writes else {})}.items():
-        expected: Any = getattr(config, f"{name}_token_id", None)
-        ids: list[Any] = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
+        expected = getattr(config, f"{name}_token_id", None)
+        ids = [getattr(tokenizer, f"{role}_token_id", None) for role in roles]
         given = sorted({int(number) for number in ids if number is not None} - (shared if name == "pad" else set()))
         if isinstance(expected, int) and given and expected not in given:
             shown = " or ".join(map(str, given))
@@ -272,13 +233,11 @@ _ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
 """The same for models that write: running text begins with what ends the text before."""
 
 
-def check_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
+def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
     """Check all of a model's folder but the numbers in its weights, and return its configuration.
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
-        folder: of the model.
-        config: in place of the folder's own.
 
     Raises:
         BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
@@ -305,7 +264,7 @@ def _check_generation(folder: Path) -> None:
     if not path.is_file():
         return
     try:
-        settings: Any = read_json(path, MOST_CONFIG)
+        settings = read_json(path, MOST_CONFIG)
         asked = [name for name in _OF_THE_HUB if settings.get(name) not in (None, 0, 1)]
         cast("Any", GenerationConfig).from_dict(settings)
     except Exception as error:  # what transformers raises of wrong settings is of any type
@@ -319,9 +278,6 @@ def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder:
 
     Args:
         kind: a class of models, or one of transformers' Auto classes for them.
-        config: of the model.
-        shapes: of the stored weights.
-        folder: for the message.
 
     Raises:
         BadInput: it has.

@@ -57,8 +57,6 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         """Predict each next token of the target.
 
         Args:
-            input_ids: the source, long (B, S).
-            attention_mask: of the source, (B, S), 1 = token.
             decoder_input_ids: the target as the decoder reads it, long (B, T); default: the labels, shifted right
                 behind the start token.
             labels: long (B, T), the target, -100 where it is padded (on the right). The loss is the mean of the
@@ -80,7 +78,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
             loss = next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
         return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: object, **kwargs: Any) -> Any:
         """Generate as transformers' ``generate`` does; a tokenizer's ``token_type_ids`` are taken where they are all 0.
 
         Raises:
@@ -91,9 +89,6 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this.
-
-        Args:
-            labels: long (B, T), -100 where the target is padded (on the right).
 
         Raises:
             ValueError: the configuration has no start token.

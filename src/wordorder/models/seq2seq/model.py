@@ -27,7 +27,6 @@ class SourceReader(nn.Module):
 
     Args:
         encoder: of the model, which keeps it.
-        config: of the model.
     """
 
     main_input_name = "input_ids"
@@ -83,7 +82,7 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
         network = self.network()
         resized = super()._resize_token_embeddings(*args, **kwargs)
         if not network.share_embeddings:
-            of_target: Any = self._get_resized_embeddings(network.decoder.embedding, *args, **kwargs)
+            of_target = self._get_resized_embeddings(network.decoder.embedding, *args, **kwargs)
             network.decoder.embedding = of_target.requires_grad_(network.decoder.embedding.weight.requires_grad)
         return resized
 
@@ -104,11 +103,7 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
 
 
 class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
-    """Encoder and decoder without a head.
-
-    Args:
-        config: sizes, block style and encoding of both.
-    """
+    """Encoder and decoder without a head."""
 
     def __init__(self, config: WordOrderSeq2SeqConfig) -> None:
         super().__init__(config)
@@ -200,10 +195,10 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         return WordOrderSeq2SeqModelOutput(
             last_hidden_state=read.hidden,
             past_key_values=cast("Any", cache),
-            decoder_hidden_states=cast("Any", read.all_hidden),
-            decoder_attentions=cast("Any", read.attentions),
-            cross_attentions=cast("Any", read.cross_attentions),
-            encoder_last_hidden_state=cast("Any", encoded),
+            decoder_hidden_states=read.all_hidden,
+            decoder_attentions=read.attentions,
+            cross_attentions=read.cross_attentions,
+            encoder_last_hidden_state=encoded,
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
         )

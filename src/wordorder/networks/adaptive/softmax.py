@@ -78,10 +78,6 @@ class AdaptiveSoftmax(nn.Module):
     def negative_log_likelihood(self, hidden_NC: Tensor, label_N: Tensor) -> Tensor:
         """Return ``-log p(label | hidden)`` in nats and at least float32, (N,), without a matrix (N, V).
 
-        Args:
-            hidden_NC: (N, C).
-            label_N: long, a word each.
-
         Raises:
             ValueError: there is not one label for each row.
         """
@@ -132,7 +128,6 @@ class AdaptiveSoftmax(nn.Module):
 
         Args:
             embedding: of the same vocabulary, cutoffs, divisor and width.
-            projections: as in `ties`.
 
         Raises:
             ValueError: the embedding has other sizes.

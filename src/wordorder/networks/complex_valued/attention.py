@@ -33,9 +33,41 @@ class ComplexHeads(MultiHead):
     The scale is 1/sqrt(2d), that of 2d real channels: each part of the stacked vectors comes out of a norm and a
     projection with about unit variance, so Re(q k*) is a sum of 2d products of unit variance. The paper's code for
     translation has it too; the one for text classification has 1/sqrt(d).
+
+    Args:
+        width: complex channels, C; a multiple of heads.
+        heads: query heads, H, of d = C / H complex channels.
+        key_value_heads: key and value heads, G; divides heads.
+        dropout: probability that an attention weight is dropped in training.
+        shared_weights: real projections, the same on both streams.
+        bias: of the projections; see `ComplexLinear`.
+        scores: "real-part" or "modulus"; plans for the latter must be of the backend "reference", since no fused
+            kernel computes it.
+
+    Raises:
+        ValueError: sizes do not divide, or unknown scores.
     """
 
-    modulus: bool
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int,
+        key_value_heads: int,
+        dropout: float = 0.0,
+        shared_weights: bool = False,
+        bias: ComplexBias = "complex",
+        scores: Scores = "real-part",
+    ) -> None:
+        linear = partial(ComplexLinear, shared=shared_weights, bias=bias)
+        super().__init__(  # of the attention that comes after this class
+            width,
+            heads=heads,
+            key_value_heads=key_value_heads,
+            dropout=dropout,
+            linear=linear,  # pyright: ignore[reportCallIssue]
+        )
+        self.modulus = check_scores(scores) == "modulus"
 
     def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
         """Split a projection into parts of heads * d complex channels each, (B, heads, T, 2d), by one copy."""
@@ -92,55 +124,11 @@ class ComplexHeads(MultiHead):
 
 
 class ComplexSelfAttention(ComplexHeads, SelfAttention):
-    """`SelfAttention` of stacked complex vectors, (B, T, 2C) -> (B, T, 2C).
-
-    Args:
-        width: complex channels, C; a multiple of heads.
-        heads: query heads, H, of d = C / H complex channels.
-        key_value_heads: key and value heads, G; divides heads.
-        dropout: probability that an attention weight is dropped in training.
-        shared_weights: real projections, the same on both streams.
-        bias: of the projections; see `ComplexLinear`.
-        scores: "real-part" or "modulus"; plans for the latter must be of the backend "reference", since no fused
-            kernel computes it.
-
-    Raises:
-        ValueError: sizes do not divide, or unknown scores.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        *,
-        heads: int,
-        key_value_heads: int,
-        dropout: float = 0.0,
-        shared_weights: bool = False,
-        bias: ComplexBias = "complex",
-        scores: Scores = "real-part",
-    ) -> None:
-        linear = partial(ComplexLinear, shared=shared_weights, bias=bias)
-        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout, linear=linear)
-        self.modulus = check_scores(scores) == "modulus"
+    """`SelfAttention` of stacked complex vectors, (B, T, 2C) -> (B, T, 2C)."""
 
 
 class ComplexCrossAttention(ComplexHeads, CrossAttention):
-    """`CrossAttention` of stacked complex vectors; arguments as in `ComplexSelfAttention`."""
-
-    def __init__(
-        self,
-        width: int,
-        *,
-        heads: int,
-        key_value_heads: int,
-        dropout: float = 0.0,
-        shared_weights: bool = False,
-        bias: ComplexBias = "complex",
-        scores: Scores = "real-part",
-    ) -> None:
-        linear = partial(ComplexLinear, shared=shared_weights, bias=bias)
-        super().__init__(width, heads=heads, key_value_heads=key_value_heads, dropout=dropout, linear=linear)
-        self.modulus = check_scores(scores) == "modulus"
+    """`CrossAttention` of stacked complex vectors."""
 
 
 def check_scores(scores: Scores) -> Scores:

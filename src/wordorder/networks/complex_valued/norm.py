@@ -21,7 +21,6 @@ class ComplexLayerNorm(ComplexLayer):
 
     Args:
         width: complex channels, C.
-        eps: added to the variance.
         shared: both streams have the same weight and bias (as in the reference code); else each has its own.
     """
 

@@ -33,7 +33,7 @@ COMPLEX_OPTIONS = ("shared_weights", "scores", "bias", "shared_norms", "nonlinea
 """Keywords that `ComplexEncoder` and `ComplexDecoder` take beyond their real counterparts."""
 
 
-def complex_encoding_options(encoding: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+def complex_encoding_options(encoding: str, options: Mapping[str, object] | None) -> dict[str, dict[str, object]]:
     """Return options by part, with the complex embedding told to give both parts.
 
     Raises:

@@ -1,7 +1,6 @@
 """An LSTM of complex numbers."""
 
 import math
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,11 +49,10 @@ class ComplexLSTM(nn.Module):
         """Return the states of all tokens.
 
         Args:
-            z: the texts.
             key_padding_mask: bool (B, T), True = padding, on either side; None = no padding.
         """
         if not isinstance(z, Tensor):
-            return split(cast(Tensor, self(stack(z), key_padding_mask=key_padding_mask)))
+            return split(self(stack(z), key_padding_mask=key_padding_mask))
         valid_BT = valid_tokens(key_padding_mask, z.shape[0], z.shape[1])
         rows = Rows(z, valid_BT)
         z = rows.to_front(z)
@@ -104,7 +102,7 @@ class _Direction(nn.Module):
         bias = self.bias.flatten()
         parameters = [input_weight, hidden_weight, bias, torch.zeros_like(bias)]
         # input, state, weights, has biases, layers, dropout, training, bidirectional, batch first
-        lstm = cast("Any", torch).lstm
+        lstm = torch.lstm
         return lstm(z_BTD, (start_1BH, start_1BH), parameters, True, 1, 0.0, self.training, False, True)[0]
 
 

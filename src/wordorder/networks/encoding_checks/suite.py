@@ -40,7 +40,7 @@ class Finding:
 
 
 def check_encoding(
-    encoding: str | type[Encoding], *, use: Use = "encoder", options: Mapping[str, Any] | None = None
+    encoding: str | type[Encoding], *, use: Use = "encoder", options: Mapping[str, object] | None = None
 ) -> list[Finding]:
     """Try an encoding out in tiny networks.
 
@@ -82,7 +82,7 @@ def _known(encoding: type[Encoding]) -> Generator[str]:
 def _findings(subject: Subject) -> list[Finding]:
     # torch leaves the types of these open
     with cast("Any", torch.random).fork_rng(devices=[]):
-        cast("Any", torch).default_generator.manual_seed(0)  # torch.manual_seed would start those of GPUs anew too
+        torch.default_generator.manual_seed(0)  # torch.manual_seed would start those of GPUs anew too
         refused = _refusal(subject)
         if refused:
             return [Finding("refused", "definition", refused)]

@@ -26,9 +26,6 @@ def term_faults(part: nn.Module, *, width: int, heads: int, vocabulary: int) -> 
 
     Args:
         part: the encoding; it is brought to other dtypes.
-        width: model channels, C.
-        heads: H.
-        vocabulary: number of token ids.
     """
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         part = part.to(dtype)

@@ -89,7 +89,6 @@ class ComplexBagOfWords(ComplexBody):
         activation: f, on each part: "relu", "gelu" or "silu".
         shared_weights: one real matrix for both parts (B = 0).
         bias: of the layer; see `ComplexLinear`.
-        read_out: see `ComplexBody`.
 
     Raises:
         ValueError: unknown activation, bias or read-out.

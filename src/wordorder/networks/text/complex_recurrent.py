@@ -28,7 +28,6 @@ class ComplexTextRecurrent(ComplexBody):
         pooling: "last" state of each direction, or the "mean" over tokens.
         dropout: between layers, of complex numbers.
         shared_weights: real weights, the same on both parts.
-        read_out: see `ComplexBody`.
 
     Raises:
         ValueError: a size is out of range, or unknown pooling or read-out.

@@ -16,7 +16,7 @@ from wordorder.encodings import (
 )
 from wordorder.errors import BadInput
 from wordorder.networks.text.pooling import without_padding
-from wordorder.ops import Contiguous, Positions, as_positions, valid_tokens
+from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions, valid_tokens
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
 
@@ -70,7 +70,7 @@ class TextEmbedding(nn.Module):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.networks.text.embedding import TextEmbedding
-from wordorder.ops import Positions
+from wordorder.networks.text.pooling import pool
+from wordorder.ops import PositionsLike
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -71,7 +72,7 @@ class TextNetwork(nn.Module):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
@@ -106,3 +107,25 @@ def check_activation(name: str) -> str:
 def activate(name: str, x: Tensor) -> Tensor:
     """Apply the activation to each number, any shape."""
     return ACTIVATIONS[name](x)
+
+
+class BagOfWords(TextBody):
+    """The mean of the vectors of a text's tokens; a linear layer on it is Fasttext's classifier.
+
+    Joulin et al. 2017, "Bag of tricks for efficient text classification", https://arxiv.org/abs/1607.01759, Sec. 2::
+
+        features = 1/n sum_t x_t
+
+    The result is the same for every order of the words unless word and position meet in a product, as in complex-order
+    embeddings: position vectors that are added to the embeddings have a sum that depends on the length alone.
+
+    Args:
+        width: channels of the embeddings, and features per text, C.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(features=width)
+
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
+        """Take the mean of tokens, (B, T, C) -> features (B, C)."""
+        return TextOutput(pool("mean", x_BTC, key_padding_mask=key_padding_mask), x_BTC)

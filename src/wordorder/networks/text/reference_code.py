@@ -21,7 +21,7 @@ from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.complex import ComplexBody, ComplexTextEmbedding
 from wordorder.networks.text.network import TextOutput
 from wordorder.networks.text.pooling import without_padding, zero_if_empty
-from wordorder.ops import Contiguous, Positions, check_key_padding, valid_tokens
+from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
 
 
@@ -47,11 +47,6 @@ class ReferenceAttention(nn.Module):
     """Attention as in the published code: real maps on both streams, scores ``|q k^T| / sqrt(d)`` without conjugation.
 
     Padding is attended to: the code's mask argument is never given.
-
-    Args:
-        width: complex channels, C; a multiple of heads.
-        heads: H.
-        dropout: on attention weights.
 
     Raises:
         ValueError: width is no multiple of heads.
@@ -107,12 +102,6 @@ class ReferenceLayer(nn.Module):
         x = x + drop(FF(norm1(x))),   y = y + drop(FF(norm1(y)))
 
     ``FF(t) = W2 drop(relu(W1 t + b1)) + b2``, real and the same on both streams.
-
-    Args:
-        width: complex channels, C.
-        heads: H.
-        feedforward: inner channels.
-        dropout: everywhere.
     """
 
     def __init__(self, width: int, *, heads: int, feedforward: int, dropout: float) -> None:
@@ -185,7 +174,6 @@ class ReferenceTextNetwork(nn.Module):
 
     Args:
         words: complex embeddings; variant "reference-code" starts as the code does.
-        body: the code's two layers.
         length: tokens to which texts are padded, L; positive.
         padding_idx: token id that fills them up.
 
@@ -209,7 +197,7 @@ class ReferenceTextNetwork(nn.Module):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
@@ -245,7 +233,7 @@ class ReferenceTextNetwork(nn.Module):
         return TextOutput(both_BLC[:, -1], both_BLC[:, :T])
 
 
-def _counted_from_0(positions: Positions | Tensor, length: int) -> bool:
+def _counted_from_0(positions: PositionsLike, length: int) -> bool:
     known = isinstance(positions, Contiguous) and isinstance(positions.offset, int)  # others would have to be read
     return known and positions == Contiguous(length)
 

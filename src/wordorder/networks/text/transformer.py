@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.text.network import TextOutput
 from wordorder.networks.text.pooling import Pooling, pool
-from wordorder.ops import Positions
+from wordorder.ops import PositionsLike
 
 
 class TextTransformer(nn.Module):
@@ -25,7 +25,7 @@ class TextTransformer(nn.Module):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        positions: Positions | Tensor | None = None,
+        positions: PositionsLike | None = None,
         *,
         inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,

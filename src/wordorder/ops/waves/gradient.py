@@ -23,9 +23,6 @@ class WaveGradient:
     Args:
         ids: (B, T).
         position: (B or 1, T).
-        tables: as in the forward pass.
-        padding_idx: as in the forward pass.
-        sparse: as in the forward pass.
         wanted: whether amplitude, frequency, phase and decay need a gradient.
     """
 
@@ -129,12 +126,7 @@ def _part(tensor: Tensor, where: _Where) -> Tensor:
 
 
 class _TableGradient:
-    """The gradient of one table, collected tile by tile and put together at the end.
-
-    Args:
-        call: the backward pass.
-        table: whose gradient it is.
-    """
+    """The gradient of one table, collected tile by tile and put together at the end."""
 
     def __init__(self, call: WaveGradient, table: Tensor | None) -> None:
         assert table is not None
