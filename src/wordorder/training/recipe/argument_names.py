@@ -71,7 +71,6 @@ FIXED: dict[str, str] = {
     "include_num_input_tokens_seen": "tokens are always counted",
     "label_names": "the task decides",
     "length_column_name": "the task decides how examples are grouped",
-    "liger_kernel_config": "its kernels know none of these models",
     "local_rank": "the launcher sets it",
     "logging_nan_inf_filter": "a loss that is not finite stops the run",
     "parallelism_config": "the launcher sets it",
@@ -83,7 +82,6 @@ FIXED: dict[str, str] = {
     "save_on_each_node": "a run has one folder",
     "save_only_model": "every checkpoint can be resumed from",
     "train_sampling_strategy": "the task decides how examples are grouped",
-    "use_liger_kernel": "its kernels know none of these models",
 }
 """Names of TrainingArguments that a recipe may not set, each with the reason."""
 
