@@ -10,7 +10,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types docs bench pages soak fuzz wheel-test clean distclean
+.PHONY: help demo test slow-test check format lint types docs bench pages soak fuzz wheel-test clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -28,10 +28,13 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 demo: $(READY)  ## compare the encodings on real text, then open runs/demo/report.html
 	$(BIN)/wordorder compare recipes/demo.toml
 
-test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+test: $(READY)  ## run the tests of every module, without the slow ones: five minutes on two cores
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow"
 
-check: lint types test wheel-test docs  ## everything that the continuous integration runs
+slow-test: $(READY)  ## run the tests that take longer: compiling, exporting, killed runs, several processes, browsers
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
+
+check: test lint types slow-test wheel-test docs  ## everything that the continuous integration runs
 
 format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format

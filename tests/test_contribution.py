@@ -140,6 +140,7 @@ def checked(folder: Path, chosen: str, checks: list[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path):
     copied(tmp_path, "docs", "benchmarks")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)

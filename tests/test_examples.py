@@ -30,6 +30,7 @@ def output_of(name: str, *arguments: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_swap_the_encoding_shows_that_order_pays(tmp_path: Path):
     text = output_of("swap_the_encoding.py", "--steps", "60", "--encodings", "none", "tupe-r", folder=tmp_path)
     losses = {line.split()[0]: float(line.split()[-1]) for line in text.splitlines()}
@@ -37,6 +38,7 @@ def test_swap_the_encoding_shows_that_order_pays(tmp_path: Path):
     assert losses["tupe-r"] < losses["none"]
 
 
+@pytest.mark.slow
 def test_pretrain_on_your_text_fills_a_mask(tmp_path: Path):
     for number in range(8):
         text = (
@@ -48,6 +50,7 @@ def test_pretrain_on_your_text_fills_a_mask(tmp_path: Path):
     assert len([line for line in text.splitlines() if line.startswith("0.")]) == 3
 
 
+@pytest.mark.slow
 def test_an_encoding_of_ones_own_passes_the_suite_and_is_worth_something(tmp_path: Path):
     text = output_of("own_encoding.py", folder=tmp_path)
     assert "fault" not in text
@@ -81,12 +84,14 @@ def numbers_in(text: str, pattern: str) -> list[float]:
     return [float(found) for found in re.findall(pattern, text)]
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_from_the_pre_trained_encoder(printed_by):
     text = printed_by("fine_tune_with_tupe.py", "--steps", "4", "--documents", "12")
     assert "drawn anew: dense.weight, dense.bias, classifier.weight, classifier.bias\n" in text
     assert len(numbers_in(text, r"test accuracy (\d\.\d+)")) == 2
 
 
+@pytest.mark.slow
 def test_streaming_with_memory_writes_what_was_asked_for(printed_by, letters):
     text = printed_by("stream_with_memory.py", letters, "--steps", "6", "--tokens", "40", "--prompt", "the state")
     scores, written = text.split("\nthe state", 1)
@@ -109,6 +114,7 @@ def test_a_grafted_bert_is_its_host_until_it_is_trained(printed_by):
     assert text.endswith("saved and loaded: the same logits\n")
 
 
+@pytest.mark.slow
 def test_a_comparison_in_python_says_how_many_seeds_a_claim_takes(printed_by, letters):
     text = printed_by("compare_in_python.py", letters, "--steps", "4")
     sizes = numbers_in(text.replace(",", ""), r"(\d+) parameters")
@@ -166,6 +172,7 @@ def test_the_benchmark_of_complex_order_prints_ratios_to_a_plain_table(tmp_path:
         assert all(name in text and row["ratio"] > 0 for name, row in rows.items())
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_streaming_counts_what_is_held(tmp_path: Path):
     sizes = ["--segment", "4", "--slots", "6", "--tokens", "80"]
     text = output_of("../benchmarks/streaming.py", *sizes, "--json", "streaming.json", folder=tmp_path)

@@ -142,6 +142,7 @@ def test_no_arm_is_refused_at_the_length_of_its_training(made: ModuleType):
     assert made.longer_texts(["rope"], "")[-1].startswith("| [causal")
 
 
+@pytest.mark.slow
 def test_the_figures_are_drawn_alike_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed; it comes with the extra train")
     monkeypatch.syspath_prepend(str(DOCS / "figures"))

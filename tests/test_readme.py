@@ -17,6 +17,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", blocks("python"))
 def test_the_python_example_runs_and_order_pays(code: str, capsys: pytest.CaptureFixture[str]):
     with torch.random.fork_rng():

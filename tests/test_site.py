@@ -69,6 +69,7 @@ def test_a_docstrings_examples_equations_and_tables_are_fenced(monkeypatch: pyte
     assert as_markdown(plain) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_with_a_fault_fails_the_build(name: str, tmp_path: Path):
     """`make docs`, with the site's own configuration, on a site of two pages."""

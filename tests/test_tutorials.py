@@ -42,6 +42,7 @@ def test_every_tutorial_is_run():
     assert sorted(path.name for path in (ROOT / "docs" / "tutorials").glob("*.md")) == PAGES
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_encodings")
 @pytest.mark.parametrize("name", PAGES)
 def test_a_tutorial_prints_what_it_shows(name: str, tutorials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -329,6 +329,7 @@ def test_a_loss_that_is_not_finite_is_one_line_that_names_the_step_and_exit_1(fo
     assert not (folder / "wild" / "metrics.json").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_saves_and_is_exit_3(folder: Path):
     settings = ["training.max_steps=1000000", "training.eval_steps=500000", "training.output_dir=long"]
     command = [sys.executable, "-m", "wordorder", "train", "one.toml", "--json"]

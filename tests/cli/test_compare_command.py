@@ -42,6 +42,7 @@ def run(*arguments: str, code: int = 0) -> Result:
     return result
 
 
+@pytest.mark.slow
 def test_seeds_and_arms_are_added_to_the_folder_and_the_rest_is_not_trained_again(folder: Path):
     more = '[{name="rope", "model.encoding"="rope"}, {name="alibi", "model.encoding"="alibi"}]'
     trained: dict[Path, int] = {}

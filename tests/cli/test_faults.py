@@ -116,6 +116,7 @@ def test_without_a_command_the_help_is_shown():
     assert "Commands" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["list", "list --json"])
 def test_a_reader_that_goes_away_leaves_no_complaint(arguments: str):
     # `true` ends long before the first line is printed, so the pipe is closed by then.

@@ -94,6 +94,7 @@ def test_bad_input_is_one_line_and_exit_2(models: dict[str, Path], arguments: tu
     assert said in lines[0]
 
 
+@pytest.mark.slow
 def test_data_scores_the_model_with_each_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe_text: str):
     monkeypatch.chdir(tmp_path)
     Path("one.toml").write_text(recipe_text, encoding="utf-8")

@@ -19,6 +19,7 @@ def shell(command: str, folder: Path | None = None, **variables: str) -> "subpro
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", ["2>&1 | true", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
 def test_a_training_that_nobody_can_read_is_finished(tmp_path: Path, recipe_text: str, streams: str):
     (tmp_path / "corpus.txt").write_text("".join(f"the state of the union {n} is good\n" for n in range(60)))
@@ -88,6 +89,7 @@ def test_letters_that_an_encoding_lacks_are_escaped_as_in_json(encoding: str):
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [ASCII, {"LC_ALL": "POSIX", "PYTHONIOENCODING": "ascii"}])
 def test_a_recipe_with_letters_beyond_ascii_is_read_in_every_locale(
     tmp_path: Path, recipe_text: str, variables: dict[str, str]

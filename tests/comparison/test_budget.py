@@ -65,6 +65,7 @@ CLASSES = ("data.task=classification", "model.network=classifier", "model.encodi
 CLASSIFIERS = {name: {"model.architecture": name} for name in ("transformer", "convolution", "recurrent")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("match", "overrides", "arms", "known"),
     [

@@ -160,6 +160,7 @@ def test_a_folder_of_something_else_is_refused(make_recipe, log, tmp_path):
     assert not starts(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_one_failing_arm_is_recorded_and_the_others_go_on(make_recipe, log, tmp_path, monkeypatch, workers):
     monkeypatch.setenv("STAND_IN_FAIL", "rope")
@@ -312,6 +313,7 @@ def test_a_killed_comparison_takes_its_workers_with_it_and_goes_on_where_it_stop
     assert starts(log)[before:] == ["rope seed-0 0.002 resumed", "tupe-r seed-0 0.002 resumed"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no process groups")
 def test_ctrl_c_stops_the_workers_once_and_after_they_saved(make_recipe, log, start_comparison, monkeypatch):
     monkeypatch.setenv("STAND_IN_SECONDS", "60")

@@ -75,6 +75,7 @@ def test_it_is_an_arm_like_any_other(mine, make_recipe, log):
     assert "own_encodings" not in json.loads((folder / "rope" / "seed-0" / "arm.json").read_text())
 
 
+@pytest.mark.slow
 def test_finished_runs_are_kept_until_the_file_changes(mine, make_recipe, log):
     texts = [f"{mine}:Mine=mine"]
     load_own_arms(texts)
@@ -90,6 +91,7 @@ def test_finished_runs_are_kept_until_the_file_changes(mine, make_recipe, log):
         compare(recipe, progress=False, pipeline=STAND_IN)
 
 
+@pytest.mark.slow
 def test_worker_processes_know_it_too(mine, make_recipe, log):
     texts = [f"{mine}:Mine=mine"]
     load_own_arms(texts)

@@ -74,6 +74,7 @@ def fine(pretrained, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_every_arm_and_seed_starts_from_its_own_folder(fine, tmp_path):
     recipe = read_recipe(fine)
     results = json.loads(compare(recipe, progress=False).read_text())

@@ -62,6 +62,7 @@ def test_finished_runs_count_as_done_but_not_as_speed(runs):
     assert shown._time_left() == ""
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_without_progress(make_recipe, log, capfd):
     compare(make_recipe(seeds=[0]), progress=False, pipeline=STAND_IN)
     assert capfd.readouterr() == ("", "")

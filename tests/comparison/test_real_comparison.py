@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 
 from wordorder.comparison import compare
@@ -13,6 +14,7 @@ ARMS = {
 }
 
 
+@pytest.mark.slow
 def test_two_names_of_one_arm_give_the_same_numbers_and_tupe_has_maps(make_recipe, tmp_path, capfd):
     arms = {name.replace(" ", "-"): changes for name, changes in ARMS.items()}
     threads = torch.get_num_threads()
@@ -40,6 +42,7 @@ def test_two_names_of_one_arm_give_the_same_numbers_and_tupe_has_maps(make_recip
     assert (tmp_path / "out" / one["model"] / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_worker_gives_what_this_process_gives(make_recipe, tmp_path):
     options = {"arms": {"tupe-a": {"model.encoding": "tupe-a"}}, "seeds": [0], "tune": [0.004]}
     paths = [

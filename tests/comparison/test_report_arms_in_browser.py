@@ -194,6 +194,7 @@ def fonts():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("results", [lambda: full_results(seeds=4), example_results], ids=["full", "example"])
 def test_texts_of_figures_keep_apart_with_any_font(open_report, results, width):  # noqa: F811

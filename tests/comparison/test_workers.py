@@ -78,6 +78,7 @@ def visible_device(pipeline, run, statistics):
     return Outcome(status="finished", reason=os.environ.get(VISIBLE, ""))
 
 
+@pytest.mark.slow
 def test_a_worker_sees_its_device_alone_and_so_does_the_one_in_its_place(make_recipe, tmp_path, monkeypatch):
     monkeypatch.delenv(VISIBLE, raising=False)
     recipe = make_recipe()

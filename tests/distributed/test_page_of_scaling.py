@@ -33,6 +33,7 @@ def start(line, recipe, folder, cache, *more):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_torchrun_is_stopped_by_sigterm_and_accelerate_launch_goes_on(corpus, tmp_path):
     """One run by both launchers: all processes stop after the same step, one of them speaks, and nothing is lost."""
@@ -67,6 +68,7 @@ def test_torchrun_is_stopped_by_sigterm_and_accelerate_launch_goes_on(corpus, tm
     assert [path.name for path in folder.glob(".saving*")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_one_process_needs_no_launcher(corpus, tmp_path):
     recipe = tmp_path / "tiny.toml"
@@ -78,6 +80,7 @@ def test_one_process_needs_no_launcher(corpus, tmp_path):
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["processes"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_bad_input_is_said_once_and_both_processes_end_with_its_code(tmp_path):
     recipe = tmp_path / "wrong.toml"

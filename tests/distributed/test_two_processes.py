@@ -16,6 +16,7 @@ from wordorder.errors import BadInput
 pytestmark = pytest.mark.timeout(600)  # the first test waits for two processes that import their libraries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_two_processes_train_as_one_with_twice_the_batch(pair, corpus, tmp_path, name):
     """Loss, gradients and scores, with other numbers of labels in each process and a last batch that is not whole."""

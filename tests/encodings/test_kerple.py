@@ -27,6 +27,7 @@ def from_paper(kind, raw, length):
     return torch.stack(rows).view(heads, length, length)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("length", [1, 2, 63])
 @pytest.mark.parametrize("heads", [1, 3])

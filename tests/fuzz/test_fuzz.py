@@ -32,6 +32,7 @@ def read_a_good_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     TARGETS[name].read(TARGETS[name].good(), folder_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(TARGETS))
 @pytest.mark.timeout(3600)
 def test_spoilt_files_give_typed_errors(name: str, monkeypatch: pytest.MonkeyPatch):

@@ -221,6 +221,7 @@ def test_compiles_without_a_break(name):
         assert_close(ours, eager, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rope", "shaw", "transformer-xl", "deberta", "cope", "xpos", "fire", "deberta,none"])
 def test_exports_with_dynamic_batch_and_length(name):
     model = build(name)

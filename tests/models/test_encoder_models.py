@@ -203,6 +203,7 @@ def test_gradient_checkpointing_through_transformers(checkpointing):
         assert_close(ours, plain, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tupe-r", "rope", "shaw"])
 def test_compiles_without_a_break(name):
     model, x = build(name), ids(2, 12)
@@ -217,6 +218,7 @@ def test_compiles_without_a_break(name):
             assert_close(ours, eager, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
 )  # inductor's own import
@@ -225,6 +227,7 @@ def test_compiles_with_inductor():
     assert_close(torch.compile(model, fullgraph=True)(x).logits, model(x).logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_exports_with_dynamic_batch_and_length(name, masked):

@@ -258,6 +258,7 @@ def counting_texts(generator, number):
     return texts
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_trainer(tmp_path):
     from transformers import Trainer, TrainingArguments
 
@@ -334,6 +335,7 @@ def test_gradient_checkpointing_changes_nothing():
         model(x, labels=x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKED_LM)
 def test_compiles_without_a_break(kind):
     torch.compiler.reset()  # what other tests compiled counts against one limit

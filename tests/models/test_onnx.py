@@ -50,6 +50,7 @@ def check(model, session, inputs, where):
     np.testing.assert_allclose(onnx_says[where], torch_says[where], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_page_s_example_serves_any_batch_and_length_with_padding(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     build(encoding_options={"cls": "position-0", "reset": "reference-code"}).save_pretrained("runs/mine/model")

@@ -243,6 +243,7 @@ class Words:
         return {"input_ids": x, "attention_mask": (x > 0).long()}
 
 
+@pytest.mark.slow
 def test_transformers_trainer_smooths_labels_and_accumulates(tmp_path):
     from transformers import Trainer, TrainingArguments
 

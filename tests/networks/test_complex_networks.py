@@ -245,6 +245,7 @@ class HiddenOnly(torch.nn.Module):
         return self.encoder(ids).hidden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", ["real-part", "modulus"])
 def test_export_with_lengths_left_open(scores):
     network = HiddenOnly(build(scores=scores, encoding="complex-order+t5").eval())

@@ -186,6 +186,7 @@ def test_attention_weights_are_those_of_each_layer(encoding):
         assert_close(read.attentions[layer], expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_compiled_as_one_graph():
     network = encoder("rope+tupe-a,none,shaw,tupe-a", dtype=torch.float32)
     compiled, ids = torch.compile(network, fullgraph=True, backend="aot_eager"), torch.randint(1, 40, (2, 9))
@@ -205,6 +206,7 @@ class SlowHybrid(SlowDecoder):
         return super().score(self.by_layer[:layer].count(self.encoding), *rest, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["transformer-xl,rope,none", "rope,none,transformer-xl", "none,transformer-xl"])
 @pytest.mark.parametrize(
     "memory", [SegmentRecurrence(5), LookAheadMemory(5), LookAheadMemory(5, full=True)], ids=["xl", "lamemo", "full"]

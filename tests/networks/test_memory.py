@@ -43,6 +43,7 @@ def tokens(batch=2, length=20):
     return torch.randint(VOCABULARY, (batch, length))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoding", "kind"), IN_DECODERS)
 def test_no_token_changes_what_stands_before_it(encoding, kind):
     network = ComplexDecoder if encoding.startswith("complex") and kind is LookAheadMemory else Decoder
@@ -219,6 +220,7 @@ def test_scores_cost_what_the_paper_says(kind, times):
     assert linear == segment * tokens_alone * layers + memory * (whole_slot * (layers - 1) + per_slot)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("encoding", ["rope", "transformer-xl"])
 def test_a_long_stream_with_sharp_scores_stays_finite(dtype, encoding):
@@ -365,6 +367,7 @@ def test_a_projection_with_hooks_is_called_whole():
     assert seen == [4, 8]
 
 
+@pytest.mark.slow
 @MEMORIES
 @pytest.mark.parametrize("options", [None, {"sides": "two-vectors", "vectors_per_layer": True}])
 def test_every_parameter_has_a_gradient_from_the_first_segment_on(kind, options):

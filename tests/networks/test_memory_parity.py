@@ -85,6 +85,7 @@ CUTS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @CUTS
 @pytest.mark.parametrize("encoding", ["rope", "transformer-xl"])
 def test_segment_recurrence_is_that_of_the_equations(encoding, length, cuts):
@@ -104,6 +105,7 @@ def test_every_token_sees_as_many_keys_with_same_length(length):
     assert_parity(decoder, read, RAGGED, check_recurrence)
 
 
+@pytest.mark.slow
 @CUTS
 @pytest.mark.parametrize(
     ("encoding", "options"),
@@ -121,6 +123,7 @@ def test_look_ahead_memory_is_that_of_the_equations(encoding, options, length, c
     assert_parity(decoder, lambda tokens, kept: slow.look_ahead(tokens, kept, length), cuts, check_look_ahead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 4, 9])
 @pytest.mark.parametrize("pre", [True, False], ids=["pre", "post"])
 def test_full_look_ahead_with_the_codes_epsilon(pre, length):

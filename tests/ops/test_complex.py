@@ -180,6 +180,7 @@ def test_gradients_of_scores_at_exact_zero_are_finite():
         assert all((grad[0, 1] == 0).all() for grad in grads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gauss", "block", "outer"])
 def test_linear_has_second_derivatives_in_every_form(form):
     z, weight, bias = parts(2, 3, 4), parts(5, 4), parts(5)

@@ -289,6 +289,7 @@ def test_sparse_gradients_survive_a_compiled_network():
     assert given[0].grad.is_sparse
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
 )  # inductor's own import

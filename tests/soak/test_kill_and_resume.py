@@ -18,6 +18,7 @@ def script(name, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=560)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # some twenty seconds of work, but in a gate that shares its cores
 def test_five_kills_of_each_model_resume_bit_for_bit(tmp_path):
     path = tmp_path / "found.json"

@@ -103,6 +103,7 @@ def test_a_task_that_is_no_name_is_one_fault(task):
         DataConfig(source="a.txt", task=task)
 
 
+@pytest.mark.slow
 def test_no_other_file_compares_a_task_with_a_name():
     source = Path(wordorder.__file__).parent
     found = [

@@ -150,6 +150,7 @@ def test_a_test_that_the_run_had_not_is_no_split(texts, folder):
         evaluate_model_dir(texts.model_dir, f"{folder}/train.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulated", ["classification", "regression"])
 def test_a_small_batch_accumulated_is_a_large_batch(folder, tmp_path, accumulated):
     """transformers' regression loss is a mean whatever it is told, unlike that of classes."""
@@ -225,6 +226,7 @@ def test_a_metric_that_the_task_has_not_is_refused_with_the_recipe(folder, task,
     assert valid in fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "options", "words"),
     [

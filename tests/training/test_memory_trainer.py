@@ -91,6 +91,7 @@ def lanes_of(running, rows):
     return [(before[a:b], running[a:b]) for a, b in pairwise(border)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [(), (*DOCUMENTS, "data.length=64")], ids=["one stream", "documents"])
 def test_each_micro_batch_goes_on_with_its_own_lanes(recipe_file, corpus, overrides):
     """With a rate of almost zero the losses of the steps are those of a loop over single lanes.
@@ -175,6 +176,7 @@ def test_other_contexts_are_loops_over_segments_windows_and_one_lane(trained, co
     assert found(memory_length=40, lanes=2, length=8) == pytest.approx(total / len(running), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_leaves_the_memory_of_training_alone(recipe_file, trained):
     often = run(
         recipe_of(recipe_file, "training.max_steps=12", "training.learning_rate=1e-2", "training.eval_steps=1"),
@@ -203,6 +205,7 @@ class Enough(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -101,6 +101,7 @@ def test_the_same_task_goes_on_with_its_head(recipe_file, saved, tmp_path):
     assert json.loads((tmp_path / "run" / "pretrained.json").read_text())["new"] == []
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_start_again_from_the_folder(fine_tuning, saved, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(saved / "model", copy)

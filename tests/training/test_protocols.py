@@ -70,6 +70,7 @@ def test_the_best_checkpoint_on_the_held_out_part_is_what_counts(reviews, tmp_pa
     assert evaluate_model_dir(result.model_dir, str(reviews), split="all")["examples"] == 60
 
 
+@pytest.mark.slow
 def test_a_run_says_itself_that_its_score_is_optimistic(reviews, tmp_path, monkeypatch, capfd):
     scored = []
     original = Evaluation.scores

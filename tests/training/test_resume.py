@@ -101,6 +101,7 @@ def send(number, step, patch):
     patch.setattr(Loop, "micro_step", micro_step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -223,6 +224,7 @@ def set_in(name, value):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "name", "value"),
     [
@@ -251,6 +253,7 @@ def test_a_state_that_does_not_fit_is_named_with_its_file(
         go(recipe_file, output_dir=folder, resume=True)
 
 
+@pytest.mark.slow
 def test_the_only_good_checkpoint_outlives_a_damaged_one(recipe_file, tmp_path, monkeypatch, whole):
     folder = tmp_path / "run"
     interrupt(recipe_file, folder, monkeypatch, at=14)
@@ -265,6 +268,7 @@ def test_the_only_good_checkpoint_outlives_a_damaged_one(recipe_file, tmp_path, 
         assert_same(go(recipe_file, output_dir=folder, resume=True), whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_between_takes_no_good_one_s_place(recipe_file, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -281,6 +285,7 @@ def test_a_damaged_checkpoint_between_takes_no_good_one_s_place(recipe_file, tmp
     assert {path.name for path in folder.glob("checkpoint-*")} == good | {"checkpoint-9", "checkpoint-10"}
 
 
+@pytest.mark.slow
 def test_a_moved_run_folder_goes_on(recipe_file, tmp_path, monkeypatch, whole):
     interrupt(recipe_file, tmp_path / "here", monkeypatch, at=14)
     shutil.move(tmp_path / "here", tmp_path / "there")
@@ -331,6 +336,7 @@ def test_an_environment_that_cannot_be_read_is_named(recipe_file, tmp_path, monk
         go(recipe_file, output_dir=folder, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_signal_after_the_last_step_stops_at_once_and_nothing_is_lost(
     recipe_file, tmp_path, monkeypatch, whole, number
@@ -353,6 +359,7 @@ def test_a_signal_before_the_first_step_stops_at_once(recipe_file, tmp_path, mon
     assert_same(go(recipe_file, output_dir=tmp_path / "run", resume=True), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("most", "told"),
     [(700, OSError), (4_000, SafetensorError)],
@@ -402,6 +409,7 @@ def test_a_result_that_cannot_be_read_is_named(recipe_file, tmp_path, whole):
         go(recipe_file, output_dir=tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow
 def test_resuming_nothing_starts_anew(recipe_file, tmp_path, whole):
     assert_same(go(recipe_file, output_dir=tmp_path / "new", resume=True), whole)
 
@@ -435,6 +443,7 @@ def test_other_data_under_the_same_name_is_not_mixed_in(recipe_file, tmp_path, m
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_what_changes_no_result_may_change(recipe_file, tmp_path, monkeypatch, whole):
     folder = tmp_path / "run"
     interrupt(recipe_file, folder, monkeypatch, at=6)

@@ -78,6 +78,7 @@ def test_the_model_is_on_the_disk_before_metrics_say_that_it_is(recipe_file, tmp
         assert (path.stat().st_ino, path.stat().st_size, False) in synced, path.name
 
 
+@pytest.mark.slow
 def test_the_saved_recipe_repeats_the_run(recipe_file, tmp_path):
     first = go(recipe_file)
     again = go(tmp_path / "run" / "recipe.toml", output_dir=tmp_path / "again")
@@ -153,6 +154,7 @@ def decayed(recipe_file, tmp_path, *overrides):
     return not torch.equal(norm, torch.ones_like(norm))
 
 
+@pytest.mark.slow
 def test_weight_decay_leaves_norms_alone_unless_it_is_told_otherwise(recipe_file, tmp_path):
     assert not decayed(recipe_file, tmp_path)
     assert not decayed(recipe_file, tmp_path, "training.decay_all_parameters=false")
@@ -167,6 +169,7 @@ def test_checkpoints_of_certain_steps_are_kept_beside_the_newest(recipe_file, tm
     AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "checkpoint-3")
 
 
+@pytest.mark.slow
 def test_with_a_limit_of_one_the_last_checkpoint_is_there_until_the_result_is(recipe_file, tmp_path, monkeypatch):
     """And those that are never removed: at the end of training transformers would leave the best alone."""
     worst = ("training.metric_for_best_model=loss", "training.greater_is_better=true")  # so that it is the first one
@@ -181,11 +184,13 @@ def test_with_a_limit_of_one_the_last_checkpoint_is_there_until_the_result_is(re
     assert go(recipe_file, *settings, resume=True).metrics["best_step"] == 4
 
 
+@pytest.mark.slow
 def test_saving_at_certain_steps_changes_nothing(recipe_file, tmp_path):
     kept = go(recipe_file, "training.keep_steps=[3, 5]", output_dir=tmp_path / "kept")
     assert kept.metrics["test"] == go(recipe_file, output_dir=tmp_path / "plain").metrics["test"]
 
 
+@pytest.mark.slow
 def test_a_small_batch_accumulated_is_a_large_batch(recipe_file, tmp_path):
     settings = ("model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0", "training.max_steps=4")
     large = go(recipe_file, *settings)
@@ -254,6 +259,7 @@ def spoil_at(step, monkeypatch, value):
     monkeypatch.setattr(StepLoss, "__call__", spoilt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_at_once_and_keeps_the_last_good_checkpoint(
     recipe_file, tmp_path, monkeypatch, value
@@ -339,6 +345,7 @@ def test_a_signal_saves_and_stops_and_the_resumed_run_is_the_same(recipe_file, t
     assert_stopped_and_resumed(recipe_file, tmp_path, monkeypatch, number=signal.SIGTERM, step=6)
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_step_of_an_epoch_waits_for_what_is_due_each_epoch(recipe_file, tmp_path, monkeypatch):
     overrides = ("data.limit_documents=8", "training.eval_strategy=epoch")
     curve = go(recipe_file, *overrides, output_dir=tmp_path / "look").curve
@@ -347,6 +354,7 @@ def test_a_signal_in_the_last_step_of_an_epoch_waits_for_what_is_due_each_epoch(
     assert_stopped_and_resumed(recipe_file, tmp_path, monkeypatch, *overrides, number=signal.SIGINT, step=epoch)
 
 
+@pytest.mark.slow
 def test_looking_more_often_changes_nothing(recipe_file, tmp_path):
     often, seldom = (go(recipe_file, f"training.eval_steps={n}", output_dir=tmp_path / str(n)) for n in (1, 12))
     assert [row["loss"] for row in often.curve] == [row["loss"] for row in seldom.curve]

@@ -101,6 +101,7 @@ def assert_same(found, expected):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.slow
 def test_a_killed_run_reads_on_to_the_last_token(corpus):
     expected = go(corpus, "whole", *MEMORY)
     assert (corpus / "whole" / "checkpoint-12" / "data-0.json").exists()
@@ -114,6 +115,7 @@ class Enough(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "settings"), [(9, ()), (17, ("data.task=causal-lm", "model.network=decoder"))])
 def test_an_interrupted_run_reads_on_to_the_last_token(corpus, monkeypatch, at, settings):
     """As a kill would break it off, but without the price of a process."""
@@ -155,6 +157,7 @@ def test_several_epochs_of_the_text_are_one_training(corpus):
     assert result.metrics["optimistic"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_an_error_or_is_skipped_and_told(corpus, capsys):
     path = corpus / "text" / "1.jsonl"
     path.write_text(path.read_text() + '{"text": 3}\n{"text": broken\n')

@@ -67,6 +67,7 @@ def test_the_number_must_be_one(recipe_file):
             read_recipe(recipe_file, [f"training.threads={value}"])
 
 
+@pytest.mark.slow
 def test_advice_of_a_run_is_shown_beside_its_progress_and_of_a_comparison_once(recipe_file, monkeypatch, capsys):
     monkeypatch.setattr(threads.Crowding, "advice", lambda self: "take one thread")
     monkeypatch.setattr(pipeline, "_ADVICE", AdviceOnce())

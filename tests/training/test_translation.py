@@ -289,6 +289,7 @@ class Enough(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_run_that_was_broken_off_goes_on_bit_for_bit(recipe_file, tmp_path, monkeypatch):
     settings = [
         "training.max_steps=12",

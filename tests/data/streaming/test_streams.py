@@ -41,6 +41,7 @@ def own_numbers(sharing):
     return numbers
 
 
+@pytest.mark.slow
 @kinds
 def test_what_follows_a_state_is_what_would_have_followed(streamed, kind):
     sharing, draw = Sharing(**SHARING), random.Random(1)
