@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from wordorder.comparison.results_file import Results
 from wordorder.tasks import TASKS
 
 
@@ -104,20 +104,20 @@ BESIDE: dict[str, tuple[Quality, ...]] = {"causal-lm": (BITS,), "translation": (
 """Task -> metrics that the table shows too, except the headline."""
 
 
-def beside(results: Mapping[str, Any]) -> tuple[Quality, ...]:
+def beside(results: Results) -> tuple[Quality, ...]:
     """Return the metrics that the table of a results file shows after its headline."""
     headline = quality_of(results).metric
-    return tuple(quality for quality in BESIDE.get(str(results.get("task")), ()) if quality.metric != headline)
+    return tuple(quality for quality in BESIDE.get(results.task, ()) if quality.metric != headline)
 
 
-def quality_of(results: Mapping[str, Any]) -> Quality:
+def quality_of(results: Results) -> Quality:
     """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
-    usual = OF_TASK.get(str(results.get("task")), LANGUAGE)
-    named = str(results.get("metric"))
-    return usual if named == usual.metric else METRICS.get(named, usual)
+    usual = OF_TASK.get(results.task, LANGUAGE)
+    named = results.metric
+    return usual if named is None or named == usual.metric else METRICS.get(named, usual)
 
 
-def metric_of(task: str, training: Mapping[str, Any]) -> str:
+def metric_of(task: str, training: Mapping[str, object]) -> str:
     """Return the headline metric's key for a recipe.
 
     Args:
@@ -129,20 +129,15 @@ def metric_of(task: str, training: Mapping[str, Any]) -> str:
     return str(chosen) if chosen in METRICS else OF_TASK.get(task, LANGUAGE).metric
 
 
-def loss_unit(results: Mapping[str, Any]) -> str:
+def loss_unit(results: Results) -> str:
     """Return the unit of the loss of a results file."""
-    task = TASKS.get(str(results.get("task")))
+    task = TASKS.get(results.task)
     return "nats" if task is None else task.loss_unit
 
 
-def split_of(results: Mapping[str, Any]) -> str:
-    """Return the split on which a results file reports: test, or validation where there is no test split."""
-    return str(results.get("split", "test"))
-
-
-def is_marked_optimistic(results: Mapping[str, Any]) -> bool:
+def is_marked_optimistic(results: Results) -> bool:
     """Tell whether a test score also chose the checkpoint; a validation score is named as one anyway."""
-    return bool(results.get("optimistic")) and split_of(results) == "test"
+    return results.optimistic and results.split == "test"
 
 
 def lower_is_better(metric: str) -> bool:

@@ -1,4 +1,4 @@
-"""The results file: every number of a comparison, and everything that is needed to repeat it."""
+"""Make the results of a comparison: every number, and everything that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,22 @@ from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.files import AXES, read_probe
 from wordorder.comparison.quality import metric_of
+from wordorder.comparison.results_file import (
+    SCHEMA,
+    ArmResult,
+    Failure,
+    FoldData,
+    Look,
+    MatchedBudget,
+    Planned,
+    ProbeResult,
+    ProbeRow,
+    Results,
+    Row,
+    SavedRecipe,
+    Skipped,
+    Trial,
+)
 from wordorder.comparison.runs import Run, Statistics
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
@@ -27,8 +43,6 @@ from wordorder.training.run.folder import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
-
-SCHEMA = 1
 
 MACHINE = ("device", "processors", "threads")
 """Names of an environment that decide the speed of a training, besides other programs on the machine."""
@@ -58,12 +72,12 @@ class Record:
     )
     """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
     maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    budget: Mapping[str, Any] | None = None
+    budget: MatchedBudget | None = None
     """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.fairness.budget`."""
-    looks: Sequence[Mapping[str, Any]] = ()
+    looks: tuple[Look, ...] = ()
     """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
 
-    def as_results(self) -> dict[str, Any]:
+    def as_results(self) -> Results:
         """Return the content of results.json."""
         if self.grid:
             chosen = best_rates(self.grid, self.metric)
@@ -74,59 +88,56 @@ class Record:
         waiting = [run for run in self.grid or self.runs if not run.finished() and run.folder not in self.failed]
         for run in finished:
             self._look_into(run)
-        rows = [self._row(run) for run in finished]
+        rows = tuple(self._row(run) for run in finished)
         compare = self.recipe.compare
         seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
         folds = compare.folds if compare else ()
         planned = len(self.arms) * len(seeds) * max(1, len(folds))
-        results: dict[str, Any] = finite(
-            {
-                "schema": SCHEMA,
-                "name": self.recipe.name,
-                "task": self.recipe.data.task,
-                "metric": self.metric,
-                "split": self.split,
-                "protocol": self.protocol,
-                "optimistic": self.protocol != TEST_ONCE,
-                "statistic": "median" if self.grid else "mean",
-                "complete": len(rows) == planned and not waiting,
-                "waiting": len(waiting),
-                "planned": {
-                    "arms": len(self.arms),
-                    "seeds": list(seeds),
-                    "folds": list(folds),
-                    "runs": planned,
-                    "rates": list(tune),
-                },
-                "recipe": self.recipe.to_dict(),
-                "environment": environments[0] if environments else {},
-                "data": dict(next(iter(self.statistics.values()))),
-                "folds": self._folds(),
-                "arms": [self._arm(arm) for arm in self.arms],
-                "rows": rows,
-                "failed": [
-                    self._failure(run) for run in [*self.trials, *(self.grid or self.runs)] if run.folder in self.failed
-                ],
-                "selection": self.selection,
-                "tuning": [self._trial(run) for run in self.trials if run.finished() or run.folder in self.failed],
-                "grid": grid_entries(self.grid, self.metric, self.failed),
-                "summary": summarise(rows),
-                "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
-                "probes": collect_probes(finished),
-                "looks": list(self.looks),
-                **({"baseline": compare.reference} if compare else {}),
-                **({"budget": self.budget} if self.budget else {}),
-                **({"own_encodings": own} if (own := own_encodings_of(arm.recipe for arm in self.arms)) else {}),
-                **({"notes": notes} if notes else {}),
-                **self._signature(finished),
-            }
+        made = Results(
+            schema=SCHEMA,
+            name=self.recipe.name,
+            task=self.recipe.data.task,
+            metric=self.metric,
+            split=self.split,
+            protocol=self.protocol,
+            optimistic=self.protocol != TEST_ONCE,
+            statistic="median" if self.grid else "mean",
+            complete=len(rows) == planned and not waiting,
+            waiting=len(waiting),
+            planned=Planned(
+                arms=len(self.arms), seeds=tuple(seeds), folds=tuple(folds), runs=planned, rates=tuple(tune)
+            ),
+            recipe=SavedRecipe.model_validate(finite(self.recipe.to_dict())),
+            environment=environments[0] if environments else {},
+            data=finite(next(iter(self.statistics.values()))),
+            folds=tuple(self._folds()),
+            arms=tuple(self._arm(arm) for arm in self.arms),
+            rows=rows,
+            failed=tuple(
+                self._failure(run) for run in [*self.trials, *(self.grid or self.runs)] if run.folder in self.failed
+            ),
+            selection=self.selection,
+            tuning=tuple(self._trial(run) for run in self.trials if run.finished() or run.folder in self.failed),
+            grid=tuple(grid_entries(self.grid, self.metric, self.failed)),
+            summary=summarise(rows),
+            correlations={arm: maps for arm, maps in self.maps.items() if maps},
+            probes=collect_probes(finished),
+            looks=self.looks,
         )
-        return {**results, **finite(conclusions(results))}
+        own = own_encodings_of(arm.recipe for arm in self.arms)
+        optional = {
+            "baseline": compare.reference if compare else None,
+            "budget": self.budget,
+            "own_encodings": own,
+            "notes": notes,
+            "bleu_signature": self._signature(finished),
+        }
+        results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
+        return _finite(results.having(**conclusions(results)))
 
-    def _signature(self, finished: list[Run]) -> dict[str, str]:
-        """Return sacrebleu's signature of bleu; {} where bleu was not computed."""
-        found = [run.metrics().get("bleu_signature") for run in finished[:1]]
-        return {"bleu_signature": found[0]} if found and found[0] is not None else {}
+    def _signature(self, finished: list[Run]) -> str | None:
+        """Return sacrebleu's signature of bleu; None where bleu was not computed."""
+        return finished[0].metrics().get("bleu_signature") if finished else None
 
     @property
     def metric(self) -> str:
@@ -148,14 +159,14 @@ class Record:
         """The protocol of the scores: one of data.protocol, or "validation-only" where there is no test split."""
         return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
 
-    def _folds(self) -> list[dict[str, Any]]:
+    def _folds(self) -> list[FoldData]:
         """Return each fold's fingerprint and documents; "data" holds those of the first one."""
         return [
-            {
-                "fold": fold,
-                "fingerprint": own["fingerprint"],
-                "documents": {split: own[split]["documents"] for split in SPLITS if split in own},
-            }
+            FoldData(
+                fold=fold,
+                fingerprint=own["fingerprint"],
+                documents={split: own[split]["documents"] for split in SPLITS if split in own},
+            )
             for fold, own in self.statistics.items()
             if fold is not None
         ]
@@ -167,11 +178,11 @@ class Record:
         if run.arm not in self.maps:
             self.maps[run.arm] = self.pipeline.correlation(run.recipe, run.folder / MODEL)
 
-    def _row(self, run: Run) -> dict[str, Any]:
+    def _row(self, run: Run) -> Row:
         metrics, cost = run.metrics(), self.costs[run.arm, run.fold]
         scores = {name: value for name, value in run.scores().items() if isinstance(value, int | float)}
         points = [(point["step"], point.get("validation_loss")) for point in run.curve()]
-        return {
+        row = {
             "arm": run.arm,
             "seed": run.seed,
             **_fold(run),
@@ -192,38 +203,40 @@ class Record:
             "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
             "model": (run.folder / MODEL).relative_to(self.folder).as_posix(),
         }
+        return Row.model_validate(row)
 
-    def _arm(self, arm: Arm) -> dict[str, Any]:
+    def _arm(self, arm: Arm) -> ArmResult:
         none: Mapping[str, Any] = {}
         cost = next((found for (name, _), found in self.costs.items() if name == arm.name), none)
         rates = [run.recipe.training.get("learning_rate") for run in self.runs if run.arm == arm.name]
         configured = {own.name: own.overrides for own in self.recipe.compare.arms} if self.recipe.compare else {}
-        return {
-            "name": arm.name,
-            "encoding": arm.recipe.model.get("encoding"),
-            "overrides": dict(configured.get(arm.name, {})),
-            "learning_rate": rates[0] if rates else None,
-            "parameters": dict(cost.get("parameters", {})) or None,
-            "encoding_parameters": dict(cost.get("encoding_parameters", {})),
-            "flops_per_token": cost.get("flops_per_token"),
-        }
+        return ArmResult(
+            name=arm.name,
+            encoding=arm.recipe.model.get("encoding"),
+            overrides=finite(configured.get(arm.name, {})),
+            learning_rate=rates[0] if rates else None,
+            parameters=dict(cost.get("parameters", {})) or None,
+            encoding_parameters=dict(cost.get("encoding_parameters", {})),
+            flops_per_token=cost.get("flops_per_token"),
+        )
 
-    def _trial(self, run: Run) -> dict[str, Any]:
+    def _trial(self, run: Run) -> Trial:
         reason = self.failed.get(run.folder)
         status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
         measured = {name: run.validation(name) if reason is None else None for name in ("loss", self.selection)}
-        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **_fold(run), **measured, **status}
+        names = {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **_fold(run)}
+        return Trial.model_validate({**names, **measured, **status})
 
-    def _failure(self, run: Run) -> dict[str, Any]:
-        return {
-            "arm": run.arm,
-            "seed": run.seed,
+    def _failure(self, run: Run) -> Failure:
+        return Failure(
+            arm=run.arm,
+            seed=run.seed,
             **_fold(run),
-            "status": "failed",
-            "stage": self._stage(run),
-            "learning_rate": run.recipe.training.get("learning_rate"),
-            "reason": self.failed[run.folder],
-        }
+            status="failed",
+            stage=self._stage(run),
+            learning_rate=run.recipe.training.get("learning_rate"),
+            reason=self.failed[run.folder],
+        )
 
     def _stage(self, run: Run) -> str:
         if run.trial is not None:
@@ -262,22 +275,32 @@ def _fold(run: Run) -> dict[str, int]:
     return {} if run.fold is None else {"fold": run.fold}
 
 
-def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conclusions from the rows of a results file: how the arms compare, and how early they learn.
+def _finite(results: Results) -> Results:
+    """Return results whose numbers that are none, such as the loss of a run that diverged, are None."""
+    return Results.model_validate(finite(results.as_json()))
+
+
+def conclusions(results: Results) -> dict[str, object]:
+    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
 
     Args:
         results: with its rows.
     """
-    return {**compare_arms(results), "steps_to_loss": steps_to_loss(results)}
+    tested = compare_arms(results)
+    return {
+        "comparisons": tested.comparisons,
+        "significance": tested.significance,
+        "steps_to_loss": steps_to_loss(results),
+    }
 
 
-def collect_probes(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+def collect_probes(runs: Iterable[Run]) -> dict[str, ProbeResult]:
     """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
 
     Args:
         runs: the finished ones that count; what of theirs is not measured yet is left out.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, ProbeResult] = {}
     for run in runs:
         for name, given in run.probes.items():
             content = read_probe(run.folder, name)
@@ -285,18 +308,20 @@ def collect_probes(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
             if content is None or content.get("given") != as_read:
                 continue
             axes = {axis: content.get(axis) for axis in AXES}
-            probe = found.setdefault(
-                name, {**axes, "options": content.get("options", {}), "rows": [], "skipped": [], "notes": []}
+            options: object = content.get("options", {})
+            probe = found.get(name) or ProbeResult.model_validate(
+                {**axes, "options": options, "rows": (), "skipped": (), "notes": ()}
             )
-            _add(probe, run, content)
+            found[name] = _with_run(probe, run, content)
     return found
 
 
-def _add(probe: dict[str, Any], run: Run, content: Mapping[str, Any]) -> None:
-    of_run = {"arm": run.arm, "seed": run.seed, **({} if run.fold is None else {"fold": run.fold})}
-    probe["rows"] += [{**of_run, **row} for row in content.get("rows", ())]
-    probe["notes"] += [note for note in content.get("notes", ()) if note not in probe["notes"]]
+def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> ProbeResult:
+    of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
+    rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
+    notes = [note for note in content.get("notes", ()) if note not in probe.notes]
     reason = content.get("skipped")
+    skipped = [Skipped(arm=run.arm, reason=reason)] if reason else []
     # every seed of an arm has the same reason where its encoding is the reason
-    if reason and {"arm": run.arm, "reason": reason} not in probe["skipped"]:
-        probe["skipped"].append({"arm": run.arm, "reason": reason})
+    skipped = [one for one in skipped if one not in probe.skipped]
+    return probe.having(rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes))

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wordorder.comparison.quality import lower_is_better
+from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.runs import Run, runs_of
 from wordorder.comparison.statistics.summary import median_and_range
 
@@ -46,7 +47,7 @@ def best_rates(runs: Sequence[Run], metric: str) -> dict[str, float]:
     return found
 
 
-def grid_entries(runs: Sequence[Run], metric: str, failed: Mapping[Path, str]) -> list[dict[str, Any]]:
+def grid_entries(runs: Sequence[Run], metric: str, failed: Mapping[Path, str]) -> list[GridEntry]:
     """Return results.json's "grid": per arm and rate the validation metric of each seed and its median.
 
     Args:
@@ -56,14 +57,14 @@ def grid_entries(runs: Sequence[Run], metric: str, failed: Mapping[Path, str]) -
     """
     chosen = best_rates(runs, metric)
     return [
-        {
-            "arm": arm,
-            "learning_rate": rate,
-            "chosen": chosen[arm] == rate,
-            "failed": sum(run.folder in failed for run in own),
-            "seeds": _values(own, metric),
+        GridEntry(
+            arm=arm,
+            learning_rate=rate,
+            chosen=chosen[arm] == rate,
+            failed=sum(run.folder in failed for run in own),
+            seeds=_values(own, metric),
             **median_and_range(_values(own, metric).values()),
-        }
+        )
         for arm in chosen
         for rate, own in _by_rate(runs, arm).items()
     ]
