@@ -17,13 +17,14 @@ from wordorder.comparison.devices import devices_of
 from wordorder.comparison.fairness.arms import Arm, resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.fairness.grid import grid_runs
+from wordorder.comparison.finished import measure, read_all_metrics
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.options import check_probes
 from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
-from wordorder.comparison.results import Record
+from wordorder.comparison.results import Record, results_of
 from wordorder.comparison.results_file import Results
 from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
@@ -207,13 +208,16 @@ def _conclude(record: Record) -> Path:
     if lost:
         lines = [f"{failure.arm}, {place_of(failure)}: {failure.reason}" for failure in lost]
         raise RunFailed(
-            "\n".join([f"{len(lost)} of {len(record.runs)} runs failed; the others are in {record.folder}", *lines])
+            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.folder}", *lines])
         )
     return record.folder / "results.json"
 
 
 def _save(record: Record, *, is_a_look: bool = False) -> Results:
-    results = record.as_results()
+    metrics = read_all_metrics([*record.trials, *(record.grid or record.runs)])
+    finished = [run for run in record.counted(metrics) if run.folder in metrics]
+    record.measured = measure(finished, record.pipeline, record.measured)
+    results = results_of(record, metrics)
     if is_a_look:  # the files that are written after each run only say how far it is
         results = results.having(looks=with_look(results))
     check_trained(results)  # first: no table may show arms that were not given the same

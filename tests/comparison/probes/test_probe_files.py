@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 
+from wordorder.comparison.finished import read_probes
 from wordorder.comparison.probes import measure
 from wordorder.comparison.probes.catalog import PROBES
 from wordorder.comparison.probes.files import KILLED, path_of, read_probe
@@ -106,7 +107,7 @@ def test_results_hold_the_rows_of_all_runs_and_each_reason_once(tmp_path):
         assert run.to_probe() == ["one", "two"]
         run_probes(run.folder, run.probes)
         assert run.to_probe() == []
-    found = collect_probes(made)
+    found = collect_probes(read_probes(made))
     assert list(found) == ["one", "two"]
     assert [(row.arm, row.seed, row.x) for row in found["one"].rows] == [
         (arm, seed, x) for arm, seed in (("rope", 0), ("none", 0), ("rope", 1)) for x in (1, 2)
@@ -117,7 +118,7 @@ def test_results_hold_the_rows_of_all_runs_and_each_reason_once(tmp_path):
     assert skipped == [(arm, "it is a fake") for arm in ("rope", "none")]
     assert found["two"].title == "Fake"
     # a file of other options does not count
-    assert collect_probes([replace(made[0], probes={"one": {"ends": "other"}})]) == {}
+    assert read_probes([replace(made[0], probes={"one": {"ends": "other"}})]) == []
     path_of(made[0].folder, "one").write_text("{")
     assert made[0].to_probe() == ["one"]
 
