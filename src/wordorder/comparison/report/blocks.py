@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
 from wordorder.comparison.report.differences import (
     against,
@@ -38,7 +36,7 @@ HISTORIES = {
 """compare.history -> words for a reader about what of the history was held equal."""
 
 
-def blocks_of(results: Results) -> dict[str, Any]:
+def blocks_of(results: Results) -> dict[str, object]:
     """Return the blocks by their names in the page's template."""
     return {
         "differences": _differences(results),
@@ -61,7 +59,7 @@ def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
     return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
 
 
-def _differences(results: Results) -> dict[str, Any] | None:
+def _differences(results: Results) -> dict[str, object] | None:
     entries = results.comparisons
     if not entries:
         return None
@@ -110,7 +108,7 @@ def _differences(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _matrix(results: Results) -> dict[str, Any] | None:
+def _matrix(results: Results) -> dict[str, object] | None:
     """Return a matrix of all pairs of arms, best first; None unless all pairs of three or more were compared."""
     compared = set(references(results))
     if len(compared) < 3:
@@ -155,7 +153,7 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
-def _steps(results: Results) -> list[dict[str, Any]]:
+def _steps(results: Results) -> list[dict[str, object]]:
     return [
         {
             "arm": entry.arm,
@@ -185,7 +183,7 @@ def _share(entry: StepsToLoss) -> str:
     return f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
 
 
-def _probes(results: Results) -> list[dict[str, Any]]:
+def _probes(results: Results) -> list[dict[str, object]]:
     arms, styles = [arm.name for arm in results.arms], arm_styles(results)
     return [
         {
@@ -211,7 +209,7 @@ def _probes(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _budget(results: Results) -> dict[str, Any] | None:
+def _budget(results: Results) -> dict[str, object] | None:
     budget = results.budget
     if budget is None:
         return None
@@ -231,7 +229,7 @@ def _budget(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _budget_row(name: str, own: ArmBudget, history: History) -> dict[str, Any]:
+def _budget_row(name: str, own: ArmBudget, history: History) -> dict[str, object]:
     parts = ((history.segment, "in the segment"), (history.memory, "in the memory"))
     seen = [f"{grouped(tokens)} {words}" for tokens, words in parts if tokens]
     return {
@@ -259,7 +257,7 @@ def _setting(value: float) -> str:
     return grouped(value) if isinstance(value, int) else str(value)
 
 
-def _plan(results: Results) -> dict[str, Any] | None:
+def _plan(results: Results) -> dict[str, object] | None:
     plan = results.plan
     if plan is None:
         return None

@@ -16,7 +16,6 @@ from hashlib import sha256
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from wordorder.comparison.quality import quality_of
@@ -123,7 +122,7 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
 
 
-def _content(results: Results) -> dict[str, Any]:
+def _content(results: Results) -> dict[str, object]:
     """Return the contents of the page as text, which is shown without scripts too."""
     shown, style, judged = columns(results), arm_styles(results), verdict(results)
     intervals, log_strip = _intervals(results)
@@ -217,7 +216,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value not in {"None", MISSING}]
 
 
-def _statistics(data: Table) -> dict[str, Any]:
+def _statistics(data: Table) -> dict[str, object]:
     """Return the data's counts: those per split as a table, the rest as pairs."""
     splits = {name: value for name, value in data.items() if isinstance(value, dict)}
     names = list(dict.fromkeys(key for value in splits.values() for key in value))
@@ -228,7 +227,7 @@ def _statistics(data: Table) -> dict[str, Any]:
     }
 
 
-def _maps(correlations: Mapping[str, Mapping[str, Sequence[Sequence[Sequence[float]]]]]) -> list[dict[str, Any]]:
+def _maps(correlations: Mapping[str, Mapping[str, Sequence[Sequence[Sequence[float]]]]]) -> list[dict[str, object]]:
     """Return, per arm with maps, its parts and a table of the mean correlation by distance for each head."""
     distances = [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]
     return [

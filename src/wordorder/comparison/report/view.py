@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
@@ -33,7 +32,7 @@ from wordorder.comparison.results_file import Comparison, ProbeResult, Results
 from wordorder.comparison.statistics.summary import spread
 
 
-def view_of(results: Results) -> dict[str, Any]:
+def view_of(results: Results) -> dict[str, object]:
     """Return the data that the scripts draw, from the content of a results file."""
     quality, statistic, styles = quality_of(results), results.statistic, arm_styles(results)
     entries = {entry.arm: entry for entry in results.summary}
@@ -71,7 +70,7 @@ def view_of(results: Results) -> dict[str, Any]:
     }
 
 
-def _differences(results: Results) -> dict[str, Any]:
+def _differences(results: Results) -> dict[str, object]:
     found = references(results)
     return {
         "title": difference_title(results),
@@ -83,7 +82,7 @@ def _differences(results: Results) -> dict[str, Any]:
     }
 
 
-def _difference(entry: Comparison, places: int) -> dict[str, Any]:
+def _difference(entry: Comparison, places: int) -> dict[str, object]:
     return {
         "arm": entry.arm,
         "difference": entry.difference,
@@ -96,7 +95,7 @@ def _difference(entry: Comparison, places: int) -> dict[str, Any]:
     }
 
 
-def _probes(results: Results) -> list[dict[str, Any]]:
+def _probes(results: Results) -> list[dict[str, object]]:
     arms = [arm.name for arm in results.arms]
     return [
         {
