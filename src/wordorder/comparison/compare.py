@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from wordorder.comparison.devices import devices_of
@@ -25,7 +26,7 @@ from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
 from wordorder.comparison.results import Record, results_of
-from wordorder.comparison.results_file import Results
+from wordorder.comparison.results_file import Results, faults_of
 from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
@@ -217,7 +218,11 @@ def _save(record: Record, *, is_a_look: bool = False) -> Results:
     metrics = read_all_metrics([*record.trials, *(record.grid or record.runs)])
     finished = [run for run in record.counted(metrics) if run.folder in metrics]
     record.measured = measure(finished, record.pipeline, record.measured)
-    results = results_of(record, metrics)
+    try:
+        results = results_of(record, metrics)
+    except ValidationError as error:
+        named = f"{record.folder}: a file of a finished run was changed"
+        raise RunFailed("\n".join(faults_of(error, named))) from None
     if is_a_look:  # the files that are written after each run only say how far it is
         results = results.having(looks=with_look(results))
     check_trained(results)  # first: no table may show arms that were not given the same

@@ -494,8 +494,17 @@ def parse_results(content: object, *, name: str = "results.json") -> Results:
     try:
         return Results.model_validate(content)
     except ValidationError as error:
-        faults = dict.fromkeys(f"{name}: {_fault(found)}" for found in error.errors(include_url=False))
-        raise BadInput(faults) from None
+        raise BadInput(faults_of(error, name)) from None
+
+
+def faults_of(error: ValidationError, name: str) -> list[str]:
+    """Return the faults of a value, one line each with its place.
+
+    Args:
+        error: of pydantic.
+        name: of the file.
+    """
+    return list(dict.fromkeys(f"{name}: {_fault(found)}" for found in error.errors(include_url=False)))
 
 
 def _fault(found: ErrorDetails) -> str:
