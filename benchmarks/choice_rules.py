@@ -7,24 +7,28 @@ texts. The same file gives the same sentences.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wordorder.comparison.quality import quality_of, split_of
-from wordorder.comparison.report.newer_keys import entries_of, mapping_of
+from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.probe_points import probe_panels
 from wordorder.comparison.report.verdict import ranked
-from wordorder.comparison.statistics.significance import between, compare_arms
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, repeats, spread, statistic_of
-
-Results = Mapping[str, Any]
+from wordorder.comparison.results_file import Comparison, Results
+from wordorder.comparison.statistics.significance import Conclusions, between, compare_arms
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, repeats, spread
 
 MARGIN = 0.02
 """Times of a step that differ by no more than this share are called equal."""
 
 
-def tested(results: Results) -> dict[str, Any]:
+def tested(results: Results) -> Conclusions:
     """Comparisons and significance of a file, computed where an older file has none."""
-    if entries_of(results, "comparisons"):
-        return {"comparisons": results["comparisons"], "significance": results["significance"]}
+    if results.comparisons:
+        return Conclusions(comparisons=results.comparisons, significance=results.significance)
     return compare_arms(results)
+
+
+def outcome_of(comparisons: Sequence[Comparison], arm: str, other: str) -> str | None:
+    """Outcome of two arms seen from the first; None where they were not compared."""
+    found = between(comparisons, arm, other)
+    return None if found is None else found.outcome
 
 
 def advice(results: Results) -> list[str]:
@@ -37,12 +41,12 @@ def quality_sentences(results: Results) -> list[str]:
     no_control = without_control(results)
     if no_control:
         return no_control
-    order = [str(entry["arm"]) for entry in ranked(results)]
+    order = [entry.arm for entry in ranked(results)]
     best, others, baseline = order[0], order[1:], str(baseline_of(results))
     quality = quality_of(results)
-    place = f"{'highest' if quality.higher_is_better else 'lowest'} {split_of(results)} {quality.name}{after(results)}"
+    place = f"{'highest' if quality.higher_is_better else 'lowest'} {results.split} {quality.name}{after(results)}"
     found = tested(results)
-    needed, (of, count) = found["significance"].get("seeds_needed"), repeats(results)
+    needed, (of, count) = found.significance.seeds_needed, repeats(results)
     if needed is None or count < needed:
         near, apart = overlapping(results, best, others)
         if count < SEEDS_FOR_A_SPREAD:
@@ -55,7 +59,7 @@ def quality_sentences(results: Results) -> list[str]:
             f"Its range overlaps that of {listed(near)}." if near else "",
             f"Apart from it: {listed(apart)}." if apart and near else "",
         ]
-    outcome = {other: (between(found["comparisons"], best, other) or {}).get("outcome") for other in others}
+    outcome = {other: outcome_of(found.comparisons, best, other) for other in others}
     beaten = [other for other in others if outcome[other] == "better"]
     level = [other for other in others if outcome[other] in ("not distinguishable", "identical")]
     lost = [other for other in others if outcome[other] == "no claim"]
@@ -72,7 +76,7 @@ def quality_sentences(results: Results) -> list[str]:
 
 def after(results: Results) -> str:
     """How long the arms were trained, in words: what is best early need not be best later."""
-    steps = sorted({int(row["steps"]) for row in results["rows"] if row.get("steps")})
+    steps = sorted({row.steps for row in results.rows if row.steps})
     if not steps:
         return ""
     return f" after {steps[0]:,} steps" if len(steps) == 1 else f" after {steps[0]:,} to {steps[-1]:,} steps"
@@ -86,16 +90,16 @@ def nothing_claimed(results: Results, baseline: str, arms: Sequence[str]) -> lis
 
 def without_control(results: Results) -> list[str]:
     """Rule 7: what is said of memories where none of them is claimed to be better than reading without one."""
-    usual, baseline = results["recipe"]["model"].get("memory", "none"), str(baseline_of(results))
-    memory = {str(arm["name"]): arm.get("overrides", {}).get("model.memory", usual) for arm in results["arms"]}
+    usual, baseline = results.recipe.model.as_json().get("memory", "none"), str(baseline_of(results))
+    memory = {arm.name: arm.overrides.get("model.memory", usual) for arm in results.arms}
     with_memory = [name for name, kind in memory.items() if kind != "none"]
     if not with_memory or memory[baseline] != "none":
         return []
-    found = tested(results)["comparisons"]
-    if any((between(found, name, baseline) or {}).get("outcome") == "better" for name in with_memory):
+    found = tested(results).comparisons
+    if any(outcome_of(found, name, baseline) == "better" for name in with_memory):
         return []
-    worse = [name for name in with_memory if (between(found, name, baseline) or {}).get("outcome") == "worse"]
-    total = {str(arm["name"]): int(arm["parameters"]["total"]) for arm in results["arms"]}
+    worse = [name for name in with_memory if outcome_of(found, name, baseline) == "worse"]
+    total = {arm.name: int(arm.parameters["total"]) for arm in results.arms}
     least, most = (end(total[name] for name in with_memory) for end in (min, max))
     return [
         "No advice which memory to take: no arm with a memory is claimed to be better than the one without "
@@ -109,8 +113,8 @@ def without_control(results: Results) -> list[str]:
 
 def overlapping(results: Results, best: str, others: Sequence[str]) -> tuple[list[str], list[str]]:
     """Arms whose range (mean plus and minus one standard deviation) meets that of the best, and the rest."""
-    metric, statistic = quality_of(results).key, statistic_of(results)
-    ranges = {entry["arm"]: spread(entry[metric], statistic) for entry in results["summary"]}
+    metric, statistic = quality_of(results).key, results.statistic
+    ranges = {entry.arm: spread(entry.columns[metric], statistic) for entry in results.summary}
     mine = ranges[best]
     if mine is None:  # one or two seeds: nothing is known about any range
         return [], list(others)
@@ -123,11 +127,10 @@ def cheapest(results: Results, arms: Sequence[str]) -> str:
 
     An arm whose layers were made narrower so that all have as many parameters takes fewer FLOPs for that reason alone.
     """
-    budget = mapping_of(results, "budget")
-    changed = any(own.get("changed") for own in mapping_of(budget, "arms").values())
-    if budget.get("match") == "flops" or changed:
+    budget = results.budget
+    if budget is not None and (budget.match == "flops" or any(own.changed for own in budget.arms.values())):
         return ""
-    flops = {arm["name"]: arm["flops_per_token"] for arm in results["arms"] if arm["name"] in arms}
+    flops = {arm.name: arm.flops_per_token for arm in results.arms if arm.name in arms}
     least = min(flops.values())
     found = [name for name, value in flops.items() if value <= 1.01 * least]
     if len(flops) < 2 or len(found) == len(flops):
@@ -139,13 +142,13 @@ def cheapest(results: Results, arms: Sequence[str]) -> str:
 
 def lengths(results: Results) -> tuple[tuple[float, ...], dict[str, list[float | None]]]:
     """Lengths in tokens, and by arm the mean of the probe at each; None where an arm's table ends before."""
-    probe = mapping_of(results, "probes").get("extrapolation")
-    if not probe:
+    probe = results.probes.get("extrapolation")
+    if probe is None:
         return (), {}
-    order = [str(entry["arm"]) for entry in ranked(results)]
+    order = [entry.arm for entry in ranked(results)]
     panel = next(panel for panel in probe_panels(probe, order) if panel.group == "all tokens")
     found = {
-        arm: [next((point["mean"] for point in points if point["x"] == x), None) for x in panel.xs]
+        arm: [next((point.mean for point in points if point.x == x), None) for x in panel.xs]
         for arm, points in panel.points.items()
     }
     return panel.xs, found
@@ -153,15 +156,15 @@ def lengths(results: Results) -> tuple[tuple[float, ...], dict[str, list[float |
 
 def refusing(results: Results) -> list[str]:
     """Arms that cannot read longer texts than they were trained on."""
-    probe = mapping_of(results, "probes").get("extrapolation") or {}
-    return list(dict.fromkeys(str(entry["arm"]) for entry in entries_of(probe, "skipped")))
+    probe = results.probes.get("extrapolation")
+    return list(dict.fromkeys(entry.arm for entry in probe.skipped)) if probe else []
 
 
 def growth(results: Results) -> dict[str, tuple[float, float, float]]:
     """By arm the perplexity on the longest texts over that at the length of training: of means, and range of seeds."""
     xs, found = lengths(results)
-    rows = [row for row in results["probes"]["extrapolation"]["rows"] if row["group"] == "all tokens"]
-    value = {(row["arm"], row["seed"], row["x"]): row["value"] for row in rows}
+    rows = [row for row in results.probes["extrapolation"].rows if row.group == "all tokens"]
+    value = {(row.arm, row.seed, row.x): row.value for row in rows}
     ratios: dict[str, tuple[float, float, float]] = {}
     for arm, means in found.items():
         seeds = [seed for name, seed, x in value if name == arm and x == xs[-1]]

@@ -32,6 +32,7 @@ import scipy
 from scipy import stats
 
 from wordorder import __version__
+from wordorder.comparison.results_file import parse_results
 from wordorder.comparison.statistics.closed_testing import closed_p, share_of_level
 from wordorder.comparison.statistics.exact_tests import holm, seeds_needed
 from wordorder.comparison.statistics.intervals import paired_mean
@@ -100,11 +101,12 @@ def results_of(scores: np.ndarray) -> dict[str, Any]:
     ]
     seeds, arms = scores.shape
     return {
+        "name": "simulated",
         "task": "classification",
         "metric": "accuracy",
         "rows": rows,
         "arms": [{"name": str(arm)} for arm in range(arms)],
-        "planned": {"seeds": list(range(seeds))},
+        "planned": {"arms": arms, "seeds": list(range(seeds)), "runs": len(rows)},
         "recipe": {"compare": {}},
     }
 
@@ -126,8 +128,8 @@ def claims(scores: np.ndarray, method: str) -> set[tuple[int, int]]:
 
 def check_against_compare_arms(scores: np.ndarray) -> None:
     """Stop where a results file with these scores is judged otherwise."""
-    found = compare_arms(results_of(scores))["comparisons"]
-    told = {tuple(sorted((int(e["arm"]), int(e["against"])))) for e in found if e["outcome"] in ("better", "worse")}
+    found = compare_arms(parse_results(results_of(scores))).comparisons
+    told = {tuple(sorted((int(e.arm), int(e.against)))) for e in found if e.outcome in ("better", "worse")}
     assert told == claims(scores, "closed"), (told, claims(scores, "closed"))
 
 
@@ -241,9 +243,9 @@ def lost_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
                 kept = {**results, "rows": [row for row in results["rows"] if row["accuracy"] is not None]}
                 for method, own in (("used", results), ("without", kept)):
                     found[method] += any(
-                        kind == "any" or "0" == (e["arm"] if e["outcome"] == "better" else e["against"])
-                        for e in compare_arms(own)["comparisons"]
-                        if e["outcome"] in ("better", "worse")
+                        kind == "any" or "0" == (e.arm if e.outcome == "better" else e.against)
+                        for e in compare_arms(parse_results(own)).comparisons
+                        if e.outcome in ("better", "worse")
                     )
             shares = {method: count / sets for method, count in found.items()}
             rows.append({"lost": kind, "arms": arms, "seeds": seeds, "sets": sets, **shares})

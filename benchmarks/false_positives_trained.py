@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from wordorder import Decoder, __version__
+from wordorder.comparison.results_file import parse_results
 from wordorder.comparison.statistics.significance import compare_arms
 
 ENCODINGS = ("rope", "alibi", "t5", "sinusoidal", "learned")
@@ -85,11 +86,12 @@ def results_of(scores: list[list[float]], *, same_seeds: bool) -> dict[str, Any]
         for seed, value in enumerate(own)
     ]
     return {
+        "name": "trained",
         "task": "causal-lm",
         "metric": "perplexity",
         "rows": rows,
         "arms": [{"name": arm} for arm in "ab"],
-        "planned": {"seeds": list(range(seeds if same_seeds else 2 * seeds))},
+        "planned": {"arms": 2, "seeds": list(range(seeds if same_seeds else 2 * seeds)), "runs": len(rows)},
         "recipe": {"compare": {}},
     }
 
@@ -114,11 +116,11 @@ def main() -> None:
             for arm in range(2)
         ]
         judged = {
-            way: compare_arms(results_of(scores, same_seeds=way == "paired"))["comparisons"][0]
+            way: compare_arms(parse_results(results_of(scores, same_seeds=way == "paired"))).comparisons[0]
             for way in ("unpaired", "paired")
         }
-        pairs.append({"encoding": encoding, "perplexity": scores, **{way: e["p"] for way, e in judged.items()}})
-        print(encoding, [(way, round(entry["p"], 3), entry["outcome"]) for way, entry in judged.items()], flush=True)
+        pairs.append({"encoding": encoding, "perplexity": scores, **{way: e.p for way, e in judged.items()}})
+        print(encoding, [(way, round(entry.p or 0.0, 3), entry.outcome) for way, entry in judged.items()], flush=True)
     called = {way: sum(pair[way] <= 0.05 for pair in pairs) for way in ("unpaired", "paired")}
     print(f"called different of {asked.pairs}: {called}; {time.perf_counter() - started:.0f} s")
     if asked.json:

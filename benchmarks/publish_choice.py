@@ -8,20 +8,20 @@ The prose of the page stays; what stands between its markers is made anew. The r
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from choice_rules import MARGIN, advice, dearer, lengths, listed, refusing, tested
 from publish_demo import RESULTS, ROOT, put
 
-from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.differences import in_short, places_of
 from wordorder.comparison.report.numbers import grouped, significant, with_spread
 from wordorder.comparison.report.table import encoding_parameters, matched
 from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.significance import between
-from wordorder.comparison.statistics.summary import baseline_of, repeats, statistic_of
+from wordorder.comparison.statistics.summary import baseline_of, repeats
 
 PAGE = ROOT / "docs" / "choose.md"
 
@@ -42,27 +42,32 @@ TASKS: dict[str, tuple[str, str, str]] = {
 """Marker -> title, the results file, and the page that has the whole table."""
 
 
-def results_of(name: str) -> dict[str, Any]:
-    """One committed file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+def results_of(name: str) -> Results:
+    """The results of one committed comparison."""
+    return read_results(RESULTS / f"{name}.json")
 
 
-def task_table(results: Mapping[str, Any]) -> str:
+def steps_by_network() -> dict[str, dict[str, Any]]:
+    """Ratios of the time of a training step to that of one without positions, by network and encoding."""
+    return json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))["networks"]
+
+
+def task_table(results: Results) -> str:
     """A row for each arm, best first: quality, claim, longer texts, parameters, time."""
-    quality, statistic, baseline = quality_of(results), statistic_of(results), str(baseline_of(results))
-    found, arms = tested(results)["comparisons"], {arm["name"]: arm for arm in results["arms"]}
+    quality, statistic, baseline = quality_of(results), results.statistic, str(baseline_of(results))
+    found, arms = tested(results).comparisons, {arm.name: arm for arm in results.arms}
     xs, means = lengths(results)
-    head = ["Arm", f"{split_of(results)} {quality.name}", f"against {baseline}"]
+    head = ["Arm", f"{results.split} {quality.name}", f"against {baseline}"]
     head += [f"at {', '.join(f'×{x / xs[0]:.0f}' for x in xs[1:])} the length"] if xs else []
     times = times_of(results)
     head += ["parameters for word order", *(["time of a training step"] if times else [])]
     lines = ["| " + " | ".join(head) + " |", "| :--- |" + " ---: |" * (len(head) - 1)]
-    places = places_of({**results, "comparisons": found})
+    places = places_of(results.having(comparisons=found))
     for entry in ranked(results):
-        name = str(entry["arm"])
-        encoding = str(arms[name]["encoding"])
+        name = entry.arm
+        encoding = str(arms[name].encoding)
         cells = [name if encoding == name else f"{name} (`{encoding}`)"]
-        cells += [with_spread(entry.get(quality.key), quality.digits, statistic)]
+        cells += [with_spread(entry.columns.get(quality.key), quality.digits, statistic)]
         pair = between(found, name, baseline)
         cells.append("the baseline" if name == baseline else in_short(pair, places) if pair else "not tested")
         longer = [significant(mean, 3) for mean in means.get(name, [])[1:] if mean is not None]
@@ -74,37 +79,37 @@ def task_table(results: Mapping[str, Any]) -> str:
 
 def time_of(encoding: str, network: str = "encoder") -> str:
     """Ratio of a training step to one without positions, where it was measured."""
-    row = results_of("encodings")["networks"][network].get(encoding)
+    row = steps_by_network()[network].get(encoding)
     if row is None:
         return ""
     low, high = row["ratio_quartiles"]
     return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
-def times_of(results: Mapping[str, Any]) -> dict[str, str]:
+def times_of(results: Results) -> dict[str, str]:
     """By arm; none for a comparison of memories, which cost something else than encodings do."""
-    model = results["recipe"]["model"]
-    memories = {arm["overrides"].get("model.memory", model.get("memory", "none")) for arm in results["arms"]}
+    model = results.recipe.model.as_json()
+    memories = {arm.overrides.get("model.memory", model.get("memory", "none")) for arm in results.arms}
     if memories != {"none"}:
         return {}
     network = "encoder" if model.get("network", "encoder") != "decoder" else "decoder"
-    return {str(arm["name"]): time_of(str(arm["encoding"]), network) for arm in results["arms"]}
+    return {arm.name: time_of(str(arm.encoding), network) for arm in results.arms}
 
 
-def size_of(results: Mapping[str, Any]) -> str:
+def size_of(results: Results) -> str:
     """At which size, for how long, on how many seeds: what the numbers are about."""
-    model, training = results["recipe"]["model"], results["recipe"]["training"]
+    model, training = results.recipe.model.as_json(), results.recipe.training.as_json()
     of, count = repeats(results)
     what = (
         f"{model.get('num_hidden_layers', 1)} layers of width {model['hidden_size']}" if "hidden_size" in model else ""
     )
-    total = [arm["parameters"]["total"] for arm in results["arms"]]
+    total = [arm.parameters["total"] for arm in results.arms]
     sizes = f"{min(total):,} to {max(total):,} parameters" if min(total) < max(total) else f"{total[0]:,} parameters"
     steps = f"{training['max_steps']:,} steps" if training.get("max_steps", -1) > 0 else ""
     epochs = f"{training['num_train_epochs']:g} epochs" if not steps and training.get("num_train_epochs") else ""
-    rates = "its best of several learning rates each" if results["planned"]["rates"] else "fixed learning rates"
+    rates = "its best of several learning rates each" if results.planned.rates else "fixed learning rates"
     parts = [what, sizes, steps or epochs, f"{count} {of}{'s' * (count > 1)}", rates]
-    where = str(results["recipe"]["data"]["source"]).split("/")[0]
+    where = str(results.recipe.data.source).split("/")[0]
     return f"Measured with {', '.join(part for part in parts if part)}; data {where}. {matched(results)}".strip()
 
 
@@ -121,7 +126,7 @@ def in_short_list() -> str:
         f"- **[{title}](#{title.lower().replace(',', '').replace(' ', '-')}).** {' '.join(advice(results_of(file)))}"
         for title, file, _ in TASKS.values()
     ]
-    for network, rows in results_of("encodings")["networks"].items():
+    for network, rows in steps_by_network().items():
         slower, level = dearer(rows)
         longer = [f"{name} ({100 * share:.2g}%)" for name, share in sorted(slower.items(), key=lambda pair: -pair[1])]
         lines.append(

@@ -22,6 +22,7 @@ from typing import Any
 from wordorder.comparison.report.figures.draw import COSTS, draw_costs
 from wordorder.comparison.report.numbers import MISSING, grouped, with_spread
 from wordorder.comparison.report.table import lines
+from wordorder.comparison.results_file import Results, parse_results
 from wordorder.comparison.statistics.summary import repeats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +47,7 @@ COLOURS = {
 }
 MARKERS = {"bag": "o", "convolution": "s", "recurrent": "^", "transformer": "D"}
 
-Published = Mapping[str, Any]
+Published = Mapping[str, Results]
 """Name of a comparison -> what `trimmed` keeps of its results."""
 
 
@@ -62,14 +63,19 @@ def trimmed(results: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in results.items() if k not in ("correlations", "tuning", "grid", "failed")}
 
 
+def published_of(content: Mapping[str, Any]) -> Published:
+    """The results of every comparison that a file with this content publishes."""
+    return {name: parse_results(results, name=name) for name, results in content.items()}
+
+
 def comparison_of(published: Published, paper: Mapping[str, Any]) -> str:
     """The table: an arm a line, measured beside the paper for each set, then what the arm costs on the first set."""
     sets = [name for name in SETS if name in published]
-    arms = list(dict.fromkeys(arm["name"] for name in sets for arm in published[name]["arms"]))
+    arms = list(dict.fromkeys(arm.name for name in sets for arm in published[name].arms))
     head = ["Arm"]
     for name in sets:
         title = NAMES.get(SETS[name], SETS[name])
-        mark = ", optimistic" if published[name].get("optimistic") else ""
+        mark = ", optimistic" if published[name].optimistic else ""
         head += [f"{title}{mark}", f"{title}, paper"]
     first = NAMES.get(SETS[sets[0]], SETS[sets[0]])
     head += [f"Parameters ({first})", "kFLOP per token"]
@@ -78,9 +84,9 @@ def comparison_of(published: Published, paper: Mapping[str, Any]) -> str:
         cells = [arm]
         for name in sets:
             cells += [_measured(published[name], arm), _papers(paper, arm, SETS[name])]
-        entry = next((found for found in published[sets[0]]["arms"] if found["name"] == arm), None)
-        known = entry is not None and entry["parameters"]
-        cells += [grouped(entry["parameters"]["total"]), grouped(entry["flops_per_token"] / 1e3)] if known else ["", ""]
+        entry = next((found for found in published[sets[0]].arms if found.name == arm), None)
+        known = entry is not None and entry.parameters
+        cells += [grouped(entry.total_parameters), grouped(entry.flops_per_token / 1e3)] if known else ["", ""]
         rows.append(cells)
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     said = [f"{NAMES.get(SETS[name], SETS[name])}: {_about(published[name])}." for name in sets]
@@ -91,11 +97,10 @@ def ablation_of(published: Published, paper: Mapping[str, Any]) -> str:
     """The ablation: parameters and accuracy, measured and the paper's."""
     results, theirs = published[ABLATION], paper["ablation"]
     rows = [["Arm", "Parameters", "Accuracy", "Parameters, paper", "Accuracy, paper"], [":---", *["---:"] * 4]]
-    for arm in results["arms"]:
-        total = grouped(arm["parameters"]["total"]) if arm["parameters"] else MISSING
-        size, accuracy = theirs["rows"].get(arm["name"], (None, None))
+    for arm in results.arms:
+        size, accuracy = theirs["rows"].get(arm.name, (None, None))
         printed = [MISSING if size is None else f"{size:g} M", MISSING if accuracy is None else f"{accuracy:.3f}"]
-        rows.append([arm["name"], total, _measured(results, arm["name"]), *printed])
+        rows.append([arm.name, grouped(arm.total_parameters), _measured(results, arm.name), *printed])
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     return f"{table}\n\nTest accuracy on SST-2: {_about(results)}. Paper: {theirs['source']}."
 
@@ -141,9 +146,9 @@ def _style(arm: str) -> dict[str, Any]:
     return {"color": COLOURS.get(encoding, "#57606a"), "marker": MARKERS.get(network, "x")}
 
 
-def _measured(results: Mapping[str, Any], arm: str) -> str:
-    entry = next((entry for entry, _ in lines(results) if entry["arm"] == arm), {})
-    return with_spread(entry.get("accuracy"), 3)
+def _measured(results: Results, arm: str) -> str:
+    entry = next((entry for entry, _ in lines(results) if entry.arm == arm), None)
+    return with_spread(None if entry is None else entry.columns.get("accuracy"), 3)
 
 
 def _papers(paper: Mapping[str, Any], arm: str, column: str) -> str:
@@ -151,16 +156,15 @@ def _papers(paper: Mapping[str, Any], arm: str, column: str) -> str:
     return MISSING if row is None else f"{row[paper['columns'].index(column)]:.3f}"
 
 
-def _about(results: Mapping[str, Any]) -> str:
-    data, planned = results["recipe"]["data"], results["planned"]
+def _about(results: Results) -> str:
     of, count = repeats(results)
-    folds = f" of {data['folds']} (cross-validation)" if of == "fold" else ""
-    done = "" if results["complete"] else f", {len(results['rows'])} of {planned['runs']} runs"
-    return f"mean ± standard deviation over {count} {of}s{folds}, protocol {results['protocol']}{done}"
+    folds = f" of {results.recipe.data.folds} (cross-validation)" if of == "fold" else ""
+    done = "" if results.complete else f", {len(results.rows)} of {results.planned.runs} runs"
+    return f"mean ± standard deviation over {count} {of}s{folds}, protocol {results.protocol}{done}"
 
 
 def _machine(published: Published) -> str:
-    machine = next(iter(published.values()))["environment"]
+    machine = next(iter(published.values())).environment
     return f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
 
 
@@ -169,16 +173,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="*", help="of comparisons; none only writes the page anew")
     arguments = parser.parse_args()
-    published: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    content: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     for folder in arguments.folders:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
         if results["name"] not in (*SETS, ABLATION):
             raise SystemExit(f"{folder} holds {results['name']}; known: {', '.join((*SETS, ABLATION))}")
-        published[results["name"]] = trimmed(results)
+        content[results["name"]] = trimmed(results)
     paper = json.loads(PAPER.read_text(encoding="utf-8"))
-    text = json.dumps(published, indent=1, sort_keys=True) + "\n"
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
     RESULTS.write_text(text, encoding="utf-8")
-    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), json.loads(text), paper), encoding="utf-8")
+    published = published_of(json.loads(text))
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), published, paper), encoding="utf-8")
     if any(name in published for name in SETS):
         draw(published, FIGURE)
 

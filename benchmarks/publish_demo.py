@@ -28,11 +28,11 @@ from typing import Any
 from speed_tables import speed_table
 
 from wordorder.comparison import markdown_table
-from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.results_file import Results, parse_results, read_results
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
-from wordorder.comparison.statistics.summary import statistic_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -44,55 +44,55 @@ def table_of(results: dict[str, Any]) -> str:
     """The table as the pages hold it, with the machine it was measured on; of a search for rates, the trials."""
     if "machine" in results:  # of a benchmark
         return speed_table(results)
-    if "rows" not in results:
-        return trials_of(results)
-    if results["name"] == "demo_long":
-        return late_table(json.loads((RESULTS / "demo.json").read_text(encoding="utf-8")), results)
-    machine = results["environment"]
+    found = parse_results(results)
+    if not found.rows:
+        return trials_of(found)
+    if found.name == "demo_long":
+        return late_table(read_results(RESULTS / "demo.json"), found)
+    machine = found.environment
     where = f"Measured on {machine['processors']} cores ({machine['device']}), torch {machine['packages']['torch']}."
-    pace = f"\n\n{pace_table(results)}" if "pace" in results else ""
-    return f"{markdown_table(results).strip()}{pace}\n\n{where}"
+    pace = f"\n\n{pace_table(found, results['pace']['baseline'])}" if "pace" in results else ""
+    return f"{markdown_table(found).strip()}{pace}\n\n{where}"
 
 
-def late_table(early: dict[str, Any], late: dict[str, Any]) -> str:
+def late_table(early: Results, late: Results) -> str:
     """The arms of a longer training beside the same arms of a shorter one, best of the longer one first."""
-    ends = [f"after {results['rows'][0]['steps']:,} steps" for results in (early, late)]
+    ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
     quality = quality_of(late)
-    scores = [{entry["arm"]: entry[quality.key] for entry in results["summary"]} for results in (early, late)]
-    lines = [f"| Arm | {split_of(late)} {quality.name} {ends[0]} | {ends[1]} |", "| :--- | ---: | ---: |"]
+    scores = [{entry.arm: entry.columns[quality.key] for entry in results.summary} for results in (early, late)]
+    lines = [f"| Arm | {late.split} {quality.name} {ends[0]} | {ends[1]} |", "| :--- | ---: | ---: |"]
     for entry in ranked(late):
-        cells = [with_spread(of.get(entry["arm"]), quality.digits, statistic_of(late)) for of in scores]
-        lines.append(f"| {entry['arm']} | {cells[0]} | {cells[1]} |")
-    seeds = len({row["seed"] for row in late["rows"]})
+        cells = [with_spread(of.get(entry.arm), quality.digits, late.statistic) for of in scores]
+        lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} |")
+    seeds = len({row.seed for row in late.rows})
     return "\n".join([*lines, "", f"Mean ± sample standard deviation over {seeds} seeds; lower is better."])
 
 
-def pace_table(results: dict[str, Any]) -> str:
+def pace_table(results: Results, baseline: str) -> str:
     """How early each arm reaches the validation loss that the baseline ends with, as `steps_to_loss` defines it."""
-    baseline = results["pace"]["baseline"]
     title = f"Steps to {baseline}'s lowest validation loss, median (earliest to latest)"
     lines = [f"| Arm | {title} | Share of its steps | Runs |", "| :--- | ---: | ---: | ---: |"]
-    found = steps_to_loss({**results, "baseline": baseline})
+    found = steps_to_loss(results.having(baseline=baseline))
     for entry in found:
-        ends = (entry[name] for name in ("low", "steps", "high"))
+        ends = (entry.low, entry.steps, entry.high)
         low, steps, high = ("never" if end is None else f"{end:,.0f}" for end in ends)
-        share = "" if entry["share"] is None else f"{entry['share']:.0%}"
-        lines.append(f"| {entry['arm']} | {steps} ({low} to {high}) | {share} | {entry['reached']} of {entry['n']} |")
-    resolution = max(entry["resolution"] for entry in found)
+        share = "" if entry.share is None else f"{entry.share:.0%}"
+        lines.append(f"| {entry.arm} | {steps} ({low} to {high}) | {share} | {entry.reached} of {entry.n} |")
+    resolution = max(entry.resolution for entry in found)
     return "\n".join([*lines, "", f"Evaluated every {resolution:,.0f} steps; in between the loss is taken as a line."])
 
 
-def trials_of(results: dict[str, Any]) -> str:
+def trials_of(results: Results) -> str:
     """Validation loss by arm and learning rate, the chosen rate in bold."""
-    rates = sorted({trial["learning_rate"] for trial in results["tuning"]})
+    rates = sorted({trial.learning_rate for trial in results.tuning})
     lines = ["| Arm | " + " | ".join(f"{rate:g}" for rate in rates) + " |", "| :--- |" + " ---: |" * len(rates)]
-    for arm in results["arms"]:
-        losses = {t["learning_rate"]: t["loss"] for t in results["tuning"] if t["arm"] == arm["name"]}
+    for arm in results.arms:
+        losses = {trial.learning_rate: trial.score("loss") for trial in results.tuning if trial.arm == arm.name}
         best = min((loss for loss in losses.values() if loss is not None), default=None)
         cells = ["diverged" if losses[r] is None else f"{losses[r]:.3f}" for r in rates]
         bold = [f"**{cell}**" if losses[r] == best else cell for r, cell in zip(rates, cells, strict=True)]
-        lines.append(f"| {arm['name']} | " + " | ".join(bold) + " |")
-    seed = results["tuning"][0]["seed"]
+        lines.append(f"| {arm.name} | " + " | ".join(bold) + " |")
+    seed = results.tuning[0].seed
     return "\n".join(lines) + f"\n\nValidation loss in nats per masked token, seed {seed}; the chosen rate is bold."
 
 

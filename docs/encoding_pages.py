@@ -21,6 +21,7 @@ from typing import Any
 from wordorder.cli.list import catalogue
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import grouped, with_spread
+from wordorder.comparison.results_file import ArmResult, Results, read_results
 from wordorder.encodings import CATALOG, names_of
 
 DOCS = Path(__file__).resolve().parent
@@ -81,23 +82,19 @@ def measured(names: list[str], prefix: str) -> str:
     """Return one row for every arm of a comparison that has one of these encodings."""
     lines = ["| comparison | arm | score | against the baseline | best arm |", "| --- | --- | ---: | --- | --- |"]
     for file, (title, address) in COMPARISONS.items():
-        results = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
-        metric = results["metric"]
-        summary = {entry["arm"]: entry[metric] for entry in results["summary"]}
+        results = read_results(RESULTS / f"{file}.json")
+        metric = quality_of(results).key
+        summary = {entry.arm: entry.columns[metric] for entry in results.summary}
         sign = -1 if quality_of(results).higher_is_better else 1
-        best = min(summary, key=lambda arm: sign * summary[arm]["mean"])
-        outcome = {
-            found["arm"]: found["outcome"]
-            for found in results["comparisons"]
-            if found["against"] == results["baseline"]
-        }
-        for arm in results["arms"]:
+        best = min(summary, key=lambda arm: sign * (summary[arm].mean or 0.0))
+        outcome = {found.arm: found.outcome for found in results.comparisons if found.against == results.baseline}
+        for arm in results.arms:
             if _wanted(file, arm, names):
-                said = "the baseline" if arm["name"] == results["baseline"] else _said(outcome[arm["name"]], results)
+                said = "the baseline" if arm.name == results.baseline else _said(outcome[arm.name], results)
                 ends = with_spread(summary[best]).replace(" ", NO_BREAK)
-                score = f"{metric} {with_spread(summary[arm['name']]).replace(' ', NO_BREAK)}"
-                last = "this one" if arm["name"] == best else f"{best}, {ends}"
-                lines.append(f"| [{title}]({prefix}{address}) | {arm['name']} | {score} | {said} | {last} |")
+                score = f"{metric} {with_spread(summary[arm.name]).replace(' ', NO_BREAK)}"
+                last = "this one" if arm.name == best else f"{best}, {ends}"
+                lines.append(f"| [{title}]({prefix}{address}) | {arm.name} | {score} | {said} | {last} |")
     if len(lines) == 2:
         return "No comparison of this repository has an arm with it yet."
     return "\n".join([*lines, *longer_texts(names, prefix)])
@@ -244,18 +241,18 @@ def steps_of_training() -> dict[str, Any]:
     return json.loads((RESULTS / "encodings.json").read_text(encoding="utf-8"))
 
 
-def _wanted(file: str, arm: dict[str, Any], names: list[str]) -> bool:
+def _wanted(file: str, arm: ArmResult, names: list[str]) -> bool:
     """Tell whether a page shows this arm: that of memories all of their comparison, others those with an encoding."""
     if file == "compare-memory":
         return names == ["memories"]
-    return bool(set(names_of(arm["encoding"])) & set(names))
+    return bool(set(names_of(str(arm.encoding))) & set(names))
 
 
 def _plain(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else f"{value}"
 
 
-def _said(outcome: str, results: dict[str, Any]) -> str:
+def _said(outcome: str, results: Results) -> str:
     """Return the outcome in words, with the baseline's name."""
     words = {"too few": "no claim, too few seeds", "no claim": "no claim, runs were lost"}.get(outcome, outcome)
-    return f"{words} ({results['baseline']}, {results['significance']['seeds']} seeds)"
+    return f"{words} ({results.baseline}, {results.significance.seeds} seeds)"

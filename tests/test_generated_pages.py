@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from wordorder.comparison.results_file import parse_results
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -132,17 +134,21 @@ def comparison(seeds: int, scores: dict[str, float], *, spread: float = 0.001, f
         for arm, score in scores.items()
         for seed in range(seeds)
     ]
+    from wordorder.comparison.results_file import Row
     from wordorder.comparison.statistics.summary import summarise
 
     arms = [{"name": arm, "flops_per_token": (flops or {}).get(arm, 100)} for arm in scores]
     recipe = {"compare": {}, "data": {}, "training": {}, "model": {}}
-    planned = {"seeds": list(range(seeds)), "rates": []}
-    results = {"arms": arms, "rows": rows, "recipe": recipe, "planned": planned, "task": "masked-lm"}
-    return {**results, "summary": summarise(rows), "failed": [], "metric": "perplexity"}
+    planned = {"arms": len(arms), "seeds": list(range(seeds)), "runs": len(rows), "rates": []}
+    results = {"arms": arms, "rows": rows, "recipe": recipe, "planned": planned, "task": "masked-lm", "name": "made up"}
+    summary = [entry.as_json() for entry in summarise(Row.model_validate(row) for row in rows)]
+    return {**results, "summary": summary, "failed": [], "metric": "perplexity"}
 
 
 def test_advice_claims_what_the_corrected_test_claims(script):
-    said = " ".join(script("choice_rules").advice(comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0})))
+    said = " ".join(
+        script("choice_rules").advice(parse_results(comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0})))
+    )
     assert "**good** has the lowest test masked-token perplexity." in said
     assert "claimed to be better than poor and none" in said
     assert "survey" not in said
@@ -151,7 +157,7 @@ def test_advice_claims_what_the_corrected_test_claims(script):
 def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
     flops = {"first": 150, "second": 100, "none": 90}
     results = comparison(8, {"none": 9.0, "first": 4.0, "second": 4.0}, spread=0.05, flops=flops)
-    said = " ".join(script("choice_rules").advice(results))
+    said = " ".join(script("choice_rules").advice(parse_results(results)))
     best, level = ("first", "second") if "**first**" in said else ("second", "first")
     assert f"**{best}** has" in said
     assert f"Not distinguishable from it: {level}." in said
@@ -161,16 +167,16 @@ def test_advice_names_the_cheapest_of_those_that_cannot_be_told_apart(script):
         # narrower layers, not the encoding, save these FLOPs
         {"match": "parameters", "arms": {"second": {"changed": {"model.intermediate_size": [256, 208]}}}},
     ):
-        assert "FLOPs" not in " ".join(script("choice_rules").advice(results | {"budget": budget}))
+        assert "FLOPs" not in " ".join(script("choice_rules").advice(parse_results(results | {"budget": budget})))
     unchanged = {"match": "parameters", "arms": {"second": {"changed": {}}}}
-    assert "fewest FLOPs" in " ".join(script("choice_rules").advice(results | {"budget": unchanged}))
+    assert "fewest FLOPs" in " ".join(script("choice_rules").advice(parse_results(results | {"budget": unchanged})))
 
 
 def test_advice_claims_nothing_with_few_seeds_and_where_nothing_is_better_than_the_baseline(script):
     rules = script("choice_rules")
-    few = " ".join(rules.advice(comparison(3, {"none": 9.0, "good": 4.0})))
+    few = " ".join(rules.advice(parse_results(comparison(3, {"none": 9.0, "good": 4.0}))))
     assert few.startswith("A survey, no claim: 3 seeds (claims take 6). **good**")
-    level = " ".join(rules.advice(comparison(8, {"none": 4.001, "other": 4.0}, spread=0.05)))
+    level = " ".join(rules.advice(parse_results(comparison(8, {"none": 4.001, "other": 4.0}, spread=0.05))))
     assert "**other**" in level
     assert "Nothing is claimed to be better than no positions at all." in level
     assert "cost" not in level
@@ -178,10 +184,10 @@ def test_advice_claims_nothing_with_few_seeds_and_where_nothing_is_better_than_t
 
 def test_there_is_no_advice_where_nothing_is_told_apart_from_luck(script):
     rules = script("choice_rules")
-    assert rules.quality_sentences(comparison(1, {"none": 9.0, "good": 4.0})) == [
+    assert rules.quality_sentences(parse_results(comparison(1, {"none": 9.0, "good": 4.0}))) == [
         "No advice: 1 seed per arm, so that no difference can be told from luck."
     ]
-    (said,) = rules.quality_sentences(comparison(3, {"none": 4.0, "other": 4.001}, spread=0.05))
+    (said,) = rules.quality_sentences(parse_results(comparison(3, {"none": 4.0, "other": 4.001}, spread=0.05)))
     assert said == "No advice: 3 seeds (claims take 6), and the ranges of all arms overlap."
 
 
@@ -195,15 +201,15 @@ def memories(scores: dict[str, float], parameters: dict[str, int]):
 
 def test_memories_are_recommended_only_where_one_of_them_helps(script):
     rules, equal = script("choice_rules"), {"none": 100, "recurrence": 100, "look-ahead": 100}
-    said = " ".join(rules.advice(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, equal)))
+    said = " ".join(rules.advice(parse_results(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, equal))))
     assert said == (
         "No advice which memory to take: no arm with a memory is claimed to be better than the one without (none), so "
         "that the experiment has no positive control. Claimed to be worse than it: recurrence and look-ahead."
     )
     fewer = equal | {"recurrence": 90, "look-ahead": 60}
-    said = " ".join(rules.advice(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, fewer)))
+    said = " ".join(rules.advice(parse_results(memories({"none": 4.0, "recurrence": 5.0, "look-ahead": 6.0}, fewer))))
     assert said.endswith("It has 100 parameters, those with a memory 60 to 90: the set-up decides.")
-    said = " ".join(rules.advice(memories({"none": 5.0, "recurrence": 4.0, "look-ahead": 6.0}, equal)))
+    said = " ".join(rules.advice(parse_results(memories({"none": 5.0, "recurrence": 4.0, "look-ahead": 6.0}, equal))))
     assert said.startswith("**recurrence** has the lowest")
 
 
@@ -217,6 +223,7 @@ def test_times_within_the_margin_are_not_told_apart(script):
 
 def test_advice_on_longer_texts_gives_ratios_with_their_range_over_seeds(script):
     probe = {
+        **{"title": "Longer texts", "x": "tokens", "value": "perplexity", "higher_is_better": False},
         "x_kind": "number",
         "rows": [
             {"arm": arm, "group": "all tokens", "seed": seed, "x": x, "value": value + seed * (x > 64)}
@@ -229,7 +236,7 @@ def test_advice_on_longer_texts_gives_ratios_with_their_range_over_seeds(script)
     results = comparison(8, {"none": 9.0, "good": 4.0, "poor": 8.0, "table": 5.0}) | {
         "probes": {"extrapolation": probe}
     }
-    (said,) = script("choice_rules").length_sentences(results)
+    (said,) = script("choice_rules").length_sentences(parse_results(results))
     assert said == (
         "Perplexity on texts of 16 times the length over that at the length of training (lowest to highest seed): "
         "none 1.25 (1.20 to 1.30), good 1.32 (1.20 to 1.45), poor 2.56 (2.50 to 2.62); table cannot read them."

@@ -4,6 +4,8 @@ import math
 import random
 from typing import Any
 
+from wordorder.comparison.results_file import Results, Row, parse_results
+from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.summary import summarise
 
 FINAL = {
@@ -24,6 +26,27 @@ ENCODING_PARAMETERS = {
     "tupe-a": {"position_table": 8320, "projections": 33024, "layer_norm": 256},
     "tupe-r": {"position_table": 8320, "projections": 33024, "layer_norm": 256, "buckets": 132},
 }
+
+
+def read(content: dict[str, Any]) -> Results:
+    """The results that a file with this content holds; what every file has and a test leaves out is filled in."""
+    planned = {"arms": len(content.get("arms", ())), "seeds": [], "runs": len(content.get("rows", ()))}
+    least = {"name": "made up", "task": "masked-lm", "recipe": {}, "arms": []}
+    return parse_results({**least, **content, "planned": planned | content.get("planned", {})})
+
+
+def compared(content: dict[str, Any]) -> dict[str, Any]:
+    """What the file will hold of the tests of its arms."""
+    found = compare_arms(read(content))
+    return {
+        "comparisons": [entry.as_json() for entry in found.comparisons],
+        "significance": found.significance.as_json(),
+    }
+
+
+def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the file will hold of its rows' means."""
+    return [entry.as_json() for entry in summarise(Row.model_validate(row) for row in rows)]
 
 
 def example_results(
@@ -82,7 +105,7 @@ def example_results(
             for arm, best in zip(finals, [0.001, 0.002, 0.004] * len(finals), strict=False)
             for rate in (0.001, 0.002, 0.004)
         ],
-        "summary": summarise(rows),
+        "summary": summarised(rows),
         "correlations": {arm: _maps(arm, size, heads) for arm in finals if arm.startswith("tupe")},
     }
 

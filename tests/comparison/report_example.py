@@ -3,9 +3,8 @@
 import random
 from typing import Any
 
-from comparison_example import example_results
+from comparison_example import compared, example_results, read, summarised
 
-from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 
 FINALS = {
@@ -33,8 +32,8 @@ def full_results(finals: dict[str, float] | None = None, *, seeds: int = 5, base
         row["peak_memory_bytes"] = 480_000_000 + 9_000_000 * len(row["arm"]) + 1e6 * chance.random()
     results["metric"], results["baseline"] = "perplexity", baseline
     results["summary"] = _summarised(results)
-    results |= compare_arms(results)
-    results["steps_to_loss"] = steps_to_loss(results)
+    results |= compared(results)
+    results["steps_to_loss"] = [entry.as_json() for entry in steps_to_loss(read(results))]
     results["budget"] = _budget(finals, baseline)
     results["probes"] = {
         "extrapolation": _extrapolation(results),
@@ -53,9 +52,8 @@ def full_results(finals: dict[str, float] | None = None, *, seeds: int = 5, base
 
 
 def _summarised(results: dict[str, Any]) -> list[dict[str, Any]]:
-    from wordorder.comparison.statistics.summary import summarise
 
-    return summarise(results["rows"])
+    return summarised(results["rows"])
 
 
 def _budget(finals: dict[str, float], baseline: str) -> dict[str, Any]:

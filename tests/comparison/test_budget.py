@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison.fairness.arms import resolve_arms
@@ -89,14 +89,14 @@ def test_every_network_is_sized_to_within_one_percent(make_recipe, match, overri
     first = next(iter(arms))
     assert max(after.values()) <= 1.01 * min(after.values())
     assert after[first] == before[first]
-    assert budget["reference"] == first
+    assert budget.reference == first
     for arm in sized:
-        own = budget["arms"][arm.name]
-        assert (own["value"], own["target"]) == (after[arm.name], before[first])
-        for name, (old, new) in own["changed"].items():
+        own = budget.arms[arm.name]
+        assert (own.value, own.target) == (after[arm.name], before[first])
+        for name, (old, new) in own.changed.items():
             assert old != new
             assert arm.recipe.to_dict()["model"][name.removeprefix("model.")] == new
-    assert f"{before[first]:,} {'parameters' if match == 'parameters' else 'FLOP per token'}" in budget["sentence"]
+    assert f"{before[first]:,} {'parameters' if match == 'parameters' else 'FLOP per token'}" in budget.sentence
 
 
 @pytest.mark.parametrize("match", ["parameters", "flops"])
@@ -107,7 +107,7 @@ def test_an_arm_or_a_seed_that_is_added_leaves_the_others_as_they_were(make_reci
     before, _ = fit_budget(resolve_arms(fewer), fewer, pipeline=pipeline())
     more = make_recipe(*sizes, arms=arms, match=match, seeds=[0, 1])
     after, budget = fit_budget(resolve_arms(more), more, pipeline=pipeline())
-    assert budget["arms"]["shaw"]["changed"]
+    assert budget.arms["shaw"].changed
     assert [arm.recipe.model for arm in after[:2]] == [arm.recipe.model for arm in before]
 
 
@@ -115,19 +115,19 @@ def test_only_what_differs_is_changed_and_by_the_feed_forward_width_first(make_r
     arms = {"none": {}, "rope": {"model.encoding": "rope"}, "shaw": {"model.encoding": "shaw"}}
     recipe = make_recipe("model.hidden_size=64", "model.intermediate_size=256", arms=arms, match="parameters")
     sized, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
-    assert [list(own["changed"]) for own in budget["arms"].values()] == [[], [], ["model.intermediate_size"]]
-    old, new = budget["arms"]["shaw"]["changed"]["model.intermediate_size"]
+    assert [list(own.changed) for own in budget.arms.values()] == [[], [], ["model.intermediate_size"]]
+    old, new = budget.arms["shaw"].changed["model.intermediate_size"]
     assert old == 256 > new
     assert new % 8 == 0  # a multiple that suits the hardware agrees well enough here
-    assert budget["sentence"].endswith(f"within 1%; feed-forward width {new} to 256.")
+    assert budget.sentence.endswith(f"within 1%; feed-forward width {new} to 256.")
     assert sized[0].recipe is recipe.for_arm(recipe.compare.arms[0]) or sized[0].recipe.model == recipe.model
 
 
 def test_the_baseline_may_be_any_arm(make_recipe):
     recipe = make_recipe(arms={"none": {}, "shaw": {"model.encoding": "shaw"}}, match="parameters", baseline="shaw")
     _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
-    assert budget["arms"]["shaw"]["changed"] == {}
-    old, new = budget["arms"]["none"]["changed"]["model.intermediate_size"]
+    assert budget.arms["shaw"].changed == {}
+    old, new = budget.arms["none"].changed["model.intermediate_size"]
     assert new > old
 
 
@@ -136,10 +136,10 @@ def test_where_the_feed_forward_width_is_not_enough_the_model_becomes_narrower(m
     arms = {"none": {}, "complex": {"model.encoding": "complex-order+rope", "model.complex_valued": True}}
     recipe = make_recipe(UNTIED, "model.hidden_size=48", "model.intermediate_size=48", arms=arms, match="parameters")
     _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline())
-    old, new = budget["arms"]["complex"]["changed"]["model.hidden_size"]
+    old, new = budget.arms["complex"].changed["model.hidden_size"]
     assert old == 48 > new
     assert (new // 2) % 2 == 0  # two heads of an even number of channels, as rotations want them
-    assert "model width" in budget["sentence"]
+    assert "model width" in budget.sentence
 
 
 def test_a_bag_of_words_has_the_width_of_its_embeddings_only(make_recipe):
@@ -147,7 +147,7 @@ def test_a_bag_of_words_has_the_width_of_its_embeddings_only(make_recipe):
     recipe = make_recipe(*CLASSES, "model.hidden_size=160", arms=arms, match="parameters")
     known = {"label_names": ("no", "yes"), "statistics": {"vocab_size": 999}}
     _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=pipeline(**known))
-    assert list(budget["arms"]["bag"]["changed"]) == ["model.hidden_size"]
+    assert list(budget.arms["bag"].changed) == ["model.hidden_size"]
 
 
 def fixed(more, **compare):
@@ -175,7 +175,7 @@ def test_an_arm_that_asks_for_three_percent_more_parameters_is_refused(make_reci
     within = make_recipe(*sizes, **fixed(4))
     sized, budget = fit_budget(resolve_arms(within), within, pipeline=pipeline())
     assert sized[1].recipe.model["intermediate_size"] == 516
-    assert budget["arms"]["larger"]["changed"] == {}
+    assert budget.arms["larger"].changed == {}
 
 
 def test_what_no_width_can_reach_is_refused_with_every_count(make_recipe):
@@ -197,7 +197,7 @@ def test_without_a_budget_nothing_is_counted(make_recipe):
     arms = resolve_arms(recipe)
     same, budget = fit_budget(arms, recipe, pipeline=None)
     assert same == arms
-    assert (budget["match"], budget["reference"], budget["arms"], budget["sentence"]) == ("none", "none", {}, "")
+    assert (budget.match, budget.reference, budget.arms, budget.sentence) == ("none", "none", {}, "")
 
 
 @pytest.mark.parametrize("function", [lambda n: 3 * n + 7, lambda n: n**3, lambda n: 2.0**n if n < 40 else 2.0**40 + n])
@@ -235,20 +235,20 @@ def results_of(match="parameters"):
 @pytest.mark.parametrize(("match", "name"), [("parameters", "parameters"), ("flops", "flops_per_token")])
 def test_what_was_trained_is_what_was_matched(match, name):
     results = results_of(match)
-    check_trained(results)
+    check_trained(read(results))
     results["rows"][-1][name] = round(1.03 * results["rows"][-1][name])
     with pytest.raises(UnfairComparison, match=r"rope, seed 1: was matched with .* and was trained with"):
-        check_trained(results)
+        check_trained(read(results))
 
 
 def test_folds_have_vocabularies_of_their_own_and_arms_are_compared_within_them():
     results = results_of()
     for row in results["rows"]:
         row |= {"fold": row["seed"], "parameters": 1000 + 500 * row["seed"]}
-    check_trained(results)
+    check_trained(read(results))
     results["rows"][-1]["parameters"] = 1545
     with pytest.raises(UnfairComparison, match=r"fold 1: arms differ by more than 1%: none 1,500, rope 1,545"):
-        check_trained(results)
+        check_trained(read(results))
 
 
 def test_more_steps_are_refused_though_the_batches_of_the_first_ones_are_the_same():
@@ -257,22 +257,22 @@ def test_more_steps_are_refused_though_the_batches_of_the_first_ones_are_the_sam
         row["batches"] = {"1": "a", "2": "b"}
     results["rows"][-1] |= {"steps": 2000, "batches": {"1": "a", "2": "b", "4": "c"}}
     with pytest.raises(UnfairComparison, match="rope, seed 1: was trained for 2,000 steps, and others for 1,000"):
-        check_trained(results)
+        check_trained(read(results))
     for row in results["rows"]:
         row["fold"] = int(row["steps"] == 2000)
-    check_trained(results)  # another fold has other texts, and so maybe other steps in an epoch
+    check_trained(read(results))  # another fold has other texts, and so maybe other steps in an epoch
 
 
 def test_other_batches_are_refused():
     results = results_of("none")
-    check_trained(results)
+    check_trained(read(results))
     for row in results["rows"]:
         row.pop("batches")
-    check_trained(results)  # of an earlier version
+    check_trained(read(results))  # of an earlier version
     results = results_of("none")
     results["rows"][-1]["batches"]["2"] = "c"
     with pytest.raises(UnfairComparison, match=r"rope, seed 1: was trained on other batches than none"):
-        check_trained(results)
+        check_trained(read(results))
 
 
 def batch(rows, *, labels=None):

@@ -93,6 +93,15 @@ def test_seeds_and_arms_that_are_added_give_the_results_of_one_comparison(make_r
     ]
 
 
+def test_metrics_that_somebody_changed_are_told_and_not_written(make_recipe, log, tmp_path):
+    before = run(make_recipe(seeds=[0]), output_dir=tmp_path)
+    path = tmp_path / "rope" / "seed-0" / "metrics.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "steps": "six"}))
+    with pytest.raises(RunFailed, match="a file of a finished run was changed: steps: should be a valid integer"):
+        run(make_recipe(seeds=[0]), output_dir=tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text()) == before
+
+
 def test_the_same_command_with_fewer_seeds_shows_these_and_keeps_the_others(make_recipe, log):
     run(make_recipe(seeds=[0, 1]))
     assert {row["seed"] for row in run(make_recipe(seeds=[0]))["rows"]} == {0}

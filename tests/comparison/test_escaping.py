@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -85,14 +85,14 @@ def results_with(text: str) -> dict[str, Any]:
     return results
 
 
-PLAIN = Form(report_page(results_with("plain")))
+PLAIN = Form(report_page(read(results_with("plain"))))
 
 
 @settings(max_examples=25, deadline=None)
 @given(texts)
 @example("</script><!--\u2028\u2029&")
 def test_the_page_keeps_its_form(text: str):
-    found = Form(report_page(results_with(text)))
+    found = Form(report_page(read(results_with(text))))
     assert found.elements == PLAIN.elements
     assert found.comments == 0
     assert all(address.startswith(("data:", "#")) for address in found.addresses)
@@ -116,7 +116,7 @@ def cells(line: str) -> int:
 @settings(max_examples=60, deadline=None)
 @given(texts)
 def test_the_table_in_markdown_keeps_its_form(text: str):
-    lines, plain = (markdown_table(results_with(name)).split("\n") for name in (text, "plain"))
+    lines, plain = (markdown_table(read(results_with(name))).split("\n") for name in (text, "plain"))
     assert len(lines) == len(plain)
     assert [cells(line) for line in lines] == [cells(line) for line in plain]
     whole = "\n".join(lines)
@@ -125,7 +125,7 @@ def test_the_table_in_markdown_keeps_its_form(text: str):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_reader_of_the_table_sees_the_text(text: str):
-    table = markdown_table(results_with(text)).split("\n")
+    table = markdown_table(read(results_with(text))).split("\n")
     shown = {html.unescape(line.split(" | ")[0].removeprefix("| ").replace("\\|", "|")) for line in table}
     assert " ".join(text.splitlines()) in shown
 

@@ -5,14 +5,13 @@ import re
 import sys
 
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read, summarised
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare, markdown_table
 from wordorder.comparison.report.html import report_page
 from wordorder.comparison.report.table import caption, columns
 from wordorder.comparison.report.verdict import verdict
-from wordorder.comparison.statistics.summary import summarise
 from wordorder.errors import BadInput, RunFailed
 
 
@@ -71,7 +70,7 @@ def test_the_spread_is_over_the_folds_and_seeds_of_one_fold_are_averaged_first(f
 
 def test_a_fold_whose_seed_is_missing_still_counts_once():
     rows = [{"arm": "a", "seed": s, "fold": f, "loss": v} for s, f, v in ((0, 0, 1.0), (1, 0, 3.0), (0, 1, 4.0))]
-    assert summarise(rows)[0]["loss"]["mean"] == pytest.approx(3.0)
+    assert summarised(rows)[0]["loss"]["mean"] == pytest.approx(3.0)
 
 
 def test_folds_go_on_where_they_stopped_and_new_ones_are_added(folded, log):
@@ -113,9 +112,9 @@ def test_a_failure_names_its_fold(folded, log, tmp_path, monkeypatch):
         run(folded())
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (results["failed"][0]["fold"], results["complete"]) == (1, False)
-    assert "- failed: rope, fold 1, seed 0: RunFailed" in markdown_table(results)
-    assert "rope, fold 1, seed 0, seeds" in report_page(results)
-    assert verdict(results).evidence.endswith("Failed, and so in no mean and no test: rope (1).")
+    assert "- failed: rope, fold 1, seed 0: RunFailed" in markdown_table(read(results))
+    assert "rope, fold 1, seed 0, seeds" in report_page(read(results))
+    assert verdict(read(results)).evidence.endswith("Failed, and so in no mean and no test: rope (1).")
 
 
 def test_tuning_uses_the_first_fold_and_a_grid_every_fold(folded, log, tmp_path):
@@ -125,25 +124,25 @@ def test_tuning_uses_the_first_fold_and_a_grid_every_fold(folded, log, tmp_path)
     grid = run(folded(folds=2, grid=[0.002, 0.004]), output_dir=tmp_path / "grid")
     assert grid["rows"][3]["model"] == "none/rate-0.002/fold-1/seed-0/model"
     assert list(grid["grid"][0]["seeds"]) == ["0, fold 0", "0, fold 1"]
-    assert "median over 2 folds" in caption(grid)
-    assert "median over the folds" in report_page(grid)
+    assert "median over 2 folds" in caption(read(grid))
+    assert "median over the folds" in report_page(read(grid))
 
 
 def test_table_and_report_say_that_the_spread_is_over_folds(folded, log, tmp_path):
     results = run(folded())
-    text = markdown_table(results)
+    text = markdown_table(read(results))
     assert "mean ± sample standard deviation over 3 folds" in text
     assert "Cross-validation with 3 of 4 folds: no text is tested in two of them, and arms are paired by fold." in text
     assert "plus and minus one sample standard deviation over the folds, of" in text
     assert "With 3 folds no claim at the 5% level is possible" in text
     assert "over the seeds" not in text
-    page = report_page(results)
+    page = report_page(read(results))
     assert "Arms × folds × seeds" in page
     assert "3 × 3 × 1" in page
     assert "mean over the folds" in page
     assert "over the seeds" not in page
     independent = run(folded("data.fold_kind=independent"), output_dir=tmp_path / "other")
-    assert "Each fold is a draw of its own of 1/4 of the texts" in caption(independent)
+    assert "Each fold is a draw of its own of 1/4 of the texts" in caption(read(independent))
 
 
 def test_one_seed_where_folds_are_given_and_seeds_are_not(tmp_path, make_recipe, log):
@@ -188,29 +187,29 @@ def test_a_resolved_recipe_repeats_the_folds(folded, tmp_path):
 def test_an_optimistic_protocol_is_labelled_wherever_a_number_stands(folded, log, tmp_path):
     results = run(folded("data.protocol=best-checkpoint-on-test"))
     assert (results["protocol"], results["optimistic"]) == ("best-checkpoint-on-test", True)
-    assert columns(results)[0].title.endswith(", optimistic")
-    assert "so the numbers are optimistic" in markdown_table(results)
-    assert "has the lowest optimistic test" in verdict(results).sentence
-    page = report_page(results)
+    assert columns(read(results))[0].title.endswith(", optimistic")
+    assert "so the numbers are optimistic" in markdown_table(read(results))
+    assert "has the lowest optimistic test" in verdict(read(results)).sentence
+    page = report_page(read(results))
     assert "so the numbers are optimistic" in page
     assert page.count("perplexity, optimistic") >= 2  # the table and the figure's axis
     tuned = {**results, "planned": results["planned"] | {"rates": [0.1, 0.2]}}
-    assert "learning rate is the best of 2 on the held-out texts themselves." in caption(tuned)
+    assert "learning rate is the best of 2 on the held-out texts themselves." in caption(read(tuned))
     honest = run(folded(), output_dir=tmp_path / "honest")
     assert (honest["protocol"], honest["optimistic"]) == ("test-once", False)
-    assert ", optimistic" not in markdown_table(honest)
-    assert "are optimistic" not in markdown_table(honest)
-    assert "optimistic" not in verdict(honest).sentence
+    assert ", optimistic" not in markdown_table(read(honest))
+    assert "are optimistic" not in markdown_table(read(honest))
+    assert "optimistic" not in verdict(read(honest)).sentence
 
 
 def test_scores_on_validation_alone_are_optimistic_too(make_recipe, log):
     results = run(make_recipe("data.test_source=none", seeds=[0]))
     assert (results["protocol"], results["optimistic"]) == ("validation-only", True)
-    assert "| Validation masked-token perplexity |" in markdown_table(results)
-    assert "so the numbers are optimistic" in markdown_table(results)
+    assert "| Validation masked-token perplexity |" in markdown_table(read(results))
+    assert "so the numbers are optimistic" in markdown_table(read(results))
 
 
 def test_results_of_earlier_versions_are_read():
     results = example_results()  # has neither folds nor protocol
-    assert "over 3 seeds" in caption(results)
-    assert "optimistic" not in markdown_table(results)
+    assert "over 3 seeds" in caption(read(results))
+    assert "optimistic" not in markdown_table(read(results))

@@ -5,6 +5,7 @@ import sys
 from statistics import median
 
 import pytest
+from comparison_example import read
 from comparison_stand_in import LOSS, STAND_IN
 
 from wordorder.comparison import compare, markdown_table
@@ -65,7 +66,7 @@ def test_the_result_is_the_median_and_not_the_mean(make_recipe, log, tmp_path):
     (entry,) = results["summary"]
     assert entry["loss"]["median"] == pytest.approx(2.02)
     assert entry["loss"]["mean"] > 4
-    table = markdown_table(results)
+    table = markdown_table(read(results))
     assert "median (lowest to highest) over 3 seeds" in table
     assert " ± " not in table.splitlines()[2].split("|")[2]
     assert f"({2.718281828**2:.3f} to " in table
@@ -84,20 +85,20 @@ def test_a_metric_that_is_better_when_higher_chooses_the_highest_median(make_rec
     assert (results["metric"], results["split"], results["selection"]) == ("accuracy", "validation", "accuracy")
     assert {row["learning_rate"] for row in results["rows"]} == {0.002}
     assert max(results["grid"], key=lambda entry: entry["median"])["chosen"]
-    table = markdown_table(results)
+    table = markdown_table(read(results))
     assert "| Arm | Validation accuracy |" in table
     assert "tupe-r has the highest median validation accuracy, 0.8190 (0.8180 to 0.8200)" in table
 
 
 def test_what_was_chosen_on_the_reported_split_is_called_optimistic(make_recipe, log, tmp_path):
     with_test = run(make_recipe(grid=RATES))
-    assert "optimistic" not in caption(with_test)
+    assert "optimistic" not in caption(read(with_test))
     assert "best of 3 by the median over the seeds of masked-token perplexity on the validation split" in caption(
-        with_test
+        read(with_test)
     )
     without = run(make_recipe("data.test_source=none"), output_dir=tmp_path / "without")
     assert "no test split: the checkpoints were chosen on the same data, so the numbers are optimistic" in caption(
-        without
+        read(without)
     )
 
 
@@ -110,10 +111,10 @@ def test_a_rate_that_a_seed_fails_at_loses_and_the_comparison_is_whole(make_reci
     assert (failure["arm"], failure["seed"], failure["stage"], failure["learning_rate"]) == ("rope", 1, "grid", 0.002)
     (entry,) = [entry for entry in results["grid"] if entry["failed"]]
     assert (entry["arm"], list(entry["seeds"])) == ("rope", ["0", "2"])
-    cells = next(row.cells for row in rates_tried(results).rows if row.arm == "rope")
+    cells = next(row.cells for row in rates_tried(read(results)).rows if row.arm == "rope")
     assert [best for _, best in cells] == [True, False, False]
     assert cells[1][0].endswith("(1 failed)")
-    assert "(1 failed)" in report_page(results)
+    assert "(1 failed)" in report_page(read(results))
 
 
 def test_an_arm_that_fails_everywhere_fails_the_comparison(make_recipe, log, tmp_path, monkeypatch):
@@ -123,7 +124,7 @@ def test_an_arm_that_fails_everywhere_fails_the_comparison(make_recipe, log, tmp
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {row["arm"] for row in results["rows"]} == {"none", "tupe-r"}
     assert not results["complete"]
-    assert [text for text, _ in next(row.cells for row in rates_tried(results).rows if row.arm == "rope")] == [
+    assert [text for text, _ in next(row.cells for row in rates_tried(read(results)).rows if row.arm == "rope")] == [
         "failed"
     ] * 3
 
@@ -138,16 +139,16 @@ def test_a_stopped_grid_goes_on_and_a_wider_one_keeps_what_is_done(make_recipe, 
 
 def test_the_page_and_the_table_show_every_rate(make_recipe, log, tmp_path):
     results = run(make_recipe(grid=RATES))
-    page, table = report_page(results), markdown_table(results)
+    page, table = report_page(read(results)), markdown_table(read(results))
     for text in ("Learning rates tried", "median over the seeds", "from the lowest to the highest seed", "0.001"):
         assert text in page
     assert "one sample standard deviation over" not in page.split("Learning curves")[0]
     assert "| Arm | 0.001 | 0.002 | 0.004 |" in table
     assert "Validation masked-token perplexity at each learning rate" in table
-    tried = rates_tried(results)
+    tried = rates_tried(read(results))
     assert [best for _, best in tried.rows[0].cells] == [False, True, False]
     assert "a wider grid" not in tried.meaning
-    edge = rates_tried(run(make_recipe(grid=[0.002, 0.004]), output_dir=tmp_path / "edge"))
+    edge = rates_tried(read(run(make_recipe(grid=[0.002, 0.004]), output_dir=tmp_path / "edge")))
     assert "a wider grid might help" in edge.meaning
 
 
@@ -178,7 +179,7 @@ def test_trials_are_judged_by_the_metric_that_chooses_checkpoints(make_recipe, l
     results = run(recipe)
     assert results["selection"] == "accuracy"
     assert [arm["learning_rate"] for arm in results["arms"]] == [0.002] * 3
-    tried = rates_tried(results)
+    tried = rates_tried(read(results))
     assert tried.meaning.startswith("Validation accuracy after training")
     assert [best for _, best in tried.rows[0].cells] == [False, True, False]
 

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+from comparison_example import read
 from torch.nn.functional import cross_entropy
 
 from wordorder.comparison.fairness.arms import resolve_arms
@@ -43,7 +44,7 @@ def adapted(make_recipe, *overrides, arms=ARMS):
 
 def test_memory_and_segment_together_are_what_others_read_at_once(make_recipe):
     arms = adapted(make_recipe)
-    assert histories(arms) == {
+    assert {name: own.as_json() for name, own in histories(arms).items()} == {
         "none": {"segment": 32, "memory": 0, "history": 32},
         "half": {"segment": 16, "memory": 16, "history": 32},
         "most": {"segment": 8, "memory": 24, "history": 32},
@@ -55,16 +56,16 @@ def test_memory_and_segment_together_are_what_others_read_at_once(make_recipe):
 
 def test_a_memory_without_a_length_gets_half(make_recipe):
     (arm,) = adapted(make_recipe, arms={"half": MEMORY})
-    assert histories([arm])["half"] == {"segment": 16, "memory": 16, "history": 32}
+    assert histories([arm])["half"].as_json() == {"segment": 16, "memory": 16, "history": 32}
     assert arm.recipe.model["memory_length"] == 16
 
 
 def test_without_equal_history_the_sentence_says_so(make_recipe):
     recipe = make_recipe(*LANES, arms=ARMS, seeds=[0])
     _, budget = fit_budget(resolve_arms(recipe), recipe, pipeline=None)
-    assert budget["histories"]["half"] == {"segment": 32, "memory": 16, "history": 48}
-    assert "History is not equal" in budget["sentence"]
-    assert "32 to 56 tokens" in budget["sentence"]
+    assert budget.histories["half"].as_json() == {"segment": 32, "memory": 16, "history": 48}
+    assert "History is not equal" in budget.sentence
+    assert "32 to 56 tokens" in budget.sentence
 
 
 @pytest.mark.parametrize("length", [32, 40, 20])
@@ -142,12 +143,12 @@ def losses_of_single_lanes(recipe):
 
 
 def test_arms_of_equal_history_are_fed_the_same_and_predict_the_same_tokens(make_recipe, tmp_path, monkeypatch):
-    read = {}
+    fed = {}
     inner = Loop.micro_step
 
     def watch(self, batch, *args, **kwargs):
         place = self.training.folder.name, self.training.state.global_step
-        read.setdefault(place, []).append(batch["input_ids"].clone())
+        fed.setdefault(place, []).append(batch["input_ids"].clone())
         return inner(self, batch, *args, **kwargs)
 
     monkeypatch.setattr(Loop, "micro_step", watch)
@@ -167,11 +168,11 @@ def test_arms_of_equal_history_are_fed_the_same_and_predict_the_same_tokens(make
     assert rows["none"]["batches"] == rows["half"]["batches"] == rows["most"]["batches"]
     assert len({row["tokens"] for row in rows.values()}) == 1
     for step in range(4):
-        assert len(read["none", step]) == 2  # micro-batches, each with rows of its own
-        assert len(read["most", step]) == 8
+        assert len(fed["none", step]) == 2  # micro-batches, each with rows of its own
+        assert len(fed["most", step]) == 8
         for micro in range(2):
-            pieces = read["most", step][micro::2]
-            torch.testing.assert_close(torch.cat(pieces, dim=1), read["none", step][micro])
+            pieces = fed["most", step][micro::2]
+            torch.testing.assert_close(torch.cat(pieces, dim=1), fed["none", step][micro])
     source = arms[
         0
     ].recipe.data.source  # a saved model is scored with the segments, or windows, that it was scored with
@@ -182,7 +183,7 @@ def test_arms_of_equal_history_are_fed_the_same_and_predict_the_same_tokens(make
         scored["none"], rel=1e-5
     )
     results = {"rows": list(rows.values()), "baseline": "none"}
-    check_trained(results)
+    check_trained(read(results))
     rows["half"]["batches"]["4"] = "0"
     with pytest.raises(UnfairComparison, match="half, seed 3: was trained on other batches than none"):
-        check_trained(results)
+        check_trained(read(results))

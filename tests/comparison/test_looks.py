@@ -4,7 +4,7 @@ import json
 from importlib import import_module
 
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
@@ -30,6 +30,11 @@ def looked(make_recipe, log, tmp_path):
     return run
 
 
+def in_file(function, content):
+    """What a file will hold of its looks, by one of the functions that return them."""
+    return json.loads(json.dumps([look.as_json() for look in function(read(content))]))
+
+
 def in_short(results):
     return [(look["runs"].get("rope"), look["baseline"], look["confidence"]) for look in results["looks"]]
 
@@ -47,7 +52,7 @@ def test_a_look_is_kept_when_seeds_family_or_level_are_others(looked):
     assert [look["date"] for look in last["looks"]] == sorted(look["date"] for look in last["looks"])
     assert (
         "Fourth look at these results; earlier looks: n = 1 (all pairs of arms, confidence 95%"
-        in verdict(last).evidence
+        in verdict(read(last)).evidence
     )
 
 
@@ -66,47 +71,49 @@ def test_an_older_file_without_looks_was_looked_at_once(looked, tmp_path):
 
 def test_the_first_look_says_nothing():
     results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
-    assert "look" not in verdict(results).evidence
-    results["looks"] = with_look(results)
-    assert "look" not in verdict(results).evidence
-    assert looks_of(results) == results["looks"]
+    assert "look" not in verdict(read(results)).evidence
+    results["looks"] = in_file(with_look, results)
+    assert "look" not in verdict(read(results)).evidence
+    assert in_file(looks_of, results) == results["looks"]
     more = {**example_results({"rope": 40.0, "t5": 50.0}, seeds=8), "looks": results["looks"]}
-    assert "Second look at these results; earlier looks: n = 6 (all pairs of arms" in verdict(more).evidence
+    assert "Second look at these results; earlier looks: n = 6 (all pairs of arms" in verdict(read(more)).evidence
 
 
 def test_other_seeds_in_the_same_number_are_another_look():
     first = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
-    first["looks"] = with_look(first)
+    first["looks"] = in_file(with_look, first)
     other = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
     for row in other["rows"]:
         row["seed"] += 6
-    other["looks"] = with_look({**other, "looks": looks_of(first)})
+    other["looks"] = in_file(with_look, {**other, "looks": in_file(looks_of, (first))})
     assert [look["seeds"]["rope"] for look in other["looks"]] == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
-    assert "Second look at these results; earlier looks: n = 6 (" in verdict(other).evidence
-    assert "confidence 95%, seeds 0 to 5, " in verdict(other).evidence
+    assert "Second look at these results; earlier looks: n = 6 (" in verdict(read(other)).evidence
+    assert "confidence 95%, seeds 0 to 5, " in verdict(read(other)).evidence
 
 
 @pytest.mark.parametrize("changed", [{"statistic": "median"}, {"metric": "accuracy"}])
 def test_another_statistic_or_metric_is_another_look(changed):
     results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
-    results["looks"] = with_look(results)
-    assert len(with_look({**results, **changed})) == 2
+    results["looks"] = in_file(with_look, results)
+    assert len(in_file(with_look, {**results, **changed})) == 2
 
 
 def test_seeds_of_folds_are_told_apart():
     results = example_results({"rope": 40.0, "t5": 50.0}, seeds=2)
     results["rows"] = [{**row, "fold": fold} for row in results["rows"] for fold in (0, 1)]
-    results["looks"] = with_look(results)
+    results["looks"] = in_file(with_look, results)
     assert results["looks"][0]["seeds"]["t5"] == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert len(with_look({**results, "rows": [{**row, "fold": row["fold"] + 2} for row in results["rows"]]})) == 2
+    assert (
+        len(in_file(with_look, {**results, "rows": [{**row, "fold": row["fold"] + 2} for row in results["rows"]]})) == 2
+    )
 
 
 def test_looks_of_an_earlier_version_hold_counts_alone():
     results = example_results({"rope": 40.0, "t5": 50.0}, seeds=6)
     newer = ("seeds", "metric", "statistic")
-    old = [{name: value for name, value in look.items() if name not in newer} for look in with_look(results)]
-    assert with_look({**results, "looks": old}) == old  # nothing that it says differs
-    (known,) = looks_of({**results, "looks": old})
+    old = [{name: value for name, value in look.items() if name not in newer} for look in in_file(with_look, results)]
+    assert in_file(with_look, {**results, "looks": old}) == old  # nothing that it says differs
+    (known,) = in_file(looks_of, {**results, "looks": old})
     assert known["seeds"]["t5"] == [0, 1, 2, 3, 4, 5]  # as the rows of its own file say
 
 
@@ -116,7 +123,8 @@ def test_files_that_are_written_between_runs_test_nothing(looked, monkeypatch, g
     monkeypatch.setattr(import_module("wordorder.comparison.compare"), "write_report", lambda r, _: written.append(r))
     results = looked(seeds=[0, 1, 2, 3, 4, 5], grid=grid)
     *partial, before, after = written  # the last run's, and the end's
-    assert [entry["waiting"] for entry in partial] == list(range(len(partial), 0, -1))
-    assert not any(entry["comparisons"] or entry["complete"] or entry["looks"] for entry in partial)
-    assert before["comparisons"] == after["comparisons"] == results["comparisons"] != []
+    assert [entry.waiting for entry in partial] == list(range(len(partial), 0, -1))
+    assert not any(entry.comparisons or entry.complete or entry.looks for entry in partial)
+    assert before.comparisons == after.comparisons != ()
+    assert after.as_json() == results
     assert (results["waiting"], results["complete"], len(results["looks"])) == (0, True, 1)

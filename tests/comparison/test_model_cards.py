@@ -2,7 +2,7 @@
 
 import json
 
-from comparison_example import example_results
+from comparison_example import example_results, read
 from huggingface_hub import ModelCard
 
 from wordorder.comparison.report.model_cards import write_arm_cards
@@ -25,7 +25,7 @@ def filled(folder, results, *, leave_out=()):
 def test_each_card_has_its_place_the_spread_and_the_verdict(tmp_path):
     results = example_results({"rope": 39.9, "none": 311.0, "tupe-r": 33.5})
     filled(tmp_path, results, leave_out=("none",))
-    write_arm_cards(results, tmp_path)
+    write_arm_cards(read(results), tmp_path)
     found = {path.parent.parent.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*/model/README.md")}
     assert found == {f"{arm}/seed-{seed}" for arm in ("rope", "tupe-r") for seed in range(3)}
     card = ModelCard.load(tmp_path / "rope/seed-1/model/README.md")
@@ -35,7 +35,7 @@ def test_each_card_has_its_place_the_spread_and_the_verdict(tmp_path):
     (row,) = [line for line in text.splitlines() if line.startswith("| 2 |")]
     assert "**`rope`**" in row
     assert "±" in row
-    assert verdict(results).sentence in text
+    assert verdict(read(results)).sentence in text
     own = next(row["loss"] for row in results["rows"] if (row["arm"], row["seed"]) == ("rope", 1))
     assert next(r.metric_value for r in card.data.eval_results if r.dataset_split == "test") == own
 
@@ -46,7 +46,7 @@ def test_a_name_of_an_arm_is_shown_and_does_nothing(tmp_path):
         entry["arm"] = entry["arm"].replace("none", "<img src=x>|[a](b)")
     results["arms"][1]["name"] = "<img src=x>|[a](b)"
     filled(tmp_path, {"rows": [row for row in results["rows"] if row["arm"] == "rope"]})
-    write_arm_cards(results, tmp_path)
+    write_arm_cards(read(results), tmp_path)
     text = (tmp_path / "rope/seed-0/model/README.md").read_text()
     outside = "".join(part for number, part in enumerate(text.split("`")) if number % 2 == 0).replace("\\]", "")
     assert "<img" not in outside

@@ -1,6 +1,7 @@
 import random
 
 import pytest
+from comparison_example import read
 from report_example import full_results
 
 from wordorder.comparison.report.costs import COSTS, costs_known, front_of
@@ -60,16 +61,20 @@ def test_every_point_is_on_the_front_or_beaten_by_one_that_is():
 def test_costs_have_their_units_and_direction():
     results = full_results({"rope": 40.0, "tupe-r": 30.0}, seeds=3)
     by_key = {cost.key: cost for cost in COSTS}
-    entry, arm = results["summary"][0], results["arms"][0]
+    entry, arm = read(results).summary[0], read(results).arms[0]
     assert by_key["parameters"].value(entry, arm) == pytest.approx(1.02)
-    assert by_key["peak_memory_bytes"].value(entry, arm) == pytest.approx(entry["peak_memory_bytes"]["median"] / 2**20)
-    assert front_of(results, by_key["parameters"]).on == ("rope", "tupe-r")
+    memory = entry.columns["peak_memory_bytes"].median
+    assert by_key["peak_memory_bytes"].value(entry, arm) == pytest.approx(memory / 2**20)
+    assert front_of(read(results), by_key["parameters"]).on == ("rope", "tupe-r")
     for row in results["summary"]:  # rope better, and the slower one
         row["perplexity"]["mean"] = 20.0 if row["arm"] == "rope" else 30.0
         row["tokens_per_second"]["median"] = 10.0 if row["arm"] == "rope" else 20.0
         row["train_seconds"]["median"] = 20.0
-    assert front_of(results, by_key["tokens_per_second"]).on == ("tupe-r", "rope")  # the cheapest first: the fastest
-    assert front_of(results, by_key["train_seconds"]).on == ("rope",)
+    assert front_of(read(results), by_key["tokens_per_second"]).on == (
+        "tupe-r",
+        "rope",
+    )  # the cheapest first: the fastest
+    assert front_of(read(results), by_key["train_seconds"]).on == ("rope",)
     for row in results["summary"]:
         row.pop("train_seconds")
-    assert "train_seconds" not in {cost.key for cost in costs_known(results)}
+    assert "train_seconds" not in {cost.key for cost in costs_known(read(results))}

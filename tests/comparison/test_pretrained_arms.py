@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from comparison_example import read
 from safetensors.torch import load_file
 
 from wordorder.comparison import compare, markdown_table
@@ -90,7 +91,7 @@ def test_every_arm_and_seed_starts_from_its_own_folder(fine, tmp_path):
     # The recipe of the results still says where each arm starts, so that it can be run again.
     assert results["recipe"]["model"] == {"pretrained": f"{tmp_path}/pre/{{arm}}/seed-{{seed}}/model"}
     assert "tokenizer" not in results["recipe"]
-    table = markdown_table(results)
+    table = markdown_table(read(results))
     assert "| Arm | Validation Spearman correlation |" in table
     assert "squared error" in (tmp_path / "fine" / "report.html").read_text()
     before = (tmp_path / "fine" / "results.json").stat().st_mtime_ns

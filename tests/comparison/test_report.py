@@ -7,14 +7,13 @@ import tomllib
 from html.parser import HTMLParser
 
 import pytest
-from comparison_example import FINAL, example_results
+from comparison_example import FINAL, example_results, read, summarised
 from rich.console import Console
 
 from wordorder.comparison import markdown_table, render_table, write_report
 from wordorder.comparison.report.figures.draw import draw_costs, write_figures
 from wordorder.comparison.report.html import json_in_html, report_page, rows_as_csv
 from wordorder.comparison.report.table import caption
-from wordorder.comparison.statistics.summary import summarise
 
 EVIL = "<script>alert(1)</script>\u2028&'\"|[bold]$x$"
 
@@ -49,17 +48,17 @@ def with_evil_names():
 
 
 def test_the_report_needs_nothing_but_itself():
-    page = Page(report_page(example_results()))
+    page = Page(report_page(read(example_results())))
     addresses = [value for _, attrs in page.tags for name, value in attrs.items() if name in {"src", "href"}]
     assert all(address.startswith(("data:", "#")) for address in addresses)
-    text = report_page(example_results())
+    text = report_page(read(example_results()))
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
     assert "default-src 'none'" in text
 
 
 def test_the_embedded_results_are_the_results():
     results = example_results()
-    scripts = {attrs.get("id"): text for attrs, text in Page(report_page(results)).scripts}
+    scripts = {attrs.get("id"): text for attrs, text in Page(report_page(read(results))).scripts}
     assert json.loads(scripts["results-json"]) == results
 
 
@@ -74,11 +73,11 @@ def test_text_from_data_cannot_become_markup():
         EVIL,
         results["correlations"]["tupe-r"],
     )
-    text = report_page(results)
+    text = report_page(read(results))
     assert len(Page(text).scripts) == 3
     assert "<script>alert" not in text
     assert "\u2028" not in text.split('id="results-json"')[1]
-    assert "<script>" not in markdown_table(results)
+    assert "<script>" not in markdown_table(read(results))
 
 
 def test_json_in_html_cannot_end_its_script_element():
@@ -91,70 +90,70 @@ def test_tables_come_from_the_results_alone_and_leave_them_as_they_were(tmp_path
     results = example_results()
     before = copy.deepcopy(results)
     (tmp_path / "one").mkdir()
-    write_report(json.loads(json.dumps(results)), tmp_path / "one")
-    write_report(results, tmp_path)
+    write_report(read(json.loads(json.dumps(results))), tmp_path / "one")
+    write_report(read(results), tmp_path)
     assert results == before
     for name in ("table.md", "report.html"):
         assert (tmp_path / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
 
 def test_the_markdown_table_is_sorted_by_quality_and_has_units():
-    lines = markdown_table(example_results()).splitlines()
+    lines = markdown_table(read(example_results())).splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:9]] == sorted(FINAL, key=FINAL.get)
     assert "MFLOP per token" in lines[0]
     assert "MiB" in lines[0]
     assert "±" in lines[2]
-    assert "3 seeds" in markdown_table(example_results())
-    assert "1,000 training steps" in markdown_table(example_results())
+    assert "3 seeds" in markdown_table(read(example_results()))
+    assert "1,000 training steps" in markdown_table(read(example_results()))
 
 
 def test_the_caption_says_what_speed_and_memory_do_not_show():
     results = example_results()
     shared, roughly = "it may have trained other arms before", "they compare only roughly"
-    assert shared in caption(results)
-    assert roughly in caption(results)
+    assert shared in caption(read(results))
+    assert roughly in caption(read(results))
     results["recipe"]["compare"]["workers"] = 1
-    assert shared in caption(results)
-    assert roughly not in caption(results)
+    assert shared in caption(read(results))
+    assert roughly not in caption(read(results))
     results["environment"]["device"] = "cuda: a GPU"  # there the memory of tensors is measured, from zero in each run
-    assert shared not in caption(results)
+    assert shared not in caption(read(results))
 
 
 def test_speed_that_something_disturbed_is_a_median_with_its_range():
     results = example_results()
-    assert "are a median" not in caption(results)
+    assert "are a median" not in caption(read(results))
     for row, speed in zip([row for row in results["rows"] if row["arm"] == "rope"], (2e4, 2.1e4, 1e3), strict=True):
         row["tokens_per_second"] = speed
-    results["summary"] = summarise(results["rows"])
-    table = markdown_table(results)
+    results["summary"] = summarised(results["rows"])
+    table = markdown_table(read(results))
     assert "20,000 (1,000 to 21,000)" in table
     assert "±" in next(line for line in table.splitlines() if "tupe-r" in line).split("|")[6]
-    assert "are a median (lowest to highest)" in caption(results)
+    assert "are a median (lowest to highest)" in caption(read(results))
     for entry in results["summary"]:  # as versions wrote it that had no median
         entry["tokens_per_second"] = {name: entry["tokens_per_second"][name] for name in ("mean", "std", "n")}
-    assert "20,000 (" not in markdown_table(results)
+    assert "20,000 (" not in markdown_table(read(results))
 
 
 def test_the_caption_says_with_how_many_threads_each_run_was_timed():
     results = example_results()
-    assert "2 trainings side by side, one thread each" in caption(results)
+    assert "2 trainings side by side, one thread each" in caption(read(results))
     results["recipe"]["training"]["threads"] = 4
-    assert "2 trainings side by side, 4 threads each" in caption(results)
+    assert "2 trainings side by side, 4 threads each" in caption(read(results))
 
 
 def test_the_caption_says_where_the_arms_started():
     results = example_results()
-    assert "start from the same weights where they share them." in caption(results)
+    assert "start from the same weights where they share them." in caption(read(results))
     results["recipe"]["model"] = {"pretrained": "runs/pretraining/{arm}/model"}
-    assert "start from saved models of their own." in caption(results)
+    assert "start from saved models of their own." in caption(read(results))
     results["recipe"]["model"] = {"pretrained": "runs/one/model"}
-    assert "start from the same saved model." in caption(results)
+    assert "start from the same saved model." in caption(read(results))
     results["recipe"]["compare"]["arms"][0]["model.pretrained"] = "runs/other/model"
-    assert "start from saved models of their own." in caption(results)
+    assert "start from saved models of their own." in caption(read(results))
 
 
 def test_too_few_seeds_show_no_spread():
-    table = markdown_table(example_results(seeds=2))
+    table = markdown_table(read(example_results(seeds=2)))
     assert "fewer than 3 seeds give no spread" in table
     assert " ± " not in table
 
@@ -165,18 +164,18 @@ def test_an_arm_without_a_finished_run_is_in_the_table():
     results["summary"] = [entry for entry in results["summary"] if entry["arm"] != "rope"]
     arm = next(arm for arm in results["arms"] if arm["name"] == "rope")
     arm.update(parameters=None, encoding_parameters={}, flops_per_token=None, learning_rate=None)
-    assert "| rope | – |" in markdown_table(results)
-    assert "rope" in report_page(results)
+    assert "| rope | – |" in markdown_table(read(results))
+    assert "rope" in report_page(read(results))
 
 
 def test_the_terminal_table_takes_names_literally():
     console = Console(record=True, width=200, file=io.StringIO())
-    render_table(with_evil_names(), console)
+    render_table(read(with_evil_names()), console)
     assert "[bold]" in console.export_text()
 
 
 def test_the_recipe_in_the_page_can_be_read_again():
-    text = re.search(r"<pre[^>]*><code>(.*?)</code></pre>", report_page(example_results()), re.DOTALL).group(1)
+    text = re.search(r"<pre[^>]*><code>(.*?)</code></pre>", report_page(read(example_results())), re.DOTALL).group(1)
     recipe = tomllib.loads(text.replace("&#34;", '"'))
     assert recipe["compare"]["seeds"] == [0, 1, 2]
     assert recipe["compare"]["arms"][3] == {"name": "rope", "model.encoding": "rope"}
@@ -184,7 +183,7 @@ def test_the_recipe_in_the_page_can_be_read_again():
 
 def test_csv_holds_every_row_and_no_formula():
     results = example_results({"=1+1": 3.0, "rope": 2.0})
-    rows = list(csv.DictReader(io.StringIO(rows_as_csv(results))))
+    rows = list(csv.DictReader(io.StringIO(rows_as_csv(read(results)))))
     assert len(rows) == 6
     assert rows[0]["arm"] == "'=1+1"
     assert float(rows[1]["perplexity"]) == results["rows"][1]["perplexity"]
@@ -194,7 +193,7 @@ def test_csv_holds_every_row_and_no_formula():
 def test_figures_are_files(tmp_path, task):
     finals = {"rope": 0.7, "tupe-r": 0.8} if task == "classification" else {"rope": 40.0, "tupe-r $x$": 30.0}
     results = example_results(finals, task=task, size=8, heads=2)
-    names = {path.name for path in write_figures(results, tmp_path)}
+    names = {path.name for path in write_figures(read(results), tmp_path)}
     arm = "tupe-r" if task == "classification" else "tupe-r__x_"
     both = {f"{name}.{ending}" for name in ("learning_curves", "quality_against_cost") for ending in ("png", "svg")}
     assert names == both | {f"position_correlation_{arm}.png"}
@@ -206,7 +205,7 @@ def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):
 
     results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
     axes = dict(zip(("parameters", "flops_per_token"), Figure().subplots(1, 2), strict=True))
-    draw_costs(results, axes, lambda name: {"label": name})
+    draw_costs(read(results), axes, lambda name: {"label": name})
     for cost, area in axes.items():
         assert area.get_ylabel() == "Test accuracy"
         for bars in area.containers:
@@ -219,14 +218,14 @@ def test_quality_is_drawn_against_what_an_arm_costs(tmp_path):
             assert half == pytest.approx(entry["accuracy"]["std"])
         assert len(area.containers) == 2
     alone = example_results({"rope": 0.7}, task="classification", size=8)
-    assert not any("quality" in path.name for path in write_figures(alone, tmp_path))
+    assert not any("quality" in path.name for path in write_figures(read(alone), tmp_path))
 
 
 def test_medians_are_drawn_with_the_range_of_their_seeds():
     results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
     for statistic, expected in (("mean", ("mean", "std")), ("median", ("median", "low", "high"))):
         results["statistic"] = statistic
-        scripts = {attrs.get("id"): text for attrs, text in Page(report_page(results)).scripts}
+        scripts = {attrs.get("id"): text for attrs, text in Page(report_page(read(results))).scripts}
         view = json.loads(scripts["view-json"])
         for point in view["costs"][0]["points"]:
             (entry,) = [entry["accuracy"] for entry in results["summary"] if entry["arm"] == point["name"]]
@@ -238,13 +237,13 @@ def test_medians_are_drawn_with_the_range_of_their_seeds():
 
 def test_the_losses_unit_is_that_of_the_task():
     results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification", size=8)
-    assert "Validation loss (nats)" in report_page(results)
+    assert "Validation loss (nats)" in report_page(read(results))
     results["task"], results["metric"] = "regression", "accuracy"
-    assert "Validation loss (squared error)" in report_page(results)
-    assert "(nats)" not in report_page(results).split("view-json")[0].split("To repeat it")[0]
+    assert "Validation loss (squared error)" in report_page(read(results))
+    assert "(nats)" not in report_page(read(results)).split("view-json")[0].split("To repeat it")[0]
 
 
 def test_an_empty_results_file_still_makes_a_page(tmp_path):
     results = example_results()
     results.update(rows=[], summary=[], correlations={}, tuning=[], environment={}, complete=False)
-    assert "No run has finished yet." in report_page(results)
+    assert "No run has finished yet." in report_page(read(results))

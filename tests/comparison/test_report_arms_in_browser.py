@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read
 from report_example import FINALS, full_results
 from test_report_in_browser import CHROMIUM, DRIVER, arms, browser, open_report  # noqa: F401
 
@@ -124,8 +124,8 @@ def test_the_front_is_that_of_pareto_py_for_every_cost(page, full):
         drawn = page.execute_script(
             "return [...document.querySelectorAll('#scatter g[data-front=on]')].map(g => g.dataset.arm)"
         )
-        assert sorted(drawn) == sorted(front_of(results, cost).on)
-        assert page.find_element("id", "front-words").text == front_of(results, cost).words
+        assert sorted(drawn) == sorted(front_of(read(results), cost).on)
+        assert page.find_element("id", "front-words").text == front_of(read(results), cost).words
         assert cost.title in page.find_element("id", "scatter").get_attribute("textContent")
 
 

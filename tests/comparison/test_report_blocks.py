@@ -6,7 +6,7 @@ from html import unescape
 
 import numpy as np
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read
 from report_example import full_results
 from rich.console import Console
 from test_report import EVIL, Page
@@ -19,8 +19,9 @@ from wordorder.comparison.report.figures.arm_style import COLOURS, arm_styles
 from wordorder.comparison.report.figures.draw import write_figures
 from wordorder.comparison.report.figures.names import figure_files
 from wordorder.comparison.report.html import report_page, rows_as_csv, write_report
-from wordorder.comparison.report.probe_points import probe_panels, probe_table, spans_octaves
+from wordorder.comparison.report.probe_points import ProbePoint, probe_panels, probe_table, spans_octaves
 from wordorder.comparison.report.table import caption
+from wordorder.comparison.results_file import Comparison, ProbeResult
 
 BETTER = {
     "arm": "tupe-r", "against": "rope", "n": 6, "paired": True, "scale": "log", "difference": 0.12, "low": 0.08,
@@ -70,18 +71,18 @@ def text_of(page):
     ],
 )
 def test_a_comparison_in_short(changes, words):
-    assert in_short({**BETTER, **changes}) == words
+    assert in_short(Comparison(**{**BETTER, **changes})) == words
 
 
 def test_small_p_values_and_percent():
-    assert p_in_words({"p": 0.2, "p_adjusted": 0.0004}) == "p < 0.001"
-    assert percent(BETTER) == "11.3% lower"  # exp(-0.12) = 0.887
-    assert percent({**BETTER, "difference": -0.12}) == "12.7% higher"
-    assert percent({**BETTER, "scale": "difference"}) == "–"
+    assert p_in_words(Comparison(**BETTER | {"p": 0.2, "p_adjusted": 0.0004})) == "p < 0.001"
+    assert percent(Comparison(**BETTER)) == "11.3% lower"  # exp(-0.12) = 0.887
+    assert percent(Comparison(**BETTER | {"difference": -0.12})) == "12.7% higher"
+    assert percent(Comparison(**BETTER | {"scale": "difference"})) == "–"
 
 
 def test_the_tables_say_the_outcome_against_the_baseline(results):
-    table = markdown_table(results)
+    table = markdown_table(read(results))
     lines = {
         line.split("|")[1].strip(): line.split("|")[3].strip() for line in table.splitlines() if line.startswith("| ")
     }
@@ -94,13 +95,13 @@ def test_the_tables_say_the_outcome_against_the_baseline(results):
 
 
 def test_tables_of_older_files_have_no_such_column():
-    assert "Against" not in markdown_table(example_results(SMALL))
+    assert "Against" not in markdown_table(read(example_results(SMALL)))
 
 
 @pytest.mark.parametrize("width", [100, 200])
 def test_the_terminal_table_fits_without_breaking_a_number(results, width):
     console = Console(record=True, width=width, file=io.StringIO())
-    render_table(results, console)
+    render_table(read(results), console)
     text = console.export_text()
     assert all(len(line) <= width for line in text.splitlines())
     row = next(line for line in text.splitlines() if "tupe-r" in line)
@@ -111,10 +112,10 @@ def test_the_terminal_table_fits_without_breaking_a_number(results, width):
 
 def test_a_pair_is_seen_from_both_sides():
     results = full_results(SMALL, seeds=6)
-    assert references(results) == ["rope", "alibi", "tupe-r"]
-    one, other = against(results, "rope")["tupe-r"], against(results, "tupe-r")["rope"]
-    assert (one["difference"], one["low"], one["high"]) == (-other["difference"], -other["high"], -other["low"])
-    matrix = blocks_of(results)["differences"]["matrix"]
+    assert references(read(results)) == ["rope", "alibi", "tupe-r"]
+    one, other = against(read(results), "rope")["tupe-r"], against(read(results), "tupe-r")["rope"]
+    assert (one.difference, one.low, one.high) == (-other.difference, -other.high, -other.low)
+    matrix = blocks_of(read(results))["differences"]["matrix"]
     assert matrix["names"] == ["tupe-r", "rope", "alibi"]  # best first
     assert [cell is None for _, cells in matrix["rows"] for cell in cells] == [True, *[False] * 3] * 2 + [True]
 
@@ -122,21 +123,21 @@ def test_a_pair_is_seen_from_both_sides():
 def test_with_few_seeds_that_is_the_result_in_every_place():
     results = full_results(SMALL, seeds=3)
     assert {entry["outcome"] for entry in results["comparisons"]} == {"too few"}
-    text = text_of(report_page(results))
+    text = text_of(report_page(read(results)))
     assert text.count("too few seeds for a claim") >= 3
     assert "? +0." in text
-    assert "too few seeds: +" in markdown_table(results)
+    assert "too few seeds: +" in markdown_table(read(results))
 
 
 def test_against_a_baseline_alone_there_is_no_matrix(results):
-    assert references(results) == ["rope"]
-    assert blocks_of(results)["differences"]["matrix"] is None
-    assert 'id="matrix"' not in report_page(results)
-    assert difference_title(results) == "Difference in ln(masked-token perplexity) (nats)"
+    assert references(read(results)) == ["rope"]
+    assert blocks_of(read(results))["differences"]["matrix"] is None
+    assert 'id="matrix"' not in report_page(read(results))
+    assert difference_title(read(results)) == "Difference in ln(masked-token perplexity) (nats)"
 
 
 def test_every_block_is_in_the_page(results):
-    text = text_of(report_page(results))
+    text = text_of(report_page(read(results)))
     for words in (
         "Who differs from whom",
         "11.3% lower",
@@ -162,20 +163,20 @@ def test_every_block_is_in_the_page(results):
 
 def test_a_probe_where_neither_is_better_says_neither(results):
     results["probes"] = {"position-probe": results["probes"]["position-probe"]}
-    figure = report_page(results).split('data-probe="position-probe"')[1].split("</figure>")[0]
+    figure = report_page(read(results)).split('data-probe="position-probe"')[1].split("</figure>")[0]
     assert "is better" not in figure
 
 
 def test_histories_are_shown_where_nothing_was_sized(results):
     results["budget"] |= {"match": "none", "arms": {}, "sentence": ""}
-    text = text_of(report_page(results))
+    text = text_of(report_page(read(results)))
     assert "nothing: every arm as its recipe says" in text
     assert "64 in the segment + 64 in the memory" in text
     assert "Changed to fit" not in text
 
 
 def test_figures_and_tables_are_numbered_in_order(results):
-    text = text_of(report_page(results))
+    text = text_of(report_page(read(results)))
     for word in ("Figure", "Table"):
         numbers = [int(n) for n in re.findall(rf"{word} (\d+)\.", text)]
         assert numbers == list(range(1, len(numbers) + 1))
@@ -183,16 +184,16 @@ def test_figures_and_tables_are_numbered_in_order(results):
 
 def test_keys_that_older_files_lack_may_be_missing_each(results):
     for key in ("baseline", "budget", "comparisons", "significance", "steps_to_loss", "probes", "plan", "merged_from"):
-        assert "Learning curves" in report_page({name: value for name, value in results.items() if name != key})
+        assert "Learning curves" in report_page(read({name: value for name, value in results.items() if name != key}))
 
 
 def test_a_claim_that_lost_runs_forbid_is_told_with_the_reason(results):
     results["comparisons"][0] |= {"outcome": "no claim", "lost": "tupe-r lost 1 of 8 runs"}
-    for told in (text_of(report_page(results)), markdown_table(results)):
+    for told in (text_of(report_page(read(results))), markdown_table(read(results))):
         assert "no claim: tupe-r lost 1 of 8 runs; +0.12 [0.08, 0.17], p = 0.03" in told
         assert "no claim over rope (40" in told
     results["comparisons"][0]["lost"] = EVIL
-    assert "<script>alert" not in report_page(results) + markdown_table(results)
+    assert "<script>alert" not in report_page(read(results)) + markdown_table(read(results))
 
 
 def test_hostile_text_in_every_new_place(results):
@@ -203,37 +204,39 @@ def test_hostile_text_in_every_new_place(results):
     results["probes"][EVIL] = results["probes"].pop("extrapolation")
     results["probes"][EVIL]["skipped"] = [{"arm": EVIL, "reason": EVIL}]
     results["budget"]["sentence"] = results["plan"]["left_out"][0] = EVIL
-    results["budget"]["arms"][EVIL]["changed"] = {EVIL: [EVIL, EVIL]}
+    results["budget"]["arms"][EVIL]["changed"] = {EVIL: [1, 2]}
     results["merged_from"][0] = {"name": EVIL, "folder": EVIL}
     results["significance"] = {"test": EVIL, "correction": EVIL, "sentence": EVIL}
-    page = report_page(results)
+    page = report_page(read(results))
     assert len(Page(page).scripts) == 3
     assert "<script>alert" not in page
-    assert "<script>alert" not in markdown_table(results)
+    assert "<script>alert" not in markdown_table(read(results))
 
 
 def test_only_the_pages_own_script_may_run(results):
     from base64 import b64encode
     from hashlib import sha256
 
-    page = report_page(results)
+    page = report_page(read(results))
     own = re.search(r"<script>(.*)</script>\s*</body>", page, re.DOTALL).group(1)
     assert f"script-src 'sha256-{b64encode(sha256(own.encode()).digest()).decode()}'" in page
 
 
 def test_the_files_that_the_page_names_are_those_that_are_written(results, tmp_path):
     results["correlations"] = {"tupe-r": {"absolute": [[[0.0, 1.0], [1.0, 0.0]]]}}
-    written = write_figures(results, tmp_path)
-    named = [name for names in figure_files(results).values() for name in names]
+    written = write_figures(read(results), tmp_path)
+    named = [name for names in figure_files(read(results)).values() for name in names]
     assert sorted(path.name for path in written) == sorted(named)
     assert {"differences.png", "learning_curves.svg", "probe_minimal-pairs.png", "quality_against_cost.svg"} <= set(
         named
     )
-    assert all(name in report_page(results) for name in named)
+    assert all(name in report_page(read(results)) for name in named)
 
 
 def test_probe_points_are_means_over_seeds_in_order():
     probe = {
+        **{name: "" for name in ("title", "x", "value")},
+        "higher_is_better": None,
         "x_kind": "number",
         "rows": [
             {"arm": arm, "seed": seed, "x": x, "value": x + seed}
@@ -241,12 +244,12 @@ def test_probe_points_are_means_over_seeds_in_order():
         ]
         + [{"arm": "a", "seed": 9, "x": 32, "value": None}],
     }
-    (panel,) = probe_panels(probe, ["a", "b", "c"])
+    (panel,) = probe_panels(ProbeResult(**probe), ["a", "b", "c"])
     assert (panel.xs, list(panel.points)) == ((32, 64), ["a", "b"])
-    assert panel.points["a"][0] == {"x": 32, "mean": 33.0, "std": 1.0, "n": 3}
+    assert panel.points["a"][0] == ProbePoint(x=32, mean=33.0, std=1.0, n=3)
     assert probe_table(panel)[0] == ("a", ["33.0 ± 1.0", "65.0 ± 1.0"])
     probe["rows"][0]["group"] = "g"
-    assert [panel.group for panel in probe_panels(probe, ["a", "b"])] == ["g", ""]
+    assert [panel.group for panel in probe_panels(ProbeResult(**probe), ["a", "b"])] == ["g", ""]
 
 
 def test_lengths_are_drawn_on_a_logarithmic_axis_and_depths_are_not():
@@ -269,17 +272,17 @@ def test_the_target_is_drawn_in_the_curves_unit():
         "n": 3,
     }
     results["steps_to_loss"] = [entry]
-    assert target_lines(results) == [(0.25, "rope")]
+    assert target_lines(read(results)) == [(0.25, "rope")]
     results["task"] = "masked-lm"
-    assert target_lines(results) == [(pytest.approx(np.exp(0.25)), "rope")]
-    assert "40% earlier" in text_of(report_page(results))
+    assert target_lines(read(results)) == [(pytest.approx(np.exp(0.25)), "rope")]
+    assert "40% earlier" in text_of(report_page(read(results)))
     results["steps_to_loss"] = [{**entry, "steps": None, "share": None, "n": 3}]
-    assert "not reached" in text_of(report_page(results))
+    assert "not reached" in text_of(report_page(read(results)))
 
 
 def test_arms_look_apart_also_to_colour_blind_readers():
     """Distance in OKLab of every two colours as seen with the dichromacies of Machado et al. 2009 (severity 1)."""
-    page = report_page(example_results(SMALL))
+    page = report_page(read(example_results(SMALL)))
     light, dark = page.split("@media screen and (prefers-color-scheme: dark)")[:2]
     palettes = [re.findall(r"--c\d: (#\w{6})", part)[:8] for part in (light, dark)]
     assert tuple(palettes[0]) == COLOURS
@@ -298,7 +301,7 @@ def test_arms_look_apart_also_to_colour_blind_readers():
 
 
 def test_no_two_of_twenty_arms_look_the_same():
-    styles = arm_styles({"arms": [{"name": str(n)} for n in range(20)]})
+    styles = arm_styles(read({"arms": [{"name": str(n)} for n in range(20)]}))
     assert len(set(styles.values())) == 20
     assert len({style.marker for style in list(styles.values())[:8]}) == 8
 
@@ -321,24 +324,24 @@ def oklab(rgb):
 def test_the_table_as_text_names_what_a_plan_left_out():
     results = full_results(SMALL, seeds=3)
     results["plan"]["left_out"] = ["Not trained: seed 3 of every arm.", "All of it takes about 2h."]
-    assert "\n\nNot trained: seed 3 of every arm. All of it takes about 2h.\n" in markdown_table(results)
+    assert "\n\nNot trained: seed 3 of every arm. All of it takes about 2h.\n" in markdown_table(read(results))
     del results["plan"]
-    assert "Not trained" not in markdown_table(results)
+    assert "Not trained" not in markdown_table(read(results))
 
 
 def test_numbers_alone_are_in_the_csv():
     results = full_results(SMALL, seeds=3)
     for row in results["rows"]:
         row["batches"] = {"1": "0a"}
-    head, *_ = rows_as_csv(results).splitlines()
+    head, *_ = rows_as_csv(read(results)).splitlines()
     assert not {"batches", "curve"} & set(head.split(","))
 
 
 def test_with_equal_time_the_batches_are_the_same_as_far_as_the_steps_go():
     results = full_results(SMALL, seeds=3)
-    assert "see the same batches in the same order and start" in caption(results)
+    assert "see the same batches in the same order and start" in caption(read(results))
     results["budget"]["match"] = "time"
-    assert "see the same batches in the same order, each as far as its steps go, and start" in caption(results)
+    assert "see the same batches in the same order, each as far as its steps go, and start" in caption(read(results))
 
 
 def test_results_of_an_earlier_version_with_equal_time_and_a_plan_are_still_read(tmp_path):
@@ -350,7 +353,7 @@ def test_results_of_an_earlier_version_with_equal_time_and_a_plan_are_still_read
         steps = 1000 if arm == "rope" else 800
         changed = {} if arm == "rope" else {"training.max_steps": [1000, steps]}
         own |= {"value": 122.9, "target": 123.0, "unit": "seconds", "steps": steps, "changed": changed}
-    write_report(results, tmp_path)
+    write_report(read(results), tmp_path)
     page = text_of((tmp_path / "report.html").read_text("utf-8"))
     for words in ("training time", sentence, "training.max_steps", "Planned to fit 60 minutes", "runs/second"):
         assert words in page

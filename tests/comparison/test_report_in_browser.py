@@ -2,7 +2,7 @@ import json
 import shutil
 
 import pytest
-from comparison_example import FINAL, example_results
+from comparison_example import FINAL, example_results, read
 
 from wordorder.comparison import write_report
 
@@ -47,7 +47,7 @@ def open_report(browser, tmp_path):
         )
         browser.get_log("performance")
         browser.get_log("browser")
-        write_report(results, tmp_path)
+        write_report(read(results), tmp_path)
         browser.get(f"file://{tmp_path}/report.html")
         return browser
 

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from comparison_example import example_results
+from comparison_example import compared, example_results, read
 from scipy import stats
 
 from wordorder.comparison.fairness.identical import are_identical
 from wordorder.comparison.report.differences import in_short
-from wordorder.comparison.statistics.significance import between, compare_arms, lost_runs
+from wordorder.comparison.results_file import Row
+from wordorder.comparison.statistics.significance import between, lost_runs
 
 
 def results_of(scores, *, metric="accuracy", seeds=None, baseline="", **more):
@@ -39,11 +40,11 @@ def spaced(arms, seeds, step=1.0):
 
 
 def outcomes(results):
-    return [entry["outcome"] for entry in compare_arms(results)["comparisons"]]
+    return [entry["outcome"] for entry in compared(results)["comparisons"]]
 
 
 def test_a_comparison_has_what_the_results_file_promises():
-    found = compare_arms(results_of({"a": [0.5, 0.6, 0.5, 0.6, 0.5, 0.6], "b": [0.6, 0.8, 0.6, 0.8, 0.6, 0.8]}))
+    found = compared(results_of({"a": [0.5, 0.6, 0.5, 0.6, 0.5, 0.6], "b": [0.6, 0.8, 0.6, 0.8, 0.6, 0.8]}))
     (entry,) = found["comparisons"]
     assert entry == {
         "arm": "b",
@@ -69,7 +70,7 @@ def test_a_comparison_has_what_the_results_file_promises():
 
 def test_perplexities_are_compared_by_their_ratio_and_lower_is_better():
     a, b = [30.0, 33.0, 36.0, 31.0, 29.0, 34.0], [20.0, 22.0, 24.0, 21.0, 19.0, 23.0]
-    (entry,) = compare_arms(results_of({"a": a, "b": b}, metric="perplexity"))["comparisons"]
+    (entry,) = compared(results_of({"a": a, "b": b}, metric="perplexity"))["comparisons"]
     assert entry["scale"] == "log"
     assert entry["difference"] == pytest.approx(np.mean(np.log(a) - np.log(b)))
     assert entry["outcome"] == "better"
@@ -82,14 +83,14 @@ def test_pairing_by_seed_finds_what_two_groups_hide():
     assert outcomes(results) == ["better"]
     for row in results["rows"]:
         row["seed"] += 100 * (row["arm"] == "b")
-    (entry,) = compare_arms(results)["comparisons"]
+    (entry,) = compared(results)["comparisons"]
     assert (entry["paired"], entry["n"], entry["outcome"]) == (False, 8, "not distinguishable")
-    assert "without a seed in common" in compare_arms(results)["significance"]["test"]
+    assert "without a seed in common" in compared(results)["significance"]["test"]
 
 
 def test_only_seeds_that_both_arms_have_count_as_pairs():
     results = results_of(spaced(2, 8), seeds={"arm0": range(8), "arm1": range(2, 10)})
-    (entry,) = compare_arms(results)["comparisons"]
+    (entry,) = compared(results)["comparisons"]
     assert (entry["paired"], entry["n"], entry["p"]) == (True, 6, 2 / 64)
 
 
@@ -97,9 +98,9 @@ def test_a_seed_without_a_number_is_no_pair():
     scores = spaced(2, 7)
     scores["arm0"][3] = None
     scores["arm1"][4] = math.inf
-    (entry,) = compare_arms(results_of(scores))["comparisons"]
+    (entry,) = compared(results_of(scores))["comparisons"]
     assert entry["n"] == 5
-    assert compare_arms(results_of({"a": [None], "b": [0.5]}))["comparisons"] == []
+    assert compared(results_of({"a": [None], "b": [0.5]}))["comparisons"] == []
 
 
 def failed(arm, seeds):
@@ -123,17 +124,18 @@ def test_an_arm_that_lost_more_runs_is_not_called_better_by_those_that_are_left(
         results["failed"] = [*results.get("failed", []), *(failed(arm, seeds) if way == "failed" else [])]
 
     lose("a", range(6))
-    found = compare_arms(results)
+    found = compared(results)
     (entry,) = found["comparisons"]
     assert (entry["n"], entry["p"], entry["p_adjusted"], entry["outcome"]) == (6, 2 / 64, 2 / 64, "no claim")
     assert entry["lost"] == "a lost 6 of 12 runs"
-    assert between(found["comparisons"], "a", "b")["lost"] == between(found["comparisons"], "b", "a")["lost"]
+    assert {between(read(found).comparisons, *pair).lost for pair in ("ab", "ba")} == {entry["lost"]}
+    (entry,) = read(found).comparisons
     assert in_short(entry).startswith("no claim: a lost 6 of 12 runs; \u2212")
     assert in_short(entry).endswith("p = 0.031")
     assert (
         "No arm is called better than one that lost a smaller share of its runs." in found["significance"]["sentence"]
     )
-    assert lost_runs(results) == {"a": (6, 12)}
+    assert lost_runs(read(results)) == {"a": (6, 12)}
     lose("b", range(6))  # as many: the runs that are left decide again
     assert outcomes(results) == ["worse"]
 
@@ -144,29 +146,29 @@ def test_an_arm_may_be_called_better_than_one_that_lost_runs():
     assert outcomes(results_of(scores)) == ["better"]
     # trials of learning rates that diverged are an answer, and no runs of the comparison
     results = results_of(spaced(2, 8), failed=[{"arm": "arm1", "seed": 0, "stage": "tuning", "reason": "nan"}])
-    assert (lost_runs(results), outcomes(results)) == ({}, ["better"])
+    assert (lost_runs(read(results)), outcomes(results)) == ({}, ["better"])
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 6), (3, 6), (4, 7), (7, 7), (8, 8)])
 def test_a_claim_is_possible_from_the_stated_number_of_seeds(arms, seeds):
-    enough = compare_arms(results_of(spaced(arms, seeds)))
+    enough = compared(results_of(spaced(arms, seeds)))
     assert set(outcomes(results_of(spaced(arms, seeds)))) == {"better"}
     assert enough["significance"]["seeds_needed"] == seeds
     few = results_of(spaced(arms, seeds - 1))
     assert set(outcomes(few)) == {"too few"}
-    assert compare_arms(few)["significance"]["seeds_needed"] == seeds
-    assert f"With {seeds - 1} seeds no claim at the 5% level is" in compare_arms(few)["significance"]["sentence"]
+    assert compared(few)["significance"]["seeds_needed"] == seeds
+    assert f"With {seeds - 1} seeds no claim at the 5% level is" in compared(few)["significance"]["sentence"]
 
 
 def test_three_seeds_never_give_a_claim_at_five_percent():
-    found = compare_arms(results_of(spaced(2, 3, step=1e6)))
+    found = compared(results_of(spaced(2, 3, step=1e6)))
     assert found["comparisons"][0]["p"] == 0.25
     assert "no p-value below 0.25. It takes at least 6 seeds." in found["significance"]["sentence"]
 
 
 def test_against_a_baseline_six_seeds_are_enough_for_any_number_of_arms():
     results = results_of(spaced(8, 6), baseline="arm3")
-    found = compare_arms(results)
+    found = compared(results)
     assert [(entry["arm"], entry["against"]) for entry in found["comparisons"]] == [
         (f"arm{n}", "arm3") for n in (0, 1, 2, 4, 5, 6, 7)
     ]
@@ -178,7 +180,7 @@ def test_against_a_baseline_six_seeds_are_enough_for_any_number_of_arms():
 def test_the_level_is_what_the_recipe_says():
     results = results_of(spaced(2, 6))
     results["recipe"]["compare"]["confidence"] = 0.99
-    found = compare_arms(results)
+    found = compared(results)
     assert (found["comparisons"][0]["outcome"], found["significance"]["seeds_needed"]) == ("too few", 8)
     assert "at the 1% level" in found["significance"]["sentence"]
 
@@ -187,17 +189,18 @@ def test_one_network_under_two_names_is_identical_with_any_number_of_seeds():
     for seeds in (1, 3, 8):
         results = example_results({"a": 30.0, "b": 40.0}, seeds=seeds)
         results["rows"] += [row | {"arm": "a again", "tokens_per_second": 1.0} for row in results["rows"][::2]]
-        found = {(e["arm"], e["against"]): e for e in compare_arms(results)["comparisons"]}
+        found = {(e["arm"], e["against"]): e for e in compared(results)["comparisons"]}
         assert found["a again", "a"]["outcome"] == "identical"
         assert found["a again", "a"]["difference"] == 0
         assert found["b", "a"]["outcome"] != "identical"
 
 
 def test_equal_accuracies_alone_are_not_one_network():
-    one = {(None, 0): {"accuracy": 0.5, "loss": 1.0, "curve": [[1, 2.0]]}}
-    assert are_identical(one, {(None, 0): dict(one[None, 0]), (None, 1): {}})
+    row = Row(arm="a", seed=0, accuracy=0.5, loss=1.0, curve=[[1, 2.0]])
+    one = {(None, 0): row}
+    assert are_identical(one, {(None, 0): row.having(arm="b"), (None, 1): Row(arm="b", seed=1)})
     for name, value in (("loss", 1.0 + 1e-15), ("curve", [[1, 2.5]]), ("parameters", 3), ("accuracy", 0.6)):
-        assert not are_identical(one, {(None, 0): one[None, 0] | {name: value}})
+        assert not are_identical(one, {(None, 0): row.having(**{name: value})})
     assert not are_identical(one, {(None, 1): one[None, 0]})
     same = results_of({"a": [0.5] * 8, "b": [0.5] * 8})
     for row in same["rows"]:
@@ -211,39 +214,36 @@ def test_the_seeds_of_one_fold_count_once():
         row |= {"fold": row["seed"] // 2, "seed": row["seed"] % 2}
         row["accuracy"] += 0.01 * row["fold"] + 0.05 * row["seed"] * (row["arm"] == "b")
     results["planned"] |= {"folds": list(range(6)), "seeds": [0, 1]}
-    found = compare_arms(results)
+    found = compared(results)
     assert found["comparisons"][0]["n"] == 6
     assert found["comparisons"][0]["difference"] == pytest.approx(0.125)
     assert "paired by fold" in found["significance"]["sentence"]
     assert "Folds share training texts" in found["significance"]["sentence"]
     results["recipe"]["data"] = {"fold_kind": "independent"}
-    assert "share training texts" not in compare_arms(results)["significance"]["sentence"]
+    assert "share training texts" not in compared(results)["significance"]["sentence"]
 
 
 def test_medians_are_tested_by_ranks_which_one_lost_seed_does_not_decide():
     a = [0.50, 0.51, 0.52, 0.53, 0.54, 0.55, 0.56, 0.57]
     b = [value + 0.1 for value in a[:-1]] + [0.5]
-    mean = compare_arms(results_of({"a": a, "b": b}))
-    ranks = compare_arms(results_of({"a": a, "b": b}, statistic="median"))
+    mean = compared(results_of({"a": a, "b": b}))
+    ranks = compared(results_of({"a": a, "b": b}, statistic="median"))
     assert "signed-rank" in ranks["significance"]["test"]
     assert ranks["comparisons"][0]["difference"] == pytest.approx(0.1, abs=1e-9)
     assert mean["comparisons"][0]["difference"] == pytest.approx(0.07875)
     far = [*b[:-1], -5.0]
-    assert compare_arms(results_of({"a": a, "b": far}, statistic="median"))["comparisons"][0][
-        "difference"
-    ] == pytest.approx(0.1, abs=1e-9)
+    (entry,) = compared(results_of({"a": a, "b": far}, statistic="median"))["comparisons"]
+    assert entry["difference"] == pytest.approx(0.1, abs=1e-9)
 
 
 def test_choosing_on_the_scored_texts_is_said():
-    assert (
-        "need not be found again" in compare_arms(results_of(spaced(2, 6), optimistic=True))["significance"]["sentence"]
-    )
-    assert "found again" not in compare_arms(results_of(spaced(2, 6)))["significance"]["sentence"]
+    assert "need not be found again" in compared(results_of(spaced(2, 6), optimistic=True))["significance"]["sentence"]
+    assert "found again" not in compared(results_of(spaced(2, 6)))["significance"]["sentence"]
 
 
 def test_arms_without_common_seeds_beside_others_fall_back_to_holm():
     results = results_of(spaced(3, 9), seeds={"arm2": range(50, 59)})
-    found = compare_arms(results)
+    found = compared(results)
     assert found["significance"]["correction"] == "Holm's method"
     assert [entry["paired"] for entry in found["comparisons"]] == [True, False, False]
     assert "are compared as independent groups" in found["significance"]["sentence"]
@@ -253,16 +253,16 @@ def test_arms_without_common_seeds_beside_others_fall_back_to_holm():
 
 
 def test_a_comparison_can_be_read_from_either_side():
-    comparisons = compare_arms(results_of(spaced(3, 6)))["comparisons"]
+    comparisons = read(compared(results_of(spaced(3, 6)))).comparisons
     ahead, behind = (between(comparisons, *pair) for pair in (("arm1", "arm0"), ("arm0", "arm1")))
-    assert (ahead["outcome"], behind["outcome"]) == ("better", "worse")
-    assert (behind["difference"], behind["low"], behind["high"], behind["effect"]) == (
-        -ahead["difference"],
-        -ahead["high"],
-        -ahead["low"],
-        -ahead["effect"],
+    assert (ahead.outcome, behind.outcome) == ("better", "worse")
+    assert (behind.difference, behind.low, behind.high, behind.effect) == (
+        -ahead.difference,
+        -ahead.high,
+        -ahead.low,
+        -ahead.effect,
     )
-    assert (behind["p"], behind["arm"], behind["against"]) == (ahead["p"], "arm0", "arm1")
+    assert (behind.p, behind.arm, behind.against) == (ahead.p, "arm0", "arm1")
     assert between(comparisons, "arm0", "other") is None
 
 
@@ -275,7 +275,7 @@ def test_a_thousand_results_without_a_difference():
 
 
 def test_nothing_finished_gives_nothing_to_compare():
-    found = compare_arms(results_of({}))
+    found = compared(results_of({}))
     assert (found["comparisons"], found["significance"]["sentence"], found["significance"]["seeds"]) == ([], "", 0)
 
 
@@ -292,13 +292,13 @@ def test_sets_of_arms_are_ranked_on_the_seeds_that_all_of_them_have():
 
 def test_an_arm_that_lost_its_seeds_does_not_take_the_claims_of_others_along():
     results = example_results({"a": 40.0, "b": 60.0, "c": 90.0}, seeds=7)
-    whole = compare_arms(results)
+    whole = compared(results)
     assert whole["significance"]["correction"] == "closed testing"
     results["rows"] = [row for row in results["rows"] if row["arm"] != "c" or row["seed"] < 2]
-    found = compare_arms(results)
+    found = compared(results)
     assert found["significance"]["correction"] == "Holm's method"
     outcomes = {(entry["arm"], entry["against"]): entry["outcome"] for entry in found["comparisons"]}
     assert outcomes == {("b", "a"): "worse", ("c", "a"): "too few", ("c", "b"): "too few"}
     results["rows"] = [row for row in results["rows"] if row["seed"] < 2]
     # where nobody has more, what to say of the number that it takes is that of closed testing
-    assert compare_arms(results)["significance"]["correction"] == "closed testing"
+    assert compared(results)["significance"]["correction"] == "closed testing"

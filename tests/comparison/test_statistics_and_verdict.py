@@ -3,14 +3,14 @@ import re
 
 import numpy as np
 import pytest
-from comparison_example import example_results
+from comparison_example import compared, example_results, read, summarised
 
 from wordorder.comparison.quality import METRICS, metric_of, quality_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.report.table import caption
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.statistics.significance import compare_arms
-from wordorder.comparison.statistics.summary import mean_and_spread, median_and_range, summarise
+from wordorder.comparison.results_file import Aggregate
+from wordorder.comparison.statistics.summary import mean_and_spread, median_and_range
 
 
 @pytest.mark.parametrize("values", [[3.0, 4.0], [1.5, 1.5, 2.5], [7.0, 1.0, 4.0, 9.0]])
@@ -30,7 +30,7 @@ def test_one_value_has_no_spread_and_what_is_not_finite_does_not_count():
 
 def test_summary_leaves_out_what_is_no_measurement():
     rows = [{"arm": "a", "seed": n, "loss": 1.0 + n, "accuracy": None, "model": "x", "curve": []} for n in range(2)]
-    (entry,) = summarise(rows)
+    (entry,) = summarised(rows)
     assert entry == {
         "arm": "a",
         "loss": {"mean": 1.5, "std": pytest.approx(0.7071, abs=1e-4), "n": 2, "median": 1.5, "low": 1.0, "high": 2.0},
@@ -54,7 +54,7 @@ def test_median_and_range_equal_numpys(values):
     ],
 )
 def test_a_median_is_shown_with_its_lowest_and_highest_seed(values, text):
-    assert with_spread({**mean_and_spread(values), **median_and_range(values)}, statistic="median") == text
+    assert with_spread(Aggregate(**mean_and_spread(values), **median_and_range(values)), statistic="median") == text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_median_is_shown_with_its_lowest_and_highest_seed(values, text):
     ],
 )
 def test_a_number_has_the_digits_that_its_spread_allows(mean, std, n, text):
-    assert with_spread({"mean": mean, "std": std, "n": n}) == text
+    assert with_spread(Aggregate(mean=mean, std=std, n=n)) == text
 
 
 def test_significant_digits():
@@ -79,7 +79,7 @@ def test_significant_digits():
 
 
 def test_a_claim_is_told_with_its_ratio_interval_p_value_and_seeds():
-    judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6))
+    judged = verdict(read(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6)))
     assert (judged.best, judged.ties) == ("tupe-r", ())
     assert judged.sentence.startswith("tupe-r has the lowest test masked-token perplexity, 30")
     found = re.search(
@@ -92,7 +92,7 @@ def test_a_claim_is_told_with_its_ratio_interval_p_value_and_seeds():
 
 
 def test_three_seeds_give_no_claim_however_far_apart_the_arms_are():
-    judged = verdict(example_results({"rope": 4000.0, "tupe-r": 30.0}))
+    judged = verdict(read(example_results({"rope": 4000.0, "tupe-r": 30.0})))
     assert judged.ties == ("rope",)
     assert judged.sentence.endswith("; with 3 seeds that is no claim, which takes 6.")
     assert "133" in judged.sentence
@@ -102,7 +102,7 @@ def test_three_seeds_give_no_claim_however_far_apart_the_arms_are():
 
 
 def test_ranges_are_described_where_nothing_can_be_claimed():
-    judged = verdict(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}))
+    judged = verdict(read(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0})))
     assert len(judged.ties) == 2
     assert re.search(
         r"of (rope and tupe-r|tupe-r and rope) overlap, those of \S+ and none do not overlap", judged.evidence
@@ -110,20 +110,20 @@ def test_ranges_are_described_where_nothing_can_be_claimed():
 
 
 def test_arms_that_the_test_does_not_tell_apart_are_not_distinguishable():
-    judged = verdict(example_results({"rope": 30.01, "tupe-r": 30.0}, seeds=8))
+    judged = verdict(read(example_results({"rope": 30.01, "tupe-r": 30.0}, seeds=8)))
     assert len(judged.ties) == 1
     assert re.search(r"not distinguishable from \S+ \(30\.\d+ ± .*; p = 0\.\d+\)\.$", judged.sentence)
 
 
 def test_a_tie_at_the_top_is_told_beside_the_arm_that_is_behind():
-    judged = verdict(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}, seeds=8))
+    judged = verdict(read(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}, seeds=8)))
     assert "not distinguishable from" in judged.sentence
     assert "but 10.0" in judged.sentence
     assert judged.ties in [("rope",), ("tupe-r",)]
 
 
 def test_further_claims_are_named():
-    judged = verdict(example_results({"none": 300.0, "rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=7))
+    judged = verdict(read(example_results({"none": 300.0, "rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=7)))
     assert "times lower than rope" in judged.sentence
     assert judged.sentence.endswith(", and also ahead of t5 and none.")
     assert "corrected for all pairs of arms (6) by closed testing; they take at least 7 seeds" in judged.evidence
@@ -132,26 +132,26 @@ def test_further_claims_are_named():
 def test_against_a_baseline_the_other_arms_are_not_tested():
     results = example_results({"none": 300.0, "rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=6)
     results["recipe"]["compare"]["baseline"] = results["baseline"] = "rope"
-    judged = verdict(results)
+    judged = verdict(read(results))
     assert "times lower than rope" in judged.sentence
     assert judged.ties == ("t5", "none")
     assert "Against the baseline rope: worse: none and t5; better: tupe-r. Between the other arms" in judged.evidence
     results["recipe"]["compare"]["baseline"] = results["baseline"] = "tupe-r"
-    assert verdict(results).ties == ()
+    assert verdict(read(results)).ties == ()
 
 
 def test_one_network_under_two_names_is_called_identical():
     results = example_results({"rope": 30.0, "t5": 50.0})
     results["rows"] += [row | {"arm": "twin"} for row in results["rows"] if row["arm"] == "rope"]
-    results["summary"] = summarise(results["rows"])
-    assert ", identical on every seed with twin, 1.6" in verdict(results).sentence
+    results["summary"] = summarised(results["rows"])
+    assert ", identical on every seed with twin, 1.6" in verdict(read(results)).sentence
 
 
 def test_an_arm_that_lost_seeds_is_told_with_those_that_it_has():
     results = example_results({"rope": 40.0, "t5": 50.0, "tupe-r": 30.0}, seeds=7)
     results["rows"] = [row for row in results["rows"] if row["arm"] != "rope" or row["seed"] < 4]
-    results["summary"] = summarise(results["rows"])
-    judged = verdict(results)
+    results["summary"] = summarised(results["rows"])
+    judged = verdict(read(results))
     assert judged.ties == ("rope",)
     assert "times lower than t5" in judged.sentence
     assert judged.sentence.endswith("with 4 seeds that is no claim, which takes 6.")
@@ -159,10 +159,10 @@ def test_an_arm_that_lost_seeds_is_told_with_those_that_it_has():
 
 def test_the_comparisons_of_the_file_are_what_is_told():
     results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6)
-    results |= compare_arms(results)
+    results |= compared(results)
     results["comparisons"][0] |= {"outcome": "not distinguishable", "p_adjusted": 0.42}
-    assert "not distinguishable from rope (40" in verdict(results).sentence
-    assert "p = 0.42" in verdict(results).sentence
+    assert "not distinguishable from rope (40" in verdict(read(results)).sentence
+    assert "p = 0.42" in verdict(read(results)).sentence
 
 
 def test_an_arm_that_leads_by_its_mean_and_trails_on_every_pair_is_not_praised():
@@ -170,8 +170,8 @@ def test_an_arm_that_leads_by_its_mean_and_trails_on_every_pair_is_not_praised()
     for row in results["rows"]:
         row["accuracy"] = 0.5 + 0.01 * (row["arm"] == "b")
     results["rows"].append(results["rows"][0] | {"arm": "a", "seed": 99, "accuracy": 0.9})
-    results["summary"] = summarise(results["rows"])
-    judged = verdict(results)
+    results["summary"] = summarised(results["rows"])
+    judged = verdict(read(results))
     assert judged.best == "a"
     assert "yet behind b seed by seed" in judged.sentence
 
@@ -181,13 +181,13 @@ def test_equal_means_of_too_few_seeds_are_called_equal(task, metric):
     results = example_results({"none": 1.5, "rope": 1.5, "tupe-r": 1.5, "t5": 1.5}, seeds=1, task=task)
     for row in results["rows"]:
         row[metric] = 1.5 if row["arm"] != "t5" else {"accuracy": 1.0, "perplexity": 2.0}[metric]
-    results["summary"] = summarise(results["rows"])
-    assert ", the same as rope and tupe-r; with 1 seed that is no claim" in verdict(results).sentence
+    results["summary"] = summarised(results["rows"])
+    assert ", the same as rope and tupe-r; with 1 seed that is no claim" in verdict(read(results)).sentence
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_too_few_seeds_give_no_claim(seeds):
-    judged = verdict(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds))
+    judged = verdict(read(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds)))
     assert judged.ties == ("rope",)
     assert "that is no claim" in judged.sentence
     assert "no claim at the 5% level is possible" in judged.evidence
@@ -197,8 +197,8 @@ def test_too_few_seeds_give_no_claim(seeds):
 
 def test_more_is_better_for_accuracy():
     results = example_results({"rope": 0.7, "tupe-r": 0.8}, task="classification")
-    assert [entry["arm"] for entry in ranked(results)] == ["tupe-r", "rope"]
-    assert "highest test accuracy" in verdict(results).sentence
+    assert [entry.arm for entry in ranked(read(results))] == ["tupe-r", "rope"]
+    assert "highest test accuracy" in verdict(read(results)).sentence
 
 
 SEEDS = {"bert-a": [0.50, 0.52, 0.51, 0.49, 0.10], "tupe-a": [0.61, 0.60, 0.62, 0.59, 0.53]}
@@ -209,12 +209,12 @@ def in_medians(seeds=SEEDS, **changes):
     results = example_results({arm: 0.5 for arm in seeds}, task="classification", seeds=5)
     for row in results["rows"]:
         row["matthews_correlation"] = seeds[row["arm"]][row["seed"]]
-    results["summary"] = summarise(results["rows"])
+    results["summary"] = summarised(results["rows"])
     return results | {"metric": "matthews_correlation", "split": "validation", "statistic": "median"} | changes
 
 
 def test_medians_are_described_by_the_range_of_the_seeds():
-    judged = verdict(in_medians())
+    judged = verdict(read(in_medians()))
     assert judged.sentence == (
         "tupe-a has the highest median validation Matthews correlation, 0.6000 (0.5300 to 0.6200), "
         "0.1 above bert-a (0.5000 (0.1000 to 0.5200)); with 5 seeds that is no claim, "
@@ -224,15 +224,15 @@ def test_medians_are_described_by_the_range_of_the_seeds():
     apart = "from the lowest to the highest seed, of tupe-a and bert-a do not overlap."
     assert judged.evidence.endswith(apart)
     near = in_medians({**SEEDS, "tupe-a": [0.61, 0.60, 0.62, 0.59, 0.515]})
-    assert verdict(near).evidence.endswith("of tupe-a and bert-a overlap.")
+    assert verdict(read(near)).evidence.endswith("of tupe-a and bert-a overlap.")
     # By the mean one bad seed decides: bert-a's range then reaches from 0.24 to 0.60.
-    assert verdict(in_medians(statistic="mean")).evidence.endswith("of tupe-a and bert-a overlap.")
+    assert verdict(read(in_medians(statistic="mean"))).evidence.endswith("of tupe-a and bert-a overlap.")
 
 
 def test_arms_are_ranked_by_the_median_where_the_mean_says_otherwise():
     seeds = {"steady": [0.5, 0.5, 0.5, 0.5, 0.5], "lucky": [0.6, 0.6, 0.6, 0.0, 0.0]}
-    assert [entry["arm"] for entry in ranked(in_medians(seeds))] == ["lucky", "steady"]
-    assert [entry["arm"] for entry in ranked(in_medians(seeds, statistic="mean"))] == ["steady", "lucky"]
+    assert [entry.arm for entry in ranked(read(in_medians(seeds)))] == ["lucky", "steady"]
+    assert [entry.arm for entry in ranked(read(in_medians(seeds, statistic="mean")))] == ["steady", "lucky"]
 
 
 @pytest.mark.parametrize("metric", [metric for metric in METRICS if metric not in ("perplexity", "accuracy")])
@@ -240,10 +240,10 @@ def test_every_metric_can_be_the_headline(metric):
     results = in_medians()
     for row in results["rows"]:
         row[metric] = row["matthews_correlation"]
-    results |= {"summary": summarise(results["rows"]), "metric": metric, "statistic": "mean"}
+    results |= {"summary": summarised(results["rows"]), "metric": metric, "statistic": "mean"}
     place, mean = ("highest", "0.59") if METRICS[metric].higher_is_better else ("lowest", "0.42")
-    assert f"{place} validation {METRICS[metric].name}, {mean}" in verdict(results).sentence
-    assert quality_of(results).meaning.format(split="validation") in caption(results)
+    assert f"{place} validation {METRICS[metric].name}, {mean}" in verdict(read(results)).sentence
+    assert quality_of(read(results)).meaning.format(split="validation") in caption(read(results))
 
 
 def test_the_headline_is_the_recipes_metric_or_the_tasks():
@@ -256,49 +256,49 @@ def test_the_headline_is_the_recipes_metric_or_the_tasks():
 def test_an_unfinished_comparison_says_so():
     results = example_results({"rope": 40.0, "tupe-r": 30.0})
     results["complete"], results["planned"]["runs"] = False, 10
-    assert "Only 6 of 10 runs have finished" in verdict(results).evidence
+    assert "Only 6 of 10 runs have finished" in verdict(read(results)).evidence
 
 
 def test_nothing_is_claimed_before_all_runs_have_ended():
     results = example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=6)
-    assert "p = 0.031" in verdict(results).sentence
-    whole = compare_arms(results)
+    assert "p = 0.031" in verdict(read(results)).sentence
+    whole = compared(results)
     unfinished = {**results, "complete": False, "planned": {**results["planned"], "runs": 24}}
     for partial in (unfinished, unfinished | whole, unfinished | {"waiting": 12}):
-        assert compare_arms(partial)["comparisons"] == []
-        judged = verdict(partial)
+        assert compared(partial)["comparisons"] == []
+        judged = verdict(read(partial))
         assert judged.sentence.endswith("times lower than rope (40.02 ± 0.34), which was not tested.")
         assert judged.evidence == "Only 12 of 24 runs have finished; nothing is tested before all have."
         assert judged.ties == ("rope",)
     # a grid whose other rates are not trained yet
     grid = {**results, "complete": False, "waiting": 3}
-    assert verdict(grid).evidence == "Not every run has finished; nothing is tested before all have."
+    assert verdict(read(grid)).evidence == "Not every run has finished; nothing is tested before all have."
     # every run has ended, or the results are merged and wait for none
     failed = [{"arm": "rope", "seed": seed, "stage": "seeds", "reason": "nan"} for seed in range(6, 18)]
-    assert len(compare_arms({**unfinished, "failed": failed})["comparisons"]) == 1
-    assert compare_arms({**unfinished, "merged_from": [{"name": "one"}]}) == whole
+    assert len(compared({**unfinished, "failed": failed})["comparisons"]) == 1
+    assert compared({**unfinished, "merged_from": [{"name": "one"}]}) == whole
 
 
 def test_nothing_finished_yet():
     results = example_results()
     results["rows"], results["summary"] = [], []
-    assert verdict(results).sentence == "No run has finished yet."
+    assert verdict(read(results)).sentence == "No run has finished yet."
 
 
 @pytest.mark.parametrize("lacking", [{"comparisons": None}, {"significance": None}, {"significance": {"level": 0.05}}])
 def test_a_verdict_computes_what_a_file_does_not_hold(lacking):
     results = example_results({"none": 90.0, "rope": 40.0}, seeds=6)
-    results |= compare_arms(results)
-    assert verdict({**results, **lacking}) == verdict(results)
-    assert " times lower than none" in verdict(results).sentence
+    results |= compared(results)
+    assert verdict(read({**results, **lacking})) == verdict(read(results))
+    assert " times lower than none" in verdict(read(results)).sentence
 
 
 def test_trainings_that_no_mean_holds_are_named():
     results = example_results({"none": 90.0, "rope": 40.0}, seeds=7)
-    whole = compare_arms(results)["significance"]["sentence"]
+    whole = compared(results)["significance"]["sentence"]
     assert "not a number" not in whole
     next(row for row in results["rows"] if row["arm"] == "rope")["perplexity"] = None
-    said = compare_arms(results)["significance"]["sentence"]
+    said = compared(results)["significance"]["sentence"]
     assert said.endswith(
         "Trainings whose masked-token perplexity is not a number, as of a loss that diverged, are in no mean and in no "
         "test: rope (1 of 7). No arm is called better than one that lost a smaller share of its runs."
@@ -309,8 +309,8 @@ def test_the_first_sentence_says_that_runs_were_lost():
     results = example_results({"rope": 40.0, "t5": 30.0}, seeds=12)
     results["failed"] = [{"arm": "t5", "seed": seed, "stage": "seeds", "reason": "nan"} for seed in range(6)]
     results["rows"] = [row for row in results["rows"] if row["arm"] != "t5" or row["seed"] > 5]
-    results |= {"summary": summarise(results["rows"]), "complete": False}
-    judged = verdict(results)
+    results |= {"summary": summarised(results["rows"]), "complete": False}
+    judged = verdict(read(results))
     assert judged.sentence.startswith(
         "Of the runs that did not fail or diverge (t5 lost 6 of 12), t5 has the lowest test masked-token perplexity, 30"
     )
@@ -323,10 +323,12 @@ def test_failed_runs_are_named():
     results = example_results({"none": 90.0, "rope": 40.0}, seeds=3)
     lost = [row for row in results["rows"] if row["arm"] == "rope" and row["seed"] == 2]
     results["rows"] = [row for row in results["rows"] if row not in lost]
-    results["complete"], results["summary"] = False, summarise(results["rows"])
-    assert verdict(results).evidence.endswith("Only 5 of 6 runs have finished; nothing is tested before all have.")
+    results["complete"], results["summary"] = False, summarised(results["rows"])
+    assert verdict(read(results)).evidence.endswith(
+        "Only 5 of 6 runs have finished; nothing is tested before all have."
+    )
     results["failed"] = [{"arm": "rope", "seed": 2, "stage": "seeds", "reason": "the loss is not a number"}]
-    assert verdict(results).evidence.endswith(
+    assert verdict(read(results)).evidence.endswith(
         "Only 5 of 6 runs have finished. Failed, and so in no mean and no test: rope (1)."
     )
 
@@ -335,9 +337,9 @@ def test_identical_and_nothing_are_said_of_what_there_is():
     results = example_results({"a": 40.0, "b": 40.0}, seeds=3)
     twin = next(row for row in results["rows"] if row["arm"] == "a")
     results["rows"] = [row for row in results["rows"] if row["arm"] == "a"] + [{**twin, "arm": "b"}]
-    results["summary"] = summarise(results["rows"])
-    assert "identical on every common seed with" in verdict(results).sentence
+    results["summary"] = summarised(results["rows"])
+    assert "identical on every common seed with" in verdict(read(results)).sentence
     for row in results["rows"]:
         row["perplexity"] = None
-    results["summary"] = summarise(results["rows"])
-    assert verdict(results).sentence == "No run gave a test masked-token perplexity that is a number."
+    results["summary"] = summarised(results["rows"])
+    assert verdict(read(results)).sentence == "No run gave a test masked-token perplexity that is a number."

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from comparison_example import example_results
+from comparison_example import example_results, read
 
 from wordorder.comparison.statistics.steps_to_loss import MEANING, first_step_at, steps_to_loss
 
@@ -40,8 +40,8 @@ def test_steps_are_paired_by_seed_and_their_median_is_told():
             "tupe-a": [[4, 1, 1, 1], [4, 2, 1, 1], [4, 3, 2, 0.5]],
         }
     )
-    (entry,) = steps_to_loss(results)
-    assert entry == {
+    (entry,) = steps_to_loss(read(results))
+    assert entry.as_json() == {
         "arm": "tupe-a",
         "baseline": "rope",
         "target": 1.0,  # each seed has its own: 1, 2 (the best, not the last) and 1
@@ -58,34 +58,34 @@ def test_steps_are_paired_by_seed_and_their_median_is_told():
 
 def test_an_arm_that_never_gets_there_has_no_steps():
     slow = results_of({"rope": [[2, 1]] * 3, "none": [[3, 2], [3, 1.5], [3, 0.5]]})
-    (entry,) = steps_to_loss(slow)
-    assert (entry["steps"], entry["share"], entry["low"], entry["high"]) == (None, None, 18.0, None)
-    assert (entry["reached"], entry["n"]) == (1, 3)
+    (entry,) = steps_to_loss(read(slow))
+    assert (entry.steps, entry.share, entry.low, entry.high) == (None, None, 18.0, None)
+    assert (entry.reached, entry.n) == (1, 3)
 
 
 def test_the_named_baseline_is_the_measure_and_only_common_seeds_count():
     curves = {"rope": [[3, 2]] * 2, "tupe-a": [[3, 1]] * 3, "none": [[3, 3]]}
-    entries = steps_to_loss(results_of(curves, baseline="tupe-a"))
-    assert [(entry["arm"], entry["baseline"], entry["n"]) for entry in entries] == [
+    entries = steps_to_loss(read(results_of(curves, baseline="tupe-a")))
+    assert [(entry.arm, entry.baseline, entry.n) for entry in entries] == [
         ("rope", "tupe-a", 2),
         ("none", "tupe-a", 1),
     ]
 
 
 def test_without_curves_or_baseline_there_is_nothing_to_tell():
-    assert steps_to_loss(results_of({"rope": [[]], "none": [[2.0]]})) == []
-    assert steps_to_loss(results_of({"rope": [[2.0]]}, baseline="none")) == []
-    assert steps_to_loss({"rows": [], "arms": []}) == []
+    assert steps_to_loss(read(results_of({"rope": [[]], "none": [[2.0]]}))) == ()
+    assert steps_to_loss(read(results_of({"rope": [[2.0]]}, baseline="none"))) == ()
+    assert steps_to_loss(read({"rows": [], "arms": []})) == ()
     missing = results_of({"rope": [[None, 2.0]], "none": [[2.0, None]]})
-    assert [entry["steps"] for entry in steps_to_loss(missing)] == [10]
+    assert [entry.steps for entry in steps_to_loss(read(missing))] == [10]
 
 
 def test_folds_are_paired_too():
     results = results_of({"rope": [[3, 2]], "none": [[3, 1]]})
     results["rows"] = [row | {"fold": fold} for fold in range(2) for row in results["rows"]]
-    assert [entry["n"] for entry in steps_to_loss(results)] == [2]
+    assert [entry.n for entry in steps_to_loss(read(results))] == [2]
 
 
 def test_the_caption_says_how_fine_the_curves_are():
-    entry = steps_to_loss(example_results({"none": 300.0, "tupe-r": 30.0}))[0]
-    assert "50 steps apart; median over the 3 runs" in MEANING.format(**entry)
+    entry = steps_to_loss(read(example_results({"none": 300.0, "tupe-r": 30.0})))[0]
+    assert "50 steps apart; median over the 3 runs" in MEANING.format(**entry.as_json())

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from comparison_example import read
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
@@ -32,9 +33,9 @@ def results_of(make_recipe, tmp_path, monkeypatch):
 def test_the_translator_with_the_highest_bleu_leads(results_of):
     results, table = results_of(*TRANSLATION)
     assert (results["task"], results["metric"], results["bleu_signature"]) == ("translation", "bleu", "nrefs:1|made up")
-    assert [entry["arm"] for entry in ranked(results)] == ["rope", "alibi", "none"]
-    assert verdict(results).sentence.startswith("rope has the highest test BLEU, 29.9")
-    assert " 5 above alibi (24.9" in verdict(results).sentence
+    assert [entry.arm for entry in ranked(read(results))] == ["rope", "alibi", "none"]
+    assert verdict(read(results)).sentence.startswith("rope has the highest test BLEU, 29.9")
+    assert " 5 above alibi (24.9" in verdict(read(results)).sentence
     assert [row["bleu"] for row in results["rows"] if row["arm"] == "rope"] == pytest.approx([30.0, 29.9, 29.8])
     heads = table.splitlines()[0]
     assert heads.startswith("| Arm | test BLEU | Against none | Test perplexity | Parameters |")
@@ -47,24 +48,24 @@ def test_the_language_model_with_the_lowest_perplexity_leads(results_of):
     results, table = results_of(*CAUSAL)
     assert results["metric"] == "perplexity"
     assert "bleu_signature" not in results
-    assert [entry["arm"] for entry in ranked(results)] == ["rope", "alibi", "none"]
-    assert verdict(results).sentence.startswith("rope has the lowest test perplexity, 7.4")
+    assert [entry.arm for entry in ranked(read(results))] == ["rope", "alibi", "none"]
+    assert verdict(read(results)).sentence.startswith("rope has the lowest test perplexity, 7.4")
     assert table.startswith("| Arm | Test perplexity | Against none | Test bits per character | Parameters |")
     assert "mean loss in bits over all characters of the test split" in table
-    beside = next(column for column in columns(results) if column.key == "bits_per_character")
-    assert beside.value(results["summary"][1], results["arms"][1]) == pytest.approx(2.01 / 3)
+    beside = next(column for column in columns(read(results)) if column.key == "bits_per_character")
+    assert beside.value(read(results).summary[1], read(results).arms[1]) == pytest.approx(2.01 / 3)
 
 
 def test_another_headline_puts_bleu_beside_it(results_of):
     results, table = results_of(*TRANSLATION, "training.metric_for_best_model=accuracy")
     assert table.startswith("| Arm | Test accuracy | Against none | Test perplexity | test BLEU | Parameters |")
-    assert ranked(results)[0]["arm"] == "rope"
+    assert ranked(read(results))[0].arm == "rope"
 
 
 @pytest.mark.parametrize("overrides", [CAUSAL, TRANSLATION])
 def test_the_page_draws_the_costs_and_no_second_score(results_of, overrides):
     results, _ = results_of(*overrides)
-    page = report_page(results)
+    page = report_page(read(results))
     assert "Test perplexity" in page
     view = json.loads(page.split('id="view-json">')[1].split("</script>")[0])
     assert {"parameters", "flops_per_token", "tokens_per_second"} <= {cost["key"] for cost in view["costs"]}
@@ -79,4 +80,4 @@ def test_a_grid_judged_by_bleu_needs_bleu_while_training(results_of):
     assert {entry["arm"]: entry["learning_rate"] for entry in results["grid"] if entry["chosen"]} == dict.fromkeys(
         ARMS, 0.002
     )
-    assert table == markdown_table(results)
+    assert table == markdown_table(read(results))

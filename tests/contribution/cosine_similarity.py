@@ -28,7 +28,7 @@ from wordorder.data.prepared import PreparedData
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.encoder.head import EncoderHead
+from wordorder.models.encoder.document import EncoderHead
 from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
 from wordorder.tasks.regression import Regression
 from wordorder.tasks.task import Corpus

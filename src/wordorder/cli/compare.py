@@ -1,7 +1,6 @@
 """`wordorder compare RECIPE`: train arms x seeds, and report the results."""
 
 import sys
-from json import loads as parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,9 +88,9 @@ def _show(results: Path, *, json: bool) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        from wordorder.comparison import render_table
+        from wordorder.comparison import read_results, render_table
 
-        render_table(parse(results.read_text(encoding="utf-8")), Console())
+        render_table(read_results(results), Console())
     else:  # a pipe or a file has no width to fit: the same table as markdown
         print(printable((results.parent / "table.md").read_text(encoding="utf-8")))
     print(printable(f"Report: {results.parent / 'report.html'}"))

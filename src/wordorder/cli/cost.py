@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from wordorder.comparison.fairness.arms import Arm
+    from wordorder.comparison.results_file import MatchedBudget
     from wordorder.cost import GPUs
     from wordorder.training import Recipe
 
@@ -68,7 +69,7 @@ def cost(
     resolved = read_recipe(recipe, overrides or ())
     if sharding is None and resolved.training.get("fsdp"):
         asked = replace(asked, sharding="fsdp")
-    budget = dict[str, Any]()
+    budget = None
     if resolved.compare is not None:
         arms, budget = matched_arms(resolved)
         recipes = {arm.name: arm.recipe for arm in arms}
@@ -79,17 +80,18 @@ def cost(
     costs = {name: cost_of(own) for name, own in recipes.items()}
     found = {name: on_gpus(own, costs[name], asked) for name, own in recipes.items()}
     if json:
-        matched = {"budget": budget} if budget.get("sentence") else {}
+        matched = {"budget": budget.as_json()} if budget and budget.sentence else {}
         each = [{"arm": name, **parts, **found[name]} for name, parts in costs.items()]
         print_json({"recipe": str(recipe), "arms": each, **matched})
         return
     print_costs(costs)
     print_gpus(found, asked)
-    print_matched(budget)
+    if budget is not None:
+        print_matched(budget)
     print_assumed(costs)
 
 
-def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
+def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], MatchedBudget | None]":
     """Return the arms as `wordorder compare` sizes them, and what it changes."""
     from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.comparison.fairness.budget import fit_budget
@@ -99,7 +101,7 @@ def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], dict[str, Any]]":
     size_of = cache(exact_vocab_size)
     arms = tuple(replace(arm, recipe=with_vocabulary(arm.recipe, size_of)) for arm in resolve_arms(recipe))
     if recipe.compare is None:
-        return arms, {}
+        return arms, None
     return fit_budget(arms, recipe, pipeline=Pipeline(), config_of=lambda own: counted_config(own)[0])
 
 
@@ -114,17 +116,17 @@ def with_vocabulary(recipe: "Recipe", size_of: "Callable[..., int | None]") -> "
     return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
 
 
-def print_matched(budget: "Mapping[str, Any]") -> None:
+def print_matched(budget: "MatchedBudget") -> None:
     """Print what was changed so that the arms agree, and how well they do."""
     changed = [
         (arm, name, f"{before:,}", f"{now:,}")
-        for arm, own in budget.get("arms", {}).items()
-        for name, (before, now) in own["changed"].items()
+        for arm, own in budget.arms.items()
+        for name, (before, now) in own.changed.items()
     ]
     if changed:
         print_table("Changed so that arms agree", ("arm", "name", "from", "to"), changed)
-    if budget.get("sentence"):
-        print(printable(budget["sentence"]))
+    if budget.sentence:
+        print(printable(budget.sentence))
 
 
 # The other values are those of `wordorder.cost.cost`, which documents them.

@@ -4,5 +4,6 @@ from wordorder.comparison.compare import compare
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import markdown_table, render_table
 from wordorder.comparison.report.verdict import verdict
+from wordorder.comparison.results_file import Results, read_results
 
-__all__ = ["compare", "markdown_table", "render_table", "verdict", "write_report"]
+__all__ = ["Results", "compare", "markdown_table", "read_results", "render_table", "verdict", "write_report"]

@@ -11,19 +11,22 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from wordorder.comparison.devices import devices_of
 from wordorder.comparison.fairness.arms import Arm, resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.fairness.grid import grid_runs
+from wordorder.comparison.finished import measure, read_all_metrics
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.probes.options import check_probes
 from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
-from wordorder.comparison.results import Record
+from wordorder.comparison.results import Record, results_of
+from wordorder.comparison.results_file import Results, faults_of
 from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
 from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
@@ -202,22 +205,29 @@ def _conclude(record: Record) -> Path:
         write_arm_cards(results, record.folder)
     except OSError as error:
         raise RunFailed(f"cannot write figures and model cards into {record.folder}: {error}") from error
-    lost = [failure for failure in results["failed"] if failure["stage"] == "seeds"]
+    lost = [failure for failure in results.failed if failure.stage == "seeds"]
     if lost:
-        lines = [f"{failure['arm']}, {place_of(failure)}: {failure['reason']}" for failure in lost]
+        lines = [f"{failure.arm}, {place_of(failure)}: {failure.reason}" for failure in lost]
         raise RunFailed(
-            "\n".join([f"{len(lost)} of {len(record.runs)} runs failed; the others are in {record.folder}", *lines])
+            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.folder}", *lines])
         )
     return record.folder / "results.json"
 
 
-def _save(record: Record, *, is_a_look: bool = False) -> dict[str, Any]:
-    results = record.as_results()
+def _save(record: Record, *, is_a_look: bool = False) -> Results:
+    metrics = read_all_metrics([*record.trials, *(record.grid or record.runs)])
+    finished = [run for run in record.counted(metrics) if run.folder in metrics]
+    record.measured = measure(finished, record.pipeline, record.measured)
+    try:
+        results = results_of(record, metrics)
+    except ValidationError as error:
+        named = f"{record.folder}: a file of a finished run was changed"
+        raise RunFailed("\n".join(faults_of(error, named))) from None
     if is_a_look:  # the files that are written after each run only say how far it is
-        results["looks"] = with_look(results)
+        results = results.having(looks=with_look(results))
     check_trained(results)  # first: no table may show arms that were not given the same
     try:
-        write_json(record.folder / "results.json", results)
+        write_json(record.folder / "results.json", results.as_json())
         write_report(results, record.folder)
     except OSError as error:
         raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error

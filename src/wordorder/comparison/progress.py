@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from wordorder.comparison.results_file import MatchedBudget
 from wordorder.comparison.runs import Run
 from wordorder.comparison.workers import Outcome
 from wordorder.streams import printable
@@ -113,16 +114,16 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def print_changes(budget: Mapping[str, Any], console: Console) -> None:
+def print_changes(budget: MatchedBudget, console: Console) -> None:
     """Print the changes that make the budgets of all arms equal.
 
     Args:
         budget: results.json's "budget"; nothing is printed where nothing was matched.
         console: where to write.
     """
-    if budget.get("sentence"):
-        console.print(escape(printable(str(budget["sentence"]))), highlight=False, soft_wrap=True)
-    for arm, entry in budget.get("arms", {}).items():
-        changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.get("changed", {}).items()]
+    if budget.sentence:
+        console.print(escape(printable(budget.sentence)), highlight=False, soft_wrap=True)
+    for arm, entry in budget.arms.items():
+        changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.changed.items()]
         if changed:
             console.print(escape(printable(f"  {arm}: {', '.join(changed)}")), highlight=False, soft_wrap=True)

@@ -1,8 +1,8 @@
 """The headline metric of a comparison, which measures how good a trained model is."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from wordorder.comparison.results_file import Results
 from wordorder.tasks import TASKS, Metric, known_metrics
 from wordorder.tasks.metrics import PERPLEXITY
 
@@ -10,16 +10,16 @@ METRICS = known_metrics()
 """Every metric that can be a headline, by its key in a row of results.json."""
 
 
-def beside(results: Mapping[str, Any]) -> tuple[Metric, ...]:
+def beside(results: Results) -> tuple[Metric, ...]:
     """Return the metrics that the table of a results file shows after its headline."""
-    task, headline = TASKS.get(str(results.get("task"))), quality_of(results).key
+    task, headline = TASKS.get(results.task), quality_of(results).key
     return () if task is None else tuple(metric for metric in task.beside if metric.key != headline)
 
 
-def quality_of(results: Mapping[str, Any]) -> Metric:
+def quality_of(results: Results) -> Metric:
     """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
-    usual, named = _usual(str(results.get("task"))), str(results.get("metric"))
-    return usual if named == usual.key else METRICS.get(named, usual)
+    usual, named = _usual(results.task), results.metric
+    return usual if named is None or named == usual.key else METRICS.get(named, usual)
 
 
 def _usual(task: str) -> Metric:
@@ -27,7 +27,7 @@ def _usual(task: str) -> Metric:
     return TASKS[task].headline if task in TASKS else PERPLEXITY
 
 
-def metric_of(task: str, training: Mapping[str, Any]) -> str:
+def metric_of(task: str, training: Mapping[str, object]) -> str:
     """Return the headline metric's key for a recipe.
 
     Args:
@@ -39,20 +39,15 @@ def metric_of(task: str, training: Mapping[str, Any]) -> str:
     return str(chosen) if chosen in METRICS else _usual(task).key
 
 
-def loss_unit(results: Mapping[str, Any]) -> str:
+def loss_unit(results: Results) -> str:
     """Return the unit of the loss of a results file."""
-    task = TASKS.get(str(results.get("task")))
+    task = TASKS.get(results.task)
     return "nats" if task is None else task.loss_unit
 
 
-def split_of(results: Mapping[str, Any]) -> str:
-    """Return the split on which a results file reports: test, or validation where there is no test split."""
-    return str(results.get("split", "test"))
-
-
-def is_marked_optimistic(results: Mapping[str, Any]) -> bool:
+def is_marked_optimistic(results: Results) -> bool:
     """Tell whether a test score also chose the checkpoint; a validation score is named as one anyway."""
-    return bool(results.get("optimistic")) and split_of(results) == "test"
+    return results.optimistic and results.split == "test"
 
 
 def lower_is_better(metric: str) -> bool:

@@ -1,8 +1,7 @@
-"""The results file: every number of a comparison, and everything that is needed to repeat it."""
+"""Make the results of a comparison: every number, and everything that is needed to repeat it."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,23 +11,36 @@ from typing import TYPE_CHECKING, Any
 from wordorder.comparison.fairness.arms import Arm
 from wordorder.comparison.fairness.grid import best_rates, grid_entries
 from wordorder.comparison.fairness.own_arm import own_encodings_of
+from wordorder.comparison.finished import Measured, Metrics
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.files import AXES, read_probe
+from wordorder.comparison.probes.files import AXES
 from wordorder.comparison.quality import metric_of
-from wordorder.comparison.runs import Run, Statistics
+from wordorder.comparison.results_file import (
+    SCHEMA,
+    ArmResult,
+    Failure,
+    FoldData,
+    Look,
+    MatchedBudget,
+    Planned,
+    ProbeResult,
+    ProbeRow,
+    Results,
+    Row,
+    SavedRecipe,
+    Skipped,
+    Trial,
+)
+from wordorder.comparison.runs import Run, Statistics, scores_of, validation_score
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
 from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
-from wordorder.errors import RunFailed
-from wordorder.limits import one_line, read_json
-from wordorder.training.run.folder import ENVIRONMENT, MODEL
+from wordorder.training.run.folder import MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
-
-SCHEMA = 1
 
 MACHINE = ("device", "processors", "threads")
 """Names of an environment that decide the speed of a training, besides other programs on the machine."""
@@ -39,7 +51,7 @@ VALIDATION_ONLY = "validation-only"
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """The state of a comparison; `as_results` turns it and the finished runs' files into the results file."""
+    """The state of a comparison; `results_of` makes its results of it."""
 
     recipe: Recipe
     arms: Sequence[Arm]
@@ -53,80 +65,11 @@ class Record:
     """All runs of a grid of learning rates; those that count are among them."""
     failed: dict[Path, str] = field(default_factory=dict[Path, str])
     """Run folder -> reason of its failure."""
-    costs: dict[tuple[str, int | None], Mapping[str, Any]] = field(
-        default_factory=dict[tuple[str, int | None], Mapping[str, Any]]
-    )
-    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
-    maps: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    budget: Mapping[str, Any] | None = None
+    measured: Measured = field(default_factory=Measured)
+    budget: MatchedBudget | None = None
     """The matched budget of the arms, and the changes made for it; see `wordorder.comparison.fairness.budget`."""
-    looks: Sequence[Mapping[str, Any]] = ()
+    looks: tuple[Look, ...] = ()
     """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
-
-    def as_results(self) -> dict[str, Any]:
-        """Return the content of results.json."""
-        if self.grid:
-            chosen = best_rates(self.grid, self.metric)
-            self.runs = [run for run in self.grid if chosen[run.arm] == run.rate]
-        finished = [run for run in self.runs if run.finished()]
-        environments = _environments(finished)
-        notes = _notes_on_machines(environments)
-        waiting = [run for run in self.grid or self.runs if not run.finished() and run.folder not in self.failed]
-        for run in finished:
-            self._look_into(run)
-        rows = [self._row(run) for run in finished]
-        compare = self.recipe.compare
-        seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
-        folds = compare.folds if compare else ()
-        planned = len(self.arms) * len(seeds) * max(1, len(folds))
-        results: dict[str, Any] = finite(
-            {
-                "schema": SCHEMA,
-                "name": self.recipe.name,
-                "task": self.recipe.data.task,
-                "metric": self.metric,
-                "split": self.split,
-                "protocol": self.protocol,
-                "optimistic": self.protocol != TEST_ONCE,
-                "statistic": "median" if self.grid else "mean",
-                "complete": len(rows) == planned and not waiting,
-                "waiting": len(waiting),
-                "planned": {
-                    "arms": len(self.arms),
-                    "seeds": list(seeds),
-                    "folds": list(folds),
-                    "runs": planned,
-                    "rates": list(tune),
-                },
-                "recipe": self.recipe.to_dict(),
-                "environment": environments[0] if environments else {},
-                "data": dict(next(iter(self.statistics.values()))),
-                "folds": self._folds(),
-                "arms": [self._arm(arm) for arm in self.arms],
-                "rows": rows,
-                "failed": [
-                    self._failure(run) for run in [*self.trials, *(self.grid or self.runs)] if run.folder in self.failed
-                ],
-                "selection": self.selection,
-                "tuning": [self._trial(run) for run in self.trials if run.finished() or run.folder in self.failed],
-                "grid": grid_entries(self.grid, self.metric, self.failed),
-                "summary": summarise(rows),
-                "correlations": {arm: maps for arm, maps in self.maps.items() if maps},
-                "probes": collect_probes(finished),
-                "looks": list(self.looks),
-                **({"baseline": compare.reference} if compare else {}),
-                **({"budget": self.budget} if self.budget else {}),
-                **({"own_encodings": own} if (own := own_encodings_of(arm.recipe for arm in self.arms)) else {}),
-                **({"notes": notes} if notes else {}),
-                **self._signature(finished),
-            }
-        )
-        return {**results, **finite(conclusions(results))}
-
-    def _signature(self, finished: list[Run]) -> dict[str, str]:
-        """Return sacrebleu's signature of bleu; {} where bleu was not computed."""
-        found = [run.metrics().get("bleu_signature") for run in finished[:1]]
-        return {"bleu_signature": found[0]} if found and found[0] is not None else {}
 
     @property
     def metric(self) -> str:
@@ -148,99 +91,157 @@ class Record:
         """The protocol of the scores: one of data.protocol, or "validation-only" where there is no test split."""
         return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
 
-    def _folds(self) -> list[dict[str, Any]]:
-        """Return each fold's fingerprint and documents; "data" holds those of the first one."""
-        return [
-            {
-                "fold": fold,
-                "fingerprint": own["fingerprint"],
-                "documents": {split: own[split]["documents"] for split in SPLITS if split in own},
-            }
-            for fold, own in self.statistics.items()
-            if fold is not None
-        ]
+    def counted(self, metrics: Metrics) -> list[Run]:
+        """Return the runs that count: of a grid those of each arm's best rate.
 
-    def _look_into(self, run: Run) -> None:
-        # Cost comes from the first finished seed of each arm and fold, the maps from that of each arm.
-        if (run.arm, run.fold) not in self.costs:
-            self.costs[run.arm, run.fold] = self.pipeline.cost(run.recipe, run.folder / MODEL)
-        if run.arm not in self.maps:
-            self.maps[run.arm] = self.pipeline.correlation(run.recipe, run.folder / MODEL)
-
-    def _row(self, run: Run) -> dict[str, Any]:
-        metrics, cost = run.metrics(), self.costs[run.arm, run.fold]
-        scores = {name: value for name, value in run.scores().items() if isinstance(value, int | float)}
-        points = [(point["step"], point.get("validation_loss")) for point in run.curve()]
-        return {
-            "arm": run.arm,
-            "seed": run.seed,
-            **_fold(run),
-            "status": "finished",
-            "parameters": cost["parameters"]["total"],
-            "flops_per_token": cost["flops_per_token"],
-            "tokens_per_second": metrics.get("tokens_per_second"),
-            "peak_memory_bytes": metrics.get("peak_memory_bytes"),
-            **{name: scores.get(name) for name in dict.fromkeys(["loss", "perplexity", "accuracy", *scores])},
-            "validation_loss": metrics["validation"]["loss"],
-            f"validation_{self.metric}": metrics["validation"].get(self.metric),
-            "learning_rate": run.recipe.training.get("learning_rate"),
-            "steps": metrics.get("steps"),
-            "best_step": metrics.get("best_step"),
-            "train_seconds": metrics.get("train_seconds"),
-            **({"batches": metrics["batches"]} if "batches" in metrics else {}),
-            # a stop and a resume may write one step twice: the later one counts
-            "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
-            "model": (run.folder / MODEL).relative_to(self.folder).as_posix(),
-        }
-
-    def _arm(self, arm: Arm) -> dict[str, Any]:
-        none: Mapping[str, Any] = {}
-        cost = next((found for (name, _), found in self.costs.items() if name == arm.name), none)
-        rates = [run.recipe.training.get("learning_rate") for run in self.runs if run.arm == arm.name]
-        configured = {own.name: own.overrides for own in self.recipe.compare.arms} if self.recipe.compare else {}
-        return {
-            "name": arm.name,
-            "encoding": arm.recipe.model.get("encoding"),
-            "overrides": dict(configured.get(arm.name, {})),
-            "learning_rate": rates[0] if rates else None,
-            "parameters": dict(cost.get("parameters", {})) or None,
-            "encoding_parameters": dict(cost.get("encoding_parameters", {})),
-            "flops_per_token": cost.get("flops_per_token"),
-        }
-
-    def _trial(self, run: Run) -> dict[str, Any]:
-        reason = self.failed.get(run.folder)
-        status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
-        measured = {name: run.validation(name) if reason is None else None for name in ("loss", self.selection)}
-        return {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **_fold(run), **measured, **status}
-
-    def _failure(self, run: Run) -> dict[str, Any]:
-        return {
-            "arm": run.arm,
-            "seed": run.seed,
-            **_fold(run),
-            "status": "failed",
-            "stage": self._stage(run),
-            "learning_rate": run.recipe.training.get("learning_rate"),
-            "reason": self.failed[run.folder],
-        }
-
-    def _stage(self, run: Run) -> str:
-        if run.trial is not None:
-            return "tuning"
-        return "seeds" if any(run.folder == own.folder for own in self.runs) else "grid"
+        Args:
+            metrics: of the finished runs.
+        """
+        if not self.grid:
+            return self.runs
+        chosen = best_rates(self.grid, metrics, self.metric)
+        return [run for run in self.grid if chosen[run.arm] == run.rate]
 
 
-def _environments(finished: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the environments of the runs, in their order; runs without one are left out."""
-    found: list[dict[str, Any]] = []
-    for path in [run.folder / ENVIRONMENT for run in finished]:
-        if path.is_file():
-            try:
-                found.append(read_json(path))
-            except (OSError, ValueError) as error:
-                raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
-    return found
+def results_of(record: Record, metrics: Metrics) -> Results:
+    """Return the content of results.json.
+
+    Args:
+        record: the state of the comparison, with what was measured of the runs that count.
+        metrics: of the finished runs.
+    """
+    runs, measured = record.counted(metrics), record.measured
+    finished = [run for run in runs if run.folder in metrics]
+    tried, folders = record.grid or runs, {run.folder for run in runs}
+    waiting = [run for run in tried if run.folder not in metrics and run.folder not in record.failed]
+    rows = tuple(_row(record, run, metrics[run.folder]) for run in finished)
+    compare = record.recipe.compare
+    seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
+    folds = compare.folds if compare else ()
+    planned = len(record.arms) * len(seeds) * max(1, len(folds))
+    made = Results(
+        schema=SCHEMA,
+        name=record.recipe.name,
+        task=record.recipe.data.task,
+        metric=record.metric,
+        split=record.split,
+        protocol=record.protocol,
+        optimistic=record.protocol != TEST_ONCE,
+        statistic="median" if record.grid else "mean",
+        complete=len(rows) == planned and not waiting,
+        waiting=len(waiting),
+        planned=Planned(arms=len(record.arms), seeds=tuple(seeds), folds=tuple(folds), runs=planned, rates=tuple(tune)),
+        recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
+        environment=measured.environments[0] if measured.environments else {},
+        data=finite(next(iter(record.statistics.values()))),
+        folds=tuple(_folds(record.statistics)),
+        arms=tuple(_arm(record, runs, arm) for arm in record.arms),
+        rows=rows,
+        failed=tuple(
+            _failure(run, record.failed[run.folder], counts=run.folder in folders)
+            for run in [*record.trials, *tried]
+            if run.folder in record.failed
+        ),
+        selection=record.selection,
+        tuning=tuple(
+            _trial(record, run, metrics.get(run.folder))
+            for run in record.trials
+            if run.folder in metrics or run.folder in record.failed
+        ),
+        grid=tuple(grid_entries(record.grid, metrics, record.metric, record.failed)),
+        summary=summarise(rows),
+        correlations={arm: maps for arm, maps in measured.maps.items() if maps},
+        probes=collect_probes(measured.probes),
+        looks=record.looks,
+    )
+    own = own_encodings_of(arm.recipe for arm in record.arms)
+    optional = {
+        "baseline": compare.reference if compare else None,
+        "budget": record.budget,
+        "own_encodings": own,
+        "notes": _notes_on_machines(measured.environments),
+        "bleu_signature": metrics[finished[0].folder].get("bleu_signature") if finished else None,
+    }
+    results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
+    return _finite(results.having(**conclusions(results)))
+
+
+def _folds(statistics: Statistics) -> list[FoldData]:
+    """Return each fold's fingerprint and documents; "data" holds those of the first one."""
+    return [
+        FoldData(
+            fold=fold,
+            fingerprint=own["fingerprint"],
+            documents={split: own[split]["documents"] for split in SPLITS if split in own},
+        )
+        for fold, own in statistics.items()
+        if fold is not None
+    ]
+
+
+def _row(record: Record, run: Run, metrics: Mapping[str, Any]) -> Row:
+    cost, curve = record.measured.costs[run.arm, run.fold], record.measured.curves[run.folder]
+    scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
+    points = [(point["step"], point.get("validation_loss")) for point in curve]
+    row = {
+        "arm": run.arm,
+        "seed": run.seed,
+        **_fold(run),
+        "status": "finished",
+        "parameters": cost["parameters"]["total"],
+        "flops_per_token": cost["flops_per_token"],
+        "tokens_per_second": metrics.get("tokens_per_second"),
+        "peak_memory_bytes": metrics.get("peak_memory_bytes"),
+        **{name: scores.get(name) for name in dict.fromkeys(["loss", "perplexity", "accuracy", *scores])},
+        "validation_loss": metrics["validation"]["loss"],
+        f"validation_{record.metric}": metrics["validation"].get(record.metric),
+        "learning_rate": run.recipe.training.get("learning_rate"),
+        "steps": metrics.get("steps"),
+        "best_step": metrics.get("best_step"),
+        "train_seconds": metrics.get("train_seconds"),
+        **({"batches": metrics["batches"]} if "batches" in metrics else {}),
+        # a stop and a resume may write one step twice: the later one counts
+        "curve": [list(point) for point in dict(p for p in points if p[1] is not None).items()],
+        "model": (run.folder / MODEL).relative_to(record.folder).as_posix(),
+    }
+    return Row.model_validate(row)
+
+
+def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
+    none: Mapping[str, Any] = {}
+    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), none)
+    rates = [run.recipe.training.get("learning_rate") for run in runs if run.arm == arm.name]
+    configured = {own.name: own.overrides for own in record.recipe.compare.arms} if record.recipe.compare else {}
+    return ArmResult(
+        name=arm.name,
+        encoding=arm.recipe.model.get("encoding"),
+        overrides=finite(configured.get(arm.name, {})),
+        learning_rate=rates[0] if rates else None,
+        parameters=dict(cost.get("parameters", {})) or None,
+        encoding_parameters=dict(cost.get("encoding_parameters", {})),
+        flops_per_token=cost.get("flops_per_token"),
+    )
+
+
+def _trial(record: Record, run: Run, metrics: Mapping[str, Any] | None) -> Trial:
+    reason = record.failed.get(run.folder)
+    status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
+    known = metrics if reason is None else None
+    measured = {name: None if known is None else validation_score(known, name) for name in ("loss", record.selection)}
+    names = {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **_fold(run)}
+    return Trial.model_validate({**names, **measured, **status})
+
+
+def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
+    return Failure(
+        arm=run.arm,
+        seed=run.seed,
+        **_fold(run),
+        status="failed",
+        stage="tuning" if run.trial is not None else "seeds" if counts else "grid",
+        learning_rate=run.recipe.training.get("learning_rate"),
+        reason=reason,
+    )
 
 
 def _notes_on_machines(environments: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -262,41 +263,48 @@ def _fold(run: Run) -> dict[str, int]:
     return {} if run.fold is None else {"fold": run.fold}
 
 
-def conclusions(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conclusions from the rows of a results file: how the arms compare, and how early they learn.
+def _finite(results: Results) -> Results:
+    """Return results whose numbers that are none, such as the loss of a run that diverged, are None."""
+    return Results.model_validate(finite(results.as_json()))
+
+
+def conclusions(results: Results) -> dict[str, object]:
+    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
 
     Args:
         results: with its rows.
     """
-    return {**compare_arms(results), "steps_to_loss": steps_to_loss(results)}
+    tested = compare_arms(results)
+    return {
+        "comparisons": tested.comparisons,
+        "significance": tested.significance,
+        "steps_to_loss": steps_to_loss(results),
+    }
 
 
-def collect_probes(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+def collect_probes(measured: Iterable[tuple[Run, str, Mapping[str, Any]]]) -> dict[str, ProbeResult]:
     """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
 
     Args:
-        runs: the finished ones that count; what of theirs is not measured yet is left out.
+        measured: (run, name, content) of each probe's file, from `read_probes`.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        for name, given in run.probes.items():
-            content = read_probe(run.folder, name)
-            as_read: object = json.loads(json.dumps(given, default=str))
-            if content is None or content.get("given") != as_read:
-                continue
-            axes = {axis: content.get(axis) for axis in AXES}
-            probe = found.setdefault(
-                name, {**axes, "options": content.get("options", {}), "rows": [], "skipped": [], "notes": []}
-            )
-            _add(probe, run, content)
+    found: dict[str, ProbeResult] = {}
+    for run, name, content in measured:
+        axes = {axis: content.get(axis) for axis in AXES}
+        options: object = content.get("options", {})
+        probe = found.get(name) or ProbeResult.model_validate(
+            {**axes, "options": options, "rows": (), "skipped": (), "notes": ()}
+        )
+        found[name] = _with_run(probe, run, content)
     return found
 
 
-def _add(probe: dict[str, Any], run: Run, content: Mapping[str, Any]) -> None:
-    of_run = {"arm": run.arm, "seed": run.seed, **({} if run.fold is None else {"fold": run.fold})}
-    probe["rows"] += [{**of_run, **row} for row in content.get("rows", ())]
-    probe["notes"] += [note for note in content.get("notes", ()) if note not in probe["notes"]]
+def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> ProbeResult:
+    of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
+    rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
+    notes = [note for note in content.get("notes", ()) if note not in probe.notes]
     reason = content.get("skipped")
+    skipped = [Skipped(arm=run.arm, reason=reason)] if reason else []
     # every seed of an arm has the same reason where its encoding is the reason
-    if reason and {"arm": run.arm, "reason": reason} not in probe["skipped"]:
-        probe["skipped"].append({"arm": run.arm, "reason": reason})
+    skipped = [one for one in skipped if one not in probe.skipped]
+    return probe.having(rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes))

@@ -76,13 +76,22 @@ class Run:
 
     def validation(self, metric: str) -> float | None:
         """Return a score of the best checkpoint on the validation split; None where it is not a number."""
-        value = self.metrics()["validation"].get(metric)
-        return float(value) if value is not None and math.isfinite(value) else None
+        return validation_score(self.metrics(), metric)
 
-    def scores(self) -> dict[str, Any]:
+    def scores(self) -> Mapping[str, Any]:
         """Return the scores that are reported: those on the test split, or on validation if there is no test."""
-        metrics = self.metrics()
-        return metrics.get("test") or metrics["validation"]
+        return scores_of(self.metrics())
+
+
+def validation_score(metrics: Mapping[str, Any], metric: str) -> float | None:
+    """Return a score of the best checkpoint on the validation split; None where it is not a number."""
+    value = metrics["validation"].get(metric)
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def scores_of(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the scores that are reported: those on the test split, or on validation if there is no test."""
+    return metrics.get("test") or metrics["validation"]
 
 
 Statistics = Mapping[int | None, Mapping[str, Any]]

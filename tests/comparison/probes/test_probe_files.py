@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from wordorder.comparison.finished import read_probes
 from wordorder.comparison.probes import measure
 from wordorder.comparison.probes.catalog import PROBES
 from wordorder.comparison.probes.files import KILLED, path_of, read_probe
@@ -107,17 +108,18 @@ def test_results_hold_the_rows_of_all_runs_and_each_reason_once(tmp_path):
         assert run.to_probe() == ["one", "two"]
         run_probes(run.folder, run.probes)
         assert run.to_probe() == []
-    found = collect_probes(made)
+    found = collect_probes(read_probes(made))
     assert list(found) == ["one", "two"]
-    assert [(row["arm"], row["seed"], row["x"]) for row in found["one"]["rows"]] == [
+    assert [(row.arm, row.seed, row.x) for row in found["one"].rows] == [
         (arm, seed, x) for arm, seed in (("rope", 0), ("none", 0), ("rope", 1)) for x in (1, 2)
     ]
-    assert found["one"]["rows"][1]["group"] == "g"
-    assert found["one"]["notes"] == ["A note."]
-    assert found["two"]["skipped"] == [{"arm": arm, "reason": "it is a fake"} for arm in ("rope", "none")]
-    assert found["two"]["title"] == "Fake"
+    assert found["one"].rows[1].group == "g"
+    assert found["one"].notes == ("A note.",)
+    skipped = [(one.arm, one.reason) for one in found["two"].skipped]
+    assert skipped == [(arm, "it is a fake") for arm in ("rope", "none")]
+    assert found["two"].title == "Fake"
     # a file of other options does not count
-    assert collect_probes([replace(made[0], probes={"one": {"ends": "other"}})]) == {}
+    assert read_probes([replace(made[0], probes={"one": {"ends": "other"}})]) == []
     path_of(made[0].folder, "one").write_text("{")
     assert made[0].to_probe() == ["one"]
 
@@ -126,7 +128,8 @@ def write_a_probe(recipe, model_dir, run_folder, options):
     (run_folder / "probes").mkdir(exist_ok=True)
     for name, given in options.items():
         arm = run_folder.parent.name
-        content = {"given": given, "title": name, "rows": [{"x": 1, "value": len(arm)}], "skipped": None}
+        axes = {"x": "", "x_kind": "number", "value": "", "higher_is_better": None, "log": False, "meaning": ""}
+        content = {"given": given, "title": name, **axes, "rows": [{"x": 1, "value": len(arm)}], "skipped": None}
         path_of(run_folder, name).write_text(json.dumps(content))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.comparison.fairness.history import equal_history, histories, history_sentence
 from wordorder.comparison.fairness.sizing import SIZES, Sized, count_parameters, fit_widths
 from wordorder.comparison.pipeline import cost_of_config
+from wordorder.comparison.results_file import ArmBudget, MatchedBudget, Results, Row
 from wordorder.errors import BadInput, UnfairComparison
 from wordorder.training.loop.batch_digest import same_batches
 from wordorder.training.recipe.toml_text import split_key
@@ -37,7 +38,7 @@ def fit_budget(
     *,
     pipeline: Pipeline,
     config_of: ConfigOf | None = None,
-) -> tuple[tuple[Arm, ...], dict[str, Any]]:
+) -> tuple[tuple[Arm, ...], MatchedBudget]:
     """Give every arm the budget of the baseline within 1%, by changing its widths.
 
     What is counted is what will be trained: the configurations that training makes of recipe and data. An arm that sets
@@ -63,23 +64,23 @@ def fit_budget(
     if compare.match in IN_ROW:
         adapted, entries = _fit_sizes(adapted, recipe, compare, pipeline, config_of)
     else:
-        entries: dict[str, dict[str, Any]] = {}
+        entries: dict[str, ArmBudget] = {}
     looks_back = histories(adapted)
     sentences = [_sentence(compare, entries), history_sentence(looks_back, equal=compare.history == "equal")]
-    return adapted, {
-        "match": compare.match,
-        "tolerance": TOLERANCE,
-        "history": compare.history,
-        "reference": compare.reference,
-        "arms": entries,
-        "histories": looks_back,
-        "sentence": " ".join(sentence for sentence in sentences if sentence),
-    }
+    return adapted, MatchedBudget(
+        match=compare.match,
+        tolerance=TOLERANCE,
+        history=compare.history,
+        reference=compare.reference,
+        arms=entries,
+        histories=looks_back,
+        sentence=" ".join(sentence for sentence in sentences if sentence),
+    )
 
 
 def _fit_sizes(
     arms: tuple[Arm, ...], recipe: Recipe, compare: CompareConfig, pipeline: Pipeline, config_of: ConfigOf | None
-) -> tuple[tuple[Arm, ...], dict[str, dict[str, Any]]]:
+) -> tuple[tuple[Arm, ...], dict[str, ArmBudget]]:
     fixed = {arm.name: sizes for arm in compare.arms if (sizes := _sizes_set(arm.overrides))}
     config_of = config_of or _config_of(recipe, compare, pipeline)
     reference = next(arm for arm in arms if arm.name == compare.reference)
@@ -104,14 +105,14 @@ def _fit_sizes(
         found[arm.name] = sized
     check_equal({name: sized.value for name, sized in found.items()}, compare, reasons)
     entries = {
-        arm.name: {
-            "value": found[arm.name].value,
-            "target": target,
-            "unit": UNITS[compare.match],
-            "changed": {
-                f"model.{name}": [_before(arm.recipe, name), value] for name, value in found[arm.name].changes.items()
+        arm.name: ArmBudget(
+            value=found[arm.name].value,
+            target=target,
+            unit=UNITS[compare.match],
+            changed={
+                f"model.{name}": (_before(arm.recipe, name), value) for name, value in found[arm.name].changes.items()
             },
-        }
+        )
         for arm in arms
     }
     return tuple(adapted), entries
@@ -177,94 +178,90 @@ def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Ma
     raise UnfairComparison(faults)
 
 
-def check_trained(results: Mapping[str, Any]) -> None:
+def check_trained(results: Results) -> None:
     """Refuse results of runs with another size, number of steps or other batches than were matched.
 
     Args:
-        results: as `Record.as_results` gives them; rows and a budget that are not there are not missed.
+        results: rows and budget are read.
 
     Raises:
         UnfairComparison: one line per run that differs.
     """
-    rows: Sequence[Mapping[str, Any]] = results.get("rows", ())
-    budget: Mapping[str, Any] = results.get("budget") or {}
-    faults = _budget_faults(rows, budget) + _batch_faults(rows, results.get("baseline")) + _step_faults(rows)
+    rows = results.rows
+    faults = _budget_faults(rows, results.budget) + _batch_faults(rows, results.baseline) + _step_faults(rows)
     if faults:
         raise UnfairComparison(faults)
 
 
-def _budget_faults(rows: Sequence[Mapping[str, Any]], budget: Mapping[str, Any]) -> list[str]:
-    match, faults = budget.get("match", "none"), list[str]()
-    for row in rows if match != "none" else ():
-        own = budget["arms"].get(row["arm"])
-        if own is None:
-            continue
-        planned, trained = own["value"], row.get(IN_ROW[match])
+def _budget_faults(rows: Sequence[Row], budget: MatchedBudget | None) -> list[str]:
+    if budget is None or budget.match not in IN_ROW:
+        return []
+    unit, faults = UNITS[budget.match], list[str]()
+    sizes = [(row, row.score(IN_ROW[budget.match])) for row in rows]
+    for row, trained in sizes:
+        own = budget.arms.get(row.arm)
         # the words of a fold's training texts, and so the vocabulary, are its own; then arms are compared below
-        if trained is not None and trained != planned and "fold" not in row:
-            faults.append(
-                f"{_run(row)}: was matched with {planned:,.0f} {UNITS[match]}, and was trained with {trained:,.0f}"
-            )
-    if match in IN_ROW:
-        for fold in sorted({row["fold"] for row in rows if "fold" in row}):
-            counts = {row["arm"]: row[IN_ROW[match]] for row in rows if row.get("fold") == fold}
-            if max(counts.values()) > (1 + budget["tolerance"]) * min(counts.values()):
-                named = ", ".join(f"{name} {value:,.0f}" for name, value in counts.items())
-                faults.append(f"fold {fold}: arms differ by more than {budget['tolerance']:.0%}: {named}")
+        if own is not None and trained is not None and trained != own.value and row.fold is None:
+            faults.append(f"{_run(row)}: was matched with {own.value:,.0f} {unit}, and was trained with {trained:,.0f}")
+    for fold in sorted({row.fold for row in rows if row.fold is not None}):
+        counts = {row.arm: size for row, size in sizes if row.fold == fold and size is not None}
+        if counts and max(counts.values()) > (1 + budget.tolerance) * min(counts.values()):
+            named = ", ".join(f"{name} {value:,.0f}" for name, value in counts.items())
+            faults.append(f"fold {fold}: arms differ by more than {budget.tolerance:.0%}: {named}")
     return faults
 
 
-def _step_faults(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _step_faults(rows: Sequence[Row]) -> list[str]:
     """Return a fault for each run whose number of steps differs from that of its fold's first run.
 
     A digest of the batches says nothing of what a longer run was fed after the shorter one ended.
     """
-    steps: dict[Any, int] = {}
+    steps: dict[int | None, int] = {}
     return [
-        f"{_run(row)}: was trained for {row['steps']:,} steps, and others for {steps[row.get('fold')]:,}; its folder "
+        f"{_run(row)}: was trained for {row.steps:,} steps, and others for {steps[row.fold]:,}; its folder "
         "was changed, or is of another version: remove it, and run the comparison again"
         for row in rows
-        if row.get("steps") is not None and row["steps"] != steps.setdefault(row.get("fold"), row["steps"])
+        if row.steps is not None and row.steps != steps.setdefault(row.fold, row.steps)
     ]
 
 
-def _batch_faults(rows: Sequence[Mapping[str, Any]], baseline: str | None) -> list[str]:
+def _batch_faults(rows: Sequence[Row], baseline: str | None) -> list[str]:
     """Compare the batches of all arms of one seed and fold with those of the baseline, or of the first arm."""
     faults: list[str] = []
-    for place in dict.fromkeys((row["seed"], row.get("fold")) for row in rows):
-        fed = [row for row in rows if (row["seed"], row.get("fold")) == place and row.get("batches")]
+    for place in dict.fromkeys((row.seed, row.fold) for row in rows):
+        fed = [(row, row.batches) for row in rows if (row.seed, row.fold) == place and row.batches]
         if not fed:
             continue
-        first = next((row for row in fed if row["arm"] == baseline), fed[0])
+        first, batches = next((pair for pair in fed if pair[0].arm == baseline), fed[0])
         faults += [
-            f"{_run(row)}: was trained on other batches than {first['arm']} of that seed; its folder was "
+            f"{_run(row)}: was trained on other batches than {first.arm} of that seed; its folder was "
             "changed, or is of another version: remove it, and run the comparison again"
-            for row in fed
-            if not same_batches(first["batches"], row["batches"])
+            for row, own in fed
+            if not same_batches(batches, own)
         ]
     return faults
 
 
-def _run(row: Mapping[str, Any]) -> str:
-    return f"{row['arm']}, seed {row['seed']}" + (f", fold {row['fold']}" if "fold" in row else "")
+def _run(row: Row) -> str:
+    return f"{row.arm}, seed {row.seed}" + ("" if row.fold is None else f", fold {row.fold}")
 
 
-def _sentence(compare: CompareConfig, entries: Mapping[str, Mapping[str, Any]]) -> str:
+def _sentence(compare: CompareConfig, entries: Mapping[str, ArmBudget]) -> str:
     """Return the matched budget in one sentence, such as "Every arm has 1,181,184 parameters within 1% (...)."."""
     if compare.match == "none":
         return ""
-    target, unit = entries[compare.reference]["target"], UNITS[compare.match]
-    changed = {name for own in entries.values() for name in own["changed"]}
+    target, unit = entries[compare.reference].target, UNITS[compare.match]
+    changed = {name for own in entries.values() for name in own.changed}
     words = {"model.intermediate_size": "feed-forward width", "model.hidden_size": "model width"}
     how: list[str] = []
     for name in sorted(changed, key=lambda name: name == "model.hidden_size"):
-        values = [value for own in entries.values() if name in own["changed"] for value in own["changed"][name]]
+        values = [value for own in entries.values() if name in own.changed for value in own.changed[name]]
         how.append(f"{words.get(name, name.removeprefix('model.').replace('_', ' '))} {_range(values)}")
     beside = f"; {', '.join(how)}" if how else "; no width had to change"
     verb = "has" if compare.match == "parameters" else "takes"
     return f"Every arm {verb} {target:,.0f} {unit} within {TOLERANCE:.0%}{beside}."
 
 
-def _range(values: Sequence[int]) -> str:
+def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

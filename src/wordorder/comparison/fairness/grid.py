@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from wordorder.comparison.finished import Metrics
 from wordorder.comparison.quality import lower_is_better
-from wordorder.comparison.runs import Run, runs_of
+from wordorder.comparison.results_file import GridEntry
+from wordorder.comparison.runs import Run, runs_of, validation_score
 from wordorder.comparison.statistics.summary import median_and_range
 
 if TYPE_CHECKING:
@@ -26,19 +28,20 @@ def grid_runs(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[
     return runs_of(arms, config, folder, rates=config.grid)
 
 
-def best_rates(runs: Sequence[Run], metric: str) -> dict[str, float]:
+def best_rates(runs: Sequence[Run], metrics: Metrics, metric: str) -> dict[str, float]:
     """Return each arm's rate: of those with the most finished seeds, the one with the best validation median.
 
     A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
 
     Args:
         runs: of `grid_runs`.
+        metrics: of those that are finished.
         metric: by which the rates are judged, on the validation split.
     """
     sign = 1 if lower_is_better(metric) else -1
     found: dict[str, float] = {}
     for arm in dict.fromkeys(run.arm for run in runs):
-        values = {rate: list(_values(own, metric).values()) for rate, own in _by_rate(runs, arm).items()}
+        values = {rate: list(_values(own, metrics, metric).values()) for rate, own in _by_rate(runs, arm).items()}
         found[arm] = min(
             sorted(values),
             key=lambda rate: (-len(values[rate]), sign * median(values[rate]) if values[rate] else 0.0),
@@ -46,24 +49,25 @@ def best_rates(runs: Sequence[Run], metric: str) -> dict[str, float]:
     return found
 
 
-def grid_entries(runs: Sequence[Run], metric: str, failed: Mapping[Path, str]) -> list[dict[str, Any]]:
+def grid_entries(runs: Sequence[Run], metrics: Metrics, metric: str, failed: Mapping[Path, str]) -> list[GridEntry]:
     """Return results.json's "grid": per arm and rate the validation metric of each seed and its median.
 
     Args:
         runs: of `grid_runs`.
+        metrics: of those that are finished.
         metric: by which the rates are judged.
         failed: reason by run folder.
     """
-    chosen = best_rates(runs, metric)
+    chosen = best_rates(runs, metrics, metric)
     return [
-        {
-            "arm": arm,
-            "learning_rate": rate,
-            "chosen": chosen[arm] == rate,
-            "failed": sum(run.folder in failed for run in own),
-            "seeds": _values(own, metric),
-            **median_and_range(_values(own, metric).values()),
-        }
+        GridEntry(
+            arm=arm,
+            learning_rate=rate,
+            chosen=chosen[arm] == rate,
+            failed=sum(run.folder in failed for run in own),
+            seeds=_values(own, metrics, metric),
+            **median_and_range(_values(own, metrics, metric).values()),
+        )
         for arm in chosen
         for rate, own in _by_rate(runs, arm).items()
     ]
@@ -77,9 +81,9 @@ def _by_rate(runs: Sequence[Run], arm: str) -> dict[float, list[Run]]:
     return rates
 
 
-def _values(runs: Sequence[Run], metric: str) -> dict[str, float]:
+def _values(runs: Sequence[Run], metrics: Metrics, metric: str) -> dict[str, float]:
     """Return the metric by seed (and fold), of the finished runs where it is a number."""
-    measured = {_name(run): run.validation(metric) for run in runs if run.finished()}
+    measured = {_name(run): validation_score(metrics[run.folder], metric) for run in runs if run.folder in metrics}
     return {seed: value for seed, value in measured.items() if value is not None}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from wordorder.comparison.results_file import History
 from wordorder.data.names import LANES
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
@@ -78,7 +79,7 @@ def _adapted(arm: Arm, pieces: int | str | None, most: int) -> Arm:
         raise BadInput([f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]) from None
 
 
-def histories(arms: Sequence[Arm]) -> dict[str, dict[str, int]]:
+def histories(arms: Sequence[Arm]) -> dict[str, History]:
     """Return the tokens that each arm can look back on: its segment, its memory, and both; {} for other tasks.
 
     Per layer: through L layers of a memory, information reaches L times further (Transformer-XL, Sec. 3.2).
@@ -88,29 +89,29 @@ def histories(arms: Sequence[Arm]) -> dict[str, dict[str, int]]:
     """
     if arms[0].recipe.data.packing != LANES:
         return {}
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, History] = {}
     for arm in arms:
         segment, memory = arm.recipe.segment_length, 0
         if _remembers(arm.recipe):
             half = max(int(arm.recipe.model["max_position_embeddings"]) // 2, 1)  # the configurations' default
             memory = int(arm.recipe.model.get("memory_length") or half)
-        found[arm.name] = {"segment": segment, "memory": memory, "history": segment + memory}
+        found[arm.name] = History(segment=segment, memory=memory, history=segment + memory)
     return found
 
 
-def history_sentence(found: dict[str, dict[str, int]], *, equal: bool) -> str:
+def history_sentence(found: Mapping[str, History], *, equal: bool) -> str:
     """Return one sentence about the history that the arms had; "" if none of them has a memory.
 
     Args:
         found: from `histories`.
         equal: whether it was made equal.
     """
-    if not any(own["memory"] for own in found.values()):
+    if not any(own.memory for own in found.values()):
         return ""
     if equal:
-        (length,) = {own["history"] for own in found.values()}
+        (length,) = {own.history for own in found.values()}
         return f"Segment and memory together are {length:,} tokens for every arm."
-    lengths = [own["history"] for own in found.values()]
+    lengths = [own.history for own in found.values()]
     return (
         f"History is not equal: segment and memory together are {min(lengths):,} to {max(lengths):,} tokens; "
         'compare.history = "equal" makes them the same.'

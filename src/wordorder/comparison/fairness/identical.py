@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from wordorder.comparison.quality import METRICS
+from wordorder.comparison.results_file import Row
 from wordorder.comparison.statistics.summary import Unit
 
-MEASURED = ("loss", "validation_loss", "curve", "parameters", *METRICS, *(f"validation_{name}" for name in METRICS))
-"""Numbers that two trainings of one network with one seed agree on to the last bit; time and memory differ."""
+MEASURED = ("loss", "validation_loss", "parameters", *METRICS, *(f"validation_{name}" for name in METRICS))
+"""Numbers that, beside the curve, two trainings of one network with one seed agree on to the last bit; time and memory
+differ."""
 
 
-def are_identical(one: Mapping[Unit, Mapping[str, Any]], other: Mapping[Unit, Mapping[str, Any]]) -> bool:
+def are_identical(one: Mapping[Unit, Row], other: Mapping[Unit, Row]) -> bool:
     """Tell whether two arms have the same numbers on every seed (and fold) that both were trained with.
 
     Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
@@ -23,4 +24,8 @@ def are_identical(one: Mapping[Unit, Mapping[str, Any]], other: Mapping[Unit, Ma
         other: those of the other arm.
     """
     shared = one.keys() & other.keys()
-    return bool(shared) and all(one[unit].get(name) == other[unit].get(name) for unit in shared for name in MEASURED)
+    return bool(shared) and all(_measured(one[unit]) == _measured(other[unit]) for unit in shared)
+
+
+def _measured(row: Row) -> list[object]:
+    return [row.curve, *(row.score(name) for name in MEASURED)]

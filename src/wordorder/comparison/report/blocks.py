@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
 from wordorder.comparison.report.differences import (
     against,
@@ -18,10 +15,10 @@ from wordorder.comparison.report.differences import (
 )
 from wordorder.comparison.report.figures.arm_style import arm_styles
 from wordorder.comparison.report.figures.names import FOLDER, figure_files
-from wordorder.comparison.report.newer_keys import entries_of, mapping_of
 from wordorder.comparison.report.numbers import MISSING, grouped, significant
 from wordorder.comparison.report.probe_points import probe_panels, probe_table
 from wordorder.comparison.report.table import lines, matched
+from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss
 from wordorder.comparison.statistics.summary import baseline_of, repeats
 
 MATCHED = {
@@ -32,8 +29,6 @@ MATCHED = {
 }
 """compare.match -> words for a reader about what was held equal."""
 
-_HISTORY = (("segment", "in the segment"), ("memory", "in the memory"))
-
 HISTORIES = {
     "segment": "each arm's segment has the same length, so a memory adds history",
     "equal": "segment and memory together have the same length",
@@ -41,7 +36,7 @@ HISTORIES = {
 """compare.history -> words for a reader about what of the history was held equal."""
 
 
-def blocks_of(results: Mapping[str, Any]) -> dict[str, Any]:
+def blocks_of(results: Results) -> dict[str, object]:
     """Return the blocks by their names in the page's template."""
     return {
         "differences": _differences(results),
@@ -50,43 +45,43 @@ def blocks_of(results: Mapping[str, Any]) -> dict[str, Any]:
         "probes": _probes(results),
         "budget": _budget(results),
         "plan": _plan(results),
-        "merged": entries_of(results, "merged_from"),
+        "merged": results.merged_from,
         "files": list(figure_files(results).items()),
         "files_folder": FOLDER,
     }
 
 
-def cost_rows(results: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, bool]]]]:
+def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
     """Return per arm each known cost in words, and whether the arm is on the Pareto front for it."""
     known = [(points_of(results, cost), front_of(results, cost).on) for cost in costs_known(results)]
-    names = [entry["arm"] for entry, _ in lines(results)]
+    names = [entry.arm for entry, _ in lines(results)]
     costs = [({point.name: point.cost for point in points}, on) for points, on in known]
     return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
 
 
-def _differences(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    entries = entries_of(results, "comparisons")
+def _differences(results: Results) -> dict[str, object] | None:
+    entries = results.comparisons
     if not entries:
         return None
-    significance, of = mapping_of(results, "significance"), f"{repeats(results)[0]}s"
-    paired = {bool(entry.get("paired")) for entry in entries}
+    significance, of = results.significance, f"{repeats(results)[0]}s"
+    paired = {entry.paired for entry in entries}
     rows = [
         {
-            "arm": entry["arm"],
-            "against": entry["against"],
+            "arm": entry.arm,
+            "against": entry.against,
             "words": outcome_in_words(entry),
-            "claimed": entry["outcome"] in {"better", "worse"},
+            "claimed": entry.outcome in {"better", "worse"},
             "difference": _signed(entry, places_of(results)),
             "percent": percent(entry),
-            "p": _p(entry.get("p")),
-            "p_adjusted": _p(entry.get("p_adjusted")),
-            "effect": significant(entry.get("effect"), 3).replace("-", "−"),
-            "n": grouped(entry.get("n")),
+            "p": _p(entry.p),
+            "p_adjusted": _p(entry.p_adjusted),
+            "effect": significant(entry.effect, 3).replace("-", "−"),
+            "n": grouped(entry.n),
         }
         for entry in entries
     ]
     facts = [
-        ("Test", significance.get("test")),
+        ("Test", significance.test),
         (
             "Pairing",
             f"paired by {of[:-1]}: the same batches, masks and initial weights"
@@ -95,11 +90,11 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any] | None:
             if paired == {False}
             else "mixed",
         ),
-        ("Correction", significance.get("correction")),
-        ("Effect size", significance.get("effect")),
-        ("Level", significance.get("level")),
-        (f"{of} that there are".capitalize(), significance.get("seeds")),
-        (f"{of} needed for a claim".capitalize(), significance.get("seeds_needed")),
+        ("Correction", significance.correction),
+        ("Effect size", significance.effect),
+        ("Level", significance.level),
+        (f"{of} that there are".capitalize(), significance.seeds),
+        (f"{of} needed for a claim".capitalize(), significance.seeds_needed),
     ]
     return {
         "baseline": baseline_of(results),
@@ -109,25 +104,25 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any] | None:
         "log": any(row["percent"] != MISSING for row in rows),
         "facts": [(name, str(value)) for name, value in facts if value not in (None, "")],
         "meaning": meaning(results),
-        "confidence": f"{100 * (1 - float(significance.get('level') or 0.05)):g}%",
+        "confidence": f"{100 * (1 - (significance.level or 0.05)):g}%",
     }
 
 
-def _matrix(results: Mapping[str, Any]) -> dict[str, Any] | None:
+def _matrix(results: Results) -> dict[str, object] | None:
     """Return a matrix of all pairs of arms, best first; None unless all pairs of three or more were compared."""
     compared = set(references(results))
     if len(compared) < 3:
         return None
-    names = [entry["arm"] for entry, _ in lines(results) if entry["arm"] in compared]
+    names = [entry.arm for entry, _ in lines(results) if entry.arm in compared]
     columns = {name: against(results, name) for name in names}
     rows = [(name, [_cell_of(columns[other].get(name), places_of(results)) for other in names]) for name in names]
     return {"names": names, "rows": rows}
 
 
-def _cell_of(entry: Mapping[str, Any] | None, places: int) -> dict[str, str] | None:
+def _cell_of(entry: Comparison | None, places: int) -> dict[str, str] | None:
     if entry is None:
         return None
-    outcome = str(entry["outcome"])
+    outcome = entry.outcome
     sign = {
         "better": "\u25b2",
         "worse": "\u25bc",
@@ -144,11 +139,11 @@ def _cell_of(entry: Mapping[str, Any] | None, places: int) -> dict[str, str] | N
     }
 
 
-def _signed(entry: Mapping[str, Any], places: int) -> str:
+def _signed(entry: Comparison, places: int) -> str:
     """Return the difference with its sign and interval; the outcome's words are in their own column."""
-    if entry.get("difference") is None:
+    if entry.difference is None:
         return MISSING
-    number, interval = in_parts({**entry, "outcome": "", "lost": None, "p": None, "p_adjusted": None}, places)
+    number, interval = in_parts(entry.having(outcome="", lost=None, p=None, p_adjusted=None), places)
     return f"{number.lstrip(': ')} {interval}".strip()
 
 
@@ -158,30 +153,29 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
-def _steps(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _steps(results: Results) -> list[dict[str, object]]:
     return [
         {
-            "arm": entry["arm"],
-            "baseline": entry["baseline"],
-            "target": significant(entry.get("target")),
-            "steps": "not reached" if entry.get("steps") is None else grouped(entry["steps"]),
+            "arm": entry.arm,
+            "baseline": entry.baseline,
+            "target": significant(entry.target),
+            "steps": "not reached" if entry.steps is None else grouped(entry.steps),
             "range": _range(entry),
             "share": _share(entry),
-            "n": f"{entry['reached']} of {entry['n']}" if "reached" in entry else grouped(entry.get("n")),
+            "n": grouped(entry.n) if entry.reached is None else f"{entry.reached} of {entry.n}",
         }
-        for entry in entries_of(results, "steps_to_loss")
+        for entry in results.steps_to_loss
     ]
 
 
-def _range(entry: Mapping[str, Any]) -> str:
-    if entry.get("low") is None:
+def _range(entry: StepsToLoss) -> str:
+    if entry.low is None:
         return MISSING
-    high = "not reached" if entry.get("high") is None else grouped(entry["high"])
-    return f"{grouped(entry['low'])} to {high}"
+    return f"{grouped(entry.low)} to {'not reached' if entry.high is None else grouped(entry.high)}"
 
 
-def _share(entry: Mapping[str, Any]) -> str:
-    share = entry.get("share")
+def _share(entry: StepsToLoss) -> str:
+    share = entry.share
     if share is None:
         return MISSING
     if round(share, 2) == 1:
@@ -189,12 +183,17 @@ def _share(entry: Mapping[str, Any]) -> str:
     return f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
 
 
-def _probes(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    arms, styles = [arm["name"] for arm in results["arms"]], arm_styles(results)
+def _probes(results: Results) -> list[dict[str, object]]:
+    arms, styles = [arm.name for arm in results.arms], arm_styles(results)
     return [
         {
             "name": name,
-            **{key: probe[key] for key in ("title", "x", "x_kind", "value", "meaning", "higher_is_better")},
+            "title": probe.title,
+            "x": probe.x,
+            "x_kind": probe.x_kind,
+            "value": probe.value,
+            "meaning": probe.meaning,
+            "higher_is_better": probe.higher_is_better,
             "panels": [
                 {
                     "group": panel.group,
@@ -203,45 +202,44 @@ def _probes(results: Mapping[str, Any]) -> list[dict[str, Any]]:
                 }
                 for panel in probe_panels(probe, arms)
             ],
-            "notes": [str(note) for note in entries_of(probe, "notes")],
-            "skipped": [(entry["arm"], entry["reason"]) for entry in entries_of(probe, "skipped")],
+            "notes": probe.notes,
+            "skipped": [(entry.arm, entry.reason) for entry in probe.skipped],
         }
-        for name, probe in mapping_of(results, "probes").items()
+        for name, probe in results.probes.items()
     ]
 
 
-def _budget(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    budget = mapping_of(results, "budget")
-    if not budget:
+def _budget(results: Results) -> dict[str, object] | None:
+    budget = results.budget
+    if budget is None:
         return None
-    arms, histories = mapping_of(budget, "arms"), mapping_of(budget, "histories")
     return {
         "sentence": matched(results),
-        "match": MATCHED.get(str(budget.get("match")), str(budget.get("match"))),
-        "is_matched": budget.get("match") not in {None, "none"},
-        "tolerance": f"{100 * float(budget.get('tolerance') or 0):g}%",
-        "history": HISTORIES.get(str(budget.get("history")), str(budget.get("history") or MISSING)),
-        "reference": budget.get("reference"),
-        "is_sized": bool(arms),
-        "has_histories": bool(histories),
+        "match": MATCHED.get(budget.match, budget.match),
+        "is_matched": budget.match != "none",
+        "tolerance": f"{100 * budget.tolerance:g}%",
+        "history": HISTORIES.get(budget.history or "", budget.history or MISSING),
+        "reference": budget.reference,
+        "is_sized": bool(budget.arms),
+        "has_histories": bool(budget.histories),
         "rows": [
-            _budget_row(name, mapping_of(arms, name), mapping_of(histories, name)) for name in {**arms, **histories}
+            _budget_row(name, budget.arms.get(name, ArmBudget()), budget.histories.get(name, History()))
+            for name in {**budget.arms, **budget.histories}
         ],
     }
 
 
-def _budget_row(name: str, own: Mapping[str, Any], history: Mapping[str, Any]) -> dict[str, Any]:
-    seen = [f"{grouped(history.get(part))} {word}" for part, word in _HISTORY if history.get(part)]
+def _budget_row(name: str, own: ArmBudget, history: History) -> dict[str, object]:
+    parts = ((history.segment, "in the segment"), (history.memory, "in the memory"))
+    seen = [f"{grouped(tokens)} {words}" for tokens, words in parts if tokens]
     return {
         "arm": name,
-        "value": _amount(own.get("value")),
-        "target": _amount(own.get("target")),
-        "unit": own.get("unit", ""),
+        "value": _amount(own.value),
+        "target": _amount(own.target),
+        "unit": own.unit,
         "apart": _apart(own),
         "history": " + ".join(seen) or MISSING,
-        "changed": [
-            (key, _setting(before), _setting(after)) for key, (before, after) in mapping_of(own, "changed").items()
-        ],
+        "changed": [(key, _setting(before), _setting(after)) for key, (before, after) in own.changed.items()],
     }
 
 
@@ -249,30 +247,27 @@ def _amount(value: float | None) -> str:
     return significant(value) if value is not None and abs(value) < 1000 else grouped(value)
 
 
-def _apart(own: Mapping[str, Any]) -> str:
-    value, target = own.get("value"), own.get("target")
-    return MISSING if value is None or not target else f"{100 * (value / target - 1):+.2f}%".replace("-", "\u2212")
+def _apart(own: ArmBudget) -> str:
+    if own.value is None or not own.target:
+        return MISSING
+    return f"{100 * (own.value / own.target - 1):+.2f}%".replace("-", "\u2212")
 
 
-def _setting(value: object) -> str:
-    return grouped(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _setting(value: float) -> str:
+    return grouped(value) if isinstance(value, int) else str(value)
 
 
-def _plan(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    plan = mapping_of(results, "plan")
-    if not plan:
+def _plan(results: Results) -> dict[str, object] | None:
+    plan = results.plan
+    if plan is None:
         return None
     return {
-        "budget": _duration(plan.get("budget_seconds")),
-        "estimated": _duration(plan.get("estimated_seconds")),
-        "arms": len(plan.get("arms") or []),
-        "seeds": len(plan.get("seeds") or []),
-        "left_out": list(_sentences(plan)),
+        "budget": _duration(plan.budget_seconds),
+        "estimated": _duration(plan.estimated_seconds),
+        "arms": len(plan.arms),
+        "seeds": len(plan.seeds),
+        "left_out": plan.left_out,
     }
-
-
-def _sentences(plan: Mapping[str, Any]) -> Sequence[str]:
-    return plan.get("left_out") or ()
 
 
 def _duration(seconds: float | None) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.table import lines
+from wordorder.comparison.results_file import ArmResult, Results, Summary
 from wordorder.comparison.statistics.pareto import Front, Point, pareto_front
-from wordorder.comparison.statistics.summary import centre, statistic_of
-
-_Entry = Mapping[str, Any]
+from wordorder.comparison.statistics.summary import centre
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +21,16 @@ class Cost:
     """Label of an axis, with the unit."""
     short: str
     """Short name, for the button that chooses the cost and for a sentence."""
-    value: Callable[[_Entry, _Entry], float | None]
+    value: Callable[[Summary, ArmResult], float | None]
     """Function from an arm's summary and its entry in "arms" to the cost in the title's unit."""
     more_is_better: bool = False
 
 
-def _measured(key: str, unit: float = 1.0) -> Callable[[_Entry, _Entry], float | None]:
-    def value(summary: _Entry, _: _Entry) -> float | None:
+def _measured(key: str, unit: float = 1.0) -> Callable[[Summary, ArmResult], float | None]:
+    def value(summary: Summary, _: ArmResult) -> float | None:
         # The median where there is one: a run that had to wait for the machine moves a mean far.
-        entry: _Entry = summary.get(key) or {}
-        found = entry.get("median") if entry.get("median") is not None else entry.get("mean")
+        entry = summary.columns.get(key)
+        found = None if entry is None else entry.mean if entry.median is None else entry.median
         return None if found is None else found / unit
 
     return value
@@ -43,13 +41,13 @@ COSTS = (
         key="parameters",
         title="Parameters (millions)",
         short="Parameters",
-        value=lambda _, arm: arm["parameters"]["total"] / 1e6 if arm["parameters"] else None,
+        value=lambda _, arm: None if arm.total_parameters is None else arm.total_parameters / 1e6,
     ),
     Cost(
         key="flops_per_token",
         title="MFLOP per token (forward + backward)",
         short="FLOPs",
-        value=lambda _, arm: None if arm["flops_per_token"] is None else arm["flops_per_token"] / 1e6,
+        value=lambda _, arm: None if arm.flops_per_token is None else arm.flops_per_token / 1e6,
     ),
     Cost(
         key="train_seconds",
@@ -73,21 +71,21 @@ COSTS = (
 )
 
 
-def costs_known(results: Mapping[str, Any]) -> list[Cost]:
+def costs_known(results: Results) -> list[Cost]:
     """Return the costs that at least one arm with a result has."""
     return [cost for cost in COSTS if front_of(results, cost).on]
 
 
-def points_of(results: Mapping[str, Any], cost: Cost) -> list[Point]:
+def points_of(results: Results, cost: Cost) -> list[Point]:
     """Return every arm's cost and headline metric, best first."""
-    quality, statistic = quality_of(results), statistic_of(results)
+    metric, statistic = quality_of(results).key, results.statistic
     return [
-        Point(name=arm["name"], cost=cost.value(entry, arm), quality=centre(entry.get(quality.key), statistic))
+        Point(name=arm.name, cost=cost.value(entry, arm), quality=centre(entry.columns.get(metric), statistic))
         for entry, arm in lines(results)
     ]
 
 
-def front_of(results: Mapping[str, Any], cost: Cost) -> Front:
+def front_of(results: Results, cost: Cost) -> Front:
     """Return the Pareto front of the headline metric against one cost."""
     return pareto_front(
         points_of(results, cost),

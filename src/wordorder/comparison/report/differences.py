@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from statistics import median
-from typing import Any
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.newer_keys import entries_of
 from wordorder.comparison.report.numbers import MISSING
+from wordorder.comparison.results_file import Comparison, Results
 from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.summary import baseline_of
-
-_Entry = Mapping[str, Any]
 
 OUTCOMES = {
     "better": "better",
@@ -25,37 +21,34 @@ OUTCOMES = {
 """Outcome of a comparison -> its words for a reader; each is a result, also the last three. See `outcome_in_words`."""
 
 
-def outcome_in_words(entry: _Entry) -> str:
+def outcome_in_words(entry: Comparison) -> str:
     """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs".
 
     Args:
         entry: the comparison.
     """
-    outcome = str(entry["outcome"])
-    return f"no claim: {entry['lost']}" if entry.get("lost") else OUTCOMES.get(outcome, outcome)
+    return f"no claim: {entry.lost}" if entry.lost else OUTCOMES.get(entry.outcome, entry.outcome)
 
 
-def references(results: Mapping[str, Any]) -> list[str]:
+def references(results: Results) -> list[str]:
     """Return the arms that others were compared with, the baseline first; all arms if all pairs were compared."""
-    entries = entries_of(results, "comparisons")
-    arms = [arm["name"] for arm in results["arms"]]
-    pairs = {frozenset((entry["arm"], entry["against"])) for entry in entries}
+    arms = [arm.name for arm in results.arms]
+    pairs = {frozenset((entry.arm, entry.against)) for entry in results.comparisons}
     compared = {name for pair in pairs for name in pair}
     if len(pairs) > 1 and len(pairs) == len(compared) * (len(compared) - 1) // 2:
         found = [name for name in arms if name in compared]
     else:
-        found = list(dict.fromkeys(entry["against"] for entry in entries))
+        found = list(dict.fromkeys(entry.against for entry in results.comparisons))
     return sorted(found, key=lambda name: name != baseline_of(results))
 
 
-def against(results: Mapping[str, Any], reference: str) -> dict[str, _Entry]:
+def against(results: Results, reference: str) -> dict[str, Comparison]:
     """Return by arm, in the order of the recipe, each comparison with one arm; {} for files without comparisons."""
-    entries = entries_of(results, "comparisons")
-    found = {arm["name"]: between(entries, arm["name"], reference) for arm in results["arms"]}
+    found = {arm.name: between(results.comparisons, arm.name, reference) for arm in results.arms}
     return {name: entry for name, entry in found.items() if entry is not None}
 
 
-def in_short(entry: _Entry, places: int = 2) -> str:
+def in_short(entry: Comparison, places: int = 2) -> str:
     """Return one comparison in words: "better by 0.12 [0.08, 0.17], p = 0.03".
 
     Args:
@@ -65,16 +58,16 @@ def in_short(entry: _Entry, places: int = 2) -> str:
     return " ".join(part for part in in_parts(entry, places) if part)
 
 
-def in_parts(entry: _Entry, places: int = 2) -> tuple[str, str]:
+def in_parts(entry: Comparison, places: int = 2) -> tuple[str, str]:
     """Return `in_short` in two halves, for narrow columns: the difference, and its interval with p."""
-    outcome, difference = str(entry["outcome"]), entry.get("difference")
+    outcome, difference = entry.outcome, entry.difference
     words = "too few seeds" if outcome == "too few" else outcome_in_words(entry)
     if outcome == "identical" or difference is None:
         return words, ""
     sign = -1 if outcome == "worse" else 1  # "worse by 0.12", not "worse by -0.12"
-    low, high = entry.get("low"), entry.get("high")
+    low, high = entry.low, entry.high
     signed = "" if outcome in {"better", "worse"} else "+"
-    lead = f"{words} by" if not signed else f"{words};" if entry.get("lost") else f"{words}:"
+    lead = f"{words} by" if not signed else f"{words};" if entry.lost else f"{words}:"
     first = f"{lead} {_rounded(sign * difference, places, signed)}"
     around = ""
     if low is not None and high is not None:
@@ -85,49 +78,48 @@ def in_parts(entry: _Entry, places: int = 2) -> tuple[str, str]:
     return first, ", ".join(part for part in (around, p) if part)
 
 
-def p_in_words(entry: _Entry) -> str:
+def p_in_words(entry: Comparison) -> str:
     """Return the corrected p-value, or the uncorrected one if there is no other, as "p = 0.03"; "" without a test."""
-    p = entry.get("p_adjusted") if entry.get("p_adjusted") is not None else entry.get("p")
+    p = entry.p if entry.p_adjusted is None else entry.p_adjusted
     if p is None:
         return ""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def places_of(results: Mapping[str, Any]) -> int:
+def places_of(results: Results) -> int:
     """Return the number of decimals that all differences of a results file are shown with.
 
     As many as the first digit of half an interval needs, in the median over the comparisons; at least 2.
     """
-    intervals = [(entry.get("low"), entry.get("high")) for entry in entries_of(results, "comparisons")]
+    intervals = [(entry.low, entry.high) for entry in results.comparisons]
     halves = [(high - low) / 2 for low, high in intervals if low is not None and high is not None and high > low]
     if not halves:
         return 3
     return min(8, max(2, -math.floor(math.log10(median(halves)))))
 
 
-def percent(entry: _Entry) -> str:
+def percent(entry: Comparison) -> str:
     """Return how much lower or higher the arm's metric is in percent, for a difference of logarithms."""
-    if entry.get("scale") != "log" or entry.get("difference") is None:
+    if entry.scale != "log" or entry.difference is None:
         return MISSING
-    change = 100 * math.expm1(-entry["difference"])
+    change = 100 * math.expm1(-entry.difference)
     return "0%" if not change else f"{abs(change):.3g}% {'lower' if change < 0 else 'higher'}"
 
 
-def difference_title(results: Mapping[str, Any]) -> str:
+def difference_title(results: Results) -> str:
     """Return the label of an axis of differences, with the unit."""
     name = quality_of(results).name
-    if any(entry.get("scale") == "log" for entry in entries_of(results, "comparisons")):
+    if any(entry.scale == "log" for entry in results.comparisons):
         return f"Difference in ln({name}) (nats)"
     return f"Difference in {name}"
 
 
-def meaning(results: Mapping[str, Any]) -> str:
+def meaning(results: Results) -> str:
     """Explain in sentences what a difference means; return "" without comparisons. The verdict explains the tests."""
-    entries = entries_of(results, "comparisons")
-    if not entries:
+    if not results.comparisons:
         return ""
     unit = ""
-    if any(entry.get("scale") == "log" for entry in entries):
+    if any(entry.scale == "log" for entry in results.comparisons):
         example = 100 * -math.expm1(-0.1)
         unit = (
             f" It is of natural logarithms, in nats: by 0.1 better is a {quality_of(results).name} "

@@ -16,10 +16,9 @@ from hashlib import sha256
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import quote
 
-from wordorder.comparison.quality import quality_of, split_of
+from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.blocks import blocks_of, cost_rows
 from wordorder.comparison.report.curves import curve_label
 from wordorder.comparison.report.figures.arm_style import arm_styles
@@ -36,7 +35,8 @@ from wordorder.comparison.report.table import (
 )
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import view_of
-from wordorder.comparison.statistics.summary import centre, repeats, spread, statistic_of
+from wordorder.comparison.results_file import Aggregate, Results, Table
+from wordorder.comparison.statistics.summary import centre, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
 from wordorder.training.recipe.toml_text import to_toml
@@ -52,7 +52,7 @@ WIDE = 2.2
 together."""
 
 
-def write_report(results: Mapping[str, Any], folder: Path) -> None:
+def write_report(results: Results, folder: Path) -> None:
     """Write table.md and report.html into a folder.
 
     Args:
@@ -66,7 +66,7 @@ def write_report(results: Mapping[str, Any], folder: Path) -> None:
         write_text(folder / name, text)
 
 
-def report_files(results: Mapping[str, Any]) -> dict[str, str]:
+def report_files(results: Results) -> dict[str, str]:
     """Return table.md and report.html by name.
 
     Args:
@@ -77,7 +77,7 @@ def report_files(results: Mapping[str, Any]) -> dict[str, str]:
     return {"table.md": markdown_table(results), "report.html": report_page(results)}
 
 
-def report_page(results: Mapping[str, Any]) -> str:
+def report_page(results: Results) -> str:
     """Return the HTML of the report."""
     try:
         from jinja2 import Environment, StrictUndefined
@@ -92,7 +92,7 @@ def report_page(results: Mapping[str, Any]) -> str:
         script=script,
         # The browser runs this script and no other: what data could smuggle in is not run even were it not escaped.
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-        results_json=json_in_html(results),
+        results_json=json_in_html(results.as_json()),
         view_json=json_in_html(view_of(results)),
         csv_link="data:text/csv;charset=utf-8," + quote(rows_as_csv(results)),
         **_content(results),
@@ -106,14 +106,15 @@ def json_in_html(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def rows_as_csv(results: Mapping[str, Any]) -> str:
+def rows_as_csv(results: Results) -> str:
     """Return the rows (one per arm and seed, without curves and digests of batches) as CSV."""
-    names = list(dict.fromkeys(name for row in results["rows"] for name in row if name not in {"curve", "batches"}))
+    rows = [row.as_json() for row in results.rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in {"curve", "batches"}))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     # a spreadsheet runs a cell that begins like a formula; an arm's name must not become one
-    writer.writerows({name: _inert(value) for name, value in row.items()} for row in results["rows"])
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
@@ -121,13 +122,13 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t"} else value
 
 
-def _content(results: Mapping[str, Any]) -> dict[str, Any]:
+def _content(results: Results) -> dict[str, object]:
     """Return the contents of the page as text, which is shown without scripts too."""
     shown, style, judged = columns(results), arm_styles(results), verdict(results)
     intervals, log_strip = _intervals(results)
     return {
-        "name": results["name"],
-        "task": results["task"],
+        "name": results.name,
+        "task": results.task,
         "verdict": judged,
         "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
         "log_strip": log_strip,
@@ -135,31 +136,29 @@ def _content(results: Mapping[str, Any]) -> dict[str, Any]:
         "columns": shown,
         "rows": [
             {
-                "arm": entry["arm"],
-                "style": style[entry["arm"]],
+                "arm": entry.arm,
+                "style": style[entry.arm],
                 "cells": [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
                 "interval": interval,
             }
             for (entry, arm), interval in zip(lines(results), intervals, strict=True)
         ],
-        "failed": results["failed"],
+        "failed": results.failed,
         "place_of": place_of,
         "over": f"{repeats(results)[0]}s",
         "facts": _facts(results),
         "rates": rates_tried(results),
-        "split": split_of(results),
+        "split": results.split,
         "bars": f"from the lowest to the highest {repeats(results)[0]}"
-        if statistic_of(results) == "median"
+        if results.statistic == "median"
         else "one sample standard deviation",
-        "statistics": _statistics(results["data"]),
-        "recipe": to_toml(results["recipe"]).strip(),
-        "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results["environment"])],
+        "statistics": _statistics(results.data),
+        "recipe": to_toml(results.recipe.as_json()).strip(),
+        "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results.environment)],
         "curve_label": curve_label(results),
-        "has_curves": any(len(row["curve"]) > 1 for row in results["rows"]),
-        "maps": _maps(results["correlations"]),
-        "costs": [
-            (arm["name"], encoding_parameters(arm), list(arm["encoding_parameters"].items())) for arm in results["arms"]
-        ],
+        "has_curves": any(len(row.curve) > 1 for row in results.rows),
+        "maps": _maps(results.correlations),
+        "costs": [(arm.name, encoding_parameters(arm), list(arm.encoding_parameters.items())) for arm in results.arms],
         "outcome": OUTCOME,
         "grouped": grouped,
         "figure": _counter("Figure"),
@@ -175,10 +174,10 @@ def _counter(word: str) -> Callable[[], str]:
     return lambda: f"{word} {next(numbers)}."
 
 
-def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None], bool]:
+def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
     """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
-    metric, statistic = quality_of(results).key, statistic_of(results)
-    ranges = [_range(entry.get(metric), statistic) for entry, _ in lines(results)]
+    metric, statistic = quality_of(results).key, results.statistic
+    ranges = [_range(entry.columns.get(metric), statistic) for entry, _ in lines(results)]
     ends = [end for found in ranges if found for end in found]
     logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
     scaled = math.log if logarithmic else float
@@ -191,7 +190,7 @@ def _intervals(results: Mapping[str, Any]) -> tuple[list[dict[str, float] | None
     return [None if found is None else place(found) for found in ranges], logarithmic
 
 
-def _range(entry: Mapping[str, Any] | None, statistic: str) -> tuple[float, float, float] | None:
+def _range(entry: Aggregate | None, statistic: str) -> tuple[float, float, float] | None:
     middle = centre(entry, statistic)
     if entry is None or middle is None:
         return None
@@ -199,17 +198,17 @@ def _range(entry: Mapping[str, Any] | None, statistic: str) -> tuple[float, floa
     return low, middle, high
 
 
-def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    planned, recipe, environment = results["planned"], results["recipe"], results["environment"]
-    steps = next((row["steps"] for row in results["rows"] if row["steps"]), None)
-    seconds = sum(row["train_seconds"] or 0 for row in results["rows"])
+def _facts(results: Results) -> list[tuple[str, str]]:
+    planned, environment = results.planned, results.environment
+    steps = next((row.steps for row in results.rows if row.steps), None)
+    seconds = sum(row.train_seconds or 0 for row in results.rows)
     facts = [
         (
-            f"Arms × {'folds × ' if planned.get('folds') else ''}seeds",
-            " × ".join(str(n) for n in (planned["arms"], len(planned.get("folds", ())), len(planned["seeds"])) if n),
+            f"Arms × {'folds × ' if planned.folds else ''}seeds",
+            " × ".join(str(n) for n in (planned.arms, len(planned.folds), len(planned.seeds)) if n),
         ),
-        ("Data", str(recipe["data"].get("source"))),
-        *([("Learning rates", str(len(planned["rates"])))] if results.get("grid") else []),
+        ("Data", str(results.recipe.data.source)),
+        *([("Learning rates", str(len(planned.rates)))] if results.grid else []),
         ("Steps", grouped(steps)),
         ("Training time", f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"),
         ("Machine", str(environment.get("device") or environment.get("machine") or MISSING)),
@@ -217,9 +216,9 @@ def _facts(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value not in {"None", MISSING}]
 
 
-def _statistics(data: Mapping[str, Any]) -> dict[str, Any]:
+def _statistics(data: Table) -> dict[str, object]:
     """Return the data's counts: those per split as a table, the rest as pairs."""
-    splits = {name: cast("Mapping[str, Any]", value) for name, value in data.items() if isinstance(value, Mapping)}
+    splits = {name: value for name, value in data.items() if isinstance(value, dict)}
     names = list(dict.fromkeys(key for value in splits.values() for key in value))
     return {
         "names": names,
@@ -228,7 +227,7 @@ def _statistics(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _maps(correlations: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _maps(correlations: Mapping[str, Mapping[str, Sequence[Sequence[Sequence[float]]]]]) -> list[dict[str, object]]:
     """Return, per arm with maps, its parts and a table of the mean correlation by distance for each head."""
     distances = [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]
     return [
@@ -255,14 +254,10 @@ def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
     return f"{sum(found) / len(found):.2f}" if found else MISSING
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def _flat(value: Table, prefix: str = "") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, inner in value.items():
-        found += (
-            _flat(cast("Mapping[str, Any]", inner), f"{prefix}{name}.")
-            if isinstance(inner, Mapping)
-            else [(f"{prefix}{name}", _plain(inner))]
-        )
+        found += _flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else [(f"{prefix}{name}", _plain(inner))]
     return found
 
 

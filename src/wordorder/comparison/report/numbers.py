@@ -1,9 +1,8 @@
 """Format numbers for readers: with as many digits as their spread allows."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
+from wordorder.comparison.results_file import Aggregate
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
 
 MISSING = "–"
@@ -18,7 +17,7 @@ def significant(value: float | None, digits: int = 4) -> str:
     return f"{value:,.{places}f}"
 
 
-def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str = "mean") -> str:
+def with_spread(entry: Aggregate | None, digits: int = 4, statistic: str = "mean") -> str:
     """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary entry; below three seeds the centre alone.
 
     A mean has at most as many digits as the second one of its std.
@@ -28,14 +27,14 @@ def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str
         digits: significant digits of the centre.
         statistic: "mean" or "median".
     """
-    if entry is None or entry["mean"] is None:
+    if entry is None or entry.mean is None:
         return MISSING
     if statistic == "median":
         around = spread(entry, statistic)
-        middle = significant(float(entry["median"]), digits)
+        middle = significant(entry.median, digits)
         return middle if around is None else f"{middle} ({' to '.join(significant(end, digits) for end in around)})"
-    mean, std = float(entry["mean"]), entry["std"]
-    if std is None or int(entry["n"]) < SEEDS_FOR_A_SPREAD:
+    mean, std = float(entry.mean), entry.std
+    if std is None or entry.n < SEEDS_FOR_A_SPREAD:
         return significant(mean, digits)
     # no more significant digits of the mean than asked for: a spread of almost zero would show many
     most = max(0, digits - 1 - math.floor(math.log10(abs(mean)))) if mean else digits
@@ -43,15 +42,15 @@ def with_spread(entry: Mapping[str, Any] | None, digits: int = 4, statistic: str
     return f"{mean:,.{places}f} ± {std:,.{places}f}"
 
 
-def steady(entry: Mapping[str, Any] | None, digits: int = 4) -> str:
+def steady(entry: Aggregate | None, digits: int = 4) -> str:
     """Return ``mean ± std`` where the spread is small beside the mean, else ``median (lowest to highest)``.
 
     For what a busy machine disturbs, such as speed: one run that had to wait moves a mean far, and a mean smaller than
     its spread says nothing. Summaries of earlier versions hold no median; there the mean stays.
     """
-    if entry is None or not entry["mean"] or not entry["std"] or entry.get("median") is None:
+    if entry is None or not entry.mean or not entry.std or entry.median is None:
         return with_spread(entry, digits)
-    wild = float(entry["std"]) > _WILD * abs(float(entry["mean"]))
+    wild = entry.std > _WILD * abs(entry.mean)
     return with_spread(entry, digits, "median" if wild else "mean")
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of, split_of
+from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of
 from wordorder.comparison.report.differences import against, in_parts, in_short, places_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
-from wordorder.comparison.report.newer_keys import entries_of, mapping_of
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
 from wordorder.comparison.report.rates import RatesTried, rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats, statistic_of
+from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric
 from wordorder.training.recipe.pretrained import ARM
@@ -38,25 +37,25 @@ class Column:
     key: str
     title: str
     """Title with the unit."""
-    value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]
+    value: Callable[[Summary, ArmResult], float | None]
     """Function from the arm's summary and its entry in "arms" to the number that the column is sorted by."""
-    text: Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+    text: Callable[[Summary, ArmResult], str]
     descending_is_better: bool = False
 
 
-def columns(results: Mapping[str, Any]) -> list[Column]:
+def columns(results: Results) -> list[Column]:
     """Return the columns for a results file, the headline metric first."""
-    quality, statistic = quality_of(results), statistic_of(results)
-    title = f"{split_of(results)} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
+    quality, statistic = quality_of(results), results.statistic
+    title = f"{results.split} {quality.name}{', optimistic' if is_marked_optimistic(results) else ''}"
     return [
         _score(quality, title, statistic, key="quality"),
-        *([_outcome(results)] if entries_of(results, "comparisons") else []),
-        *(_score(other, f"{split_of(results)} {other.name}", statistic) for other in beside(results)),
+        *([_outcome(results)] if results.comparisons else []),
+        *(_score(other, f"{results.split} {other.name}", statistic) for other in beside(results)),
         Column(
             key="parameters",
             title="Parameters",
-            value=lambda _, arm: _total(arm),
-            text=lambda _, arm: grouped(_total(arm)),
+            value=lambda _, arm: arm.total_parameters,
+            text=lambda _, arm: grouped(arm.total_parameters),
         ),
         Column(
             key="encoding_parameters",
@@ -67,14 +66,14 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
         Column(
             key="flops_per_token",
             title="MFLOP per token (forward + backward)",
-            value=lambda _, arm: arm["flops_per_token"],
-            text=lambda _, arm: significant(_scaled(arm["flops_per_token"], 1e6)),
+            value=lambda _, arm: arm.flops_per_token,
+            text=lambda _, arm: significant(_scaled(arm.flops_per_token, 1e6)),
         ),
         Column(
             key="tokens_per_second",
             title="Tokens per second",
             value=lambda summary, _: _mean(summary, "tokens_per_second"),
-            text=lambda summary, _: steady(summary.get("tokens_per_second")),
+            text=lambda summary, _: steady(summary.columns.get("tokens_per_second")),
             descending_is_better=True,
         ),
         Column(
@@ -86,8 +85,8 @@ def columns(results: Mapping[str, Any]) -> list[Column]:
         Column(
             key="learning_rate",
             title="Learning rate",
-            value=lambda _, arm: arm["learning_rate"],
-            text=lambda _, arm: MISSING if arm["learning_rate"] is None else f"{arm['learning_rate']:g}",
+            value=lambda _, arm: arm.learning_rate,
+            text=lambda _, arm: MISSING if arm.learning_rate is None else f"{arm.learning_rate:g}",
         ),
     ]
 
@@ -96,50 +95,48 @@ def _score(quality: Metric, title: str, statistic: str, *, key: str | None = Non
     return Column(
         key=key or quality.key,
         title=title if quality.name.isupper() else title[:1].upper() + title[1:],
-        value=lambda summary, _: centre(summary.get(quality.key), statistic),
-        text=lambda summary, _: with_spread(summary.get(quality.key), quality.digits, statistic),
+        value=lambda summary, _: centre(summary.columns.get(quality.key), statistic),
+        text=lambda summary, _: with_spread(summary.columns.get(quality.key), quality.digits, statistic),
         descending_is_better=quality.higher_is_better,
     )
 
 
-def _outcome(results: Mapping[str, Any]) -> Column:
+def _outcome(results: Results) -> Column:
     baseline = str(baseline_of(results))
     found, places = against(results, baseline), places_of(results)
 
-    def text(_: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
-        if arm["name"] == baseline:
+    def text(_: Summary, arm: ArmResult) -> str:
+        if arm.name == baseline:
             return "the baseline"
-        return in_short(found[arm["name"]], places) if arm["name"] in found else MISSING
+        return in_short(found[arm.name], places) if arm.name in found else MISSING
 
-    def value(_: Mapping[str, Any], arm: Mapping[str, Any]) -> float | None:
-        return 0.0 if arm["name"] == baseline else found.get(arm["name"], {}).get("difference")
+    def value(_: Summary, arm: ArmResult) -> float | None:
+        if arm.name == baseline:
+            return 0.0
+        return found[arm.name].difference if arm.name in found else None
 
     return Column(key=OUTCOME, title=f"Against {baseline}", value=value, text=text, descending_is_better=True)
 
 
-def _total(arm: Mapping[str, Any]) -> int | None:
-    return arm["parameters"]["total"] if arm["parameters"] else None
-
-
-def encoding_parameters(arm: Mapping[str, Any]) -> int | None:
+def encoding_parameters(arm: ArmResult) -> float | None:
     """Return the number of parameters of an arm's encoding of word order; None until its cost is known."""
-    return sum(arm["encoding_parameters"].values()) if arm["parameters"] else None
+    return sum(arm.encoding_parameters.values()) if arm.parameters else None
 
 
-def lines(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def lines(results: Results) -> list[tuple[Summary, ArmResult]]:
     """Return (summary, arm) pairs, best first, then the arms without a finished run."""
-    arms = {arm["name"]: arm for arm in results["arms"]}
-    done = [(entry, arms[entry["arm"]]) for entry in ranked(results)]
-    names = {entry["arm"] for entry, _ in done}
-    return done + [({"arm": name}, arm) for name, arm in arms.items() if name not in names]
+    arms = {arm.name: arm for arm in results.arms}
+    done = [(entry, arms[entry.arm]) for entry in ranked(results)]
+    names = {entry.arm for entry, _ in done}
+    return done + [(Summary(arm=name), arm) for name, arm in arms.items() if name not in names]
 
 
-def caption(results: Mapping[str, Any]) -> str:
+def caption(results: Results) -> str:
     """Return the caption of the numbers: metric, split, data, steps, seeds, and what they do not show."""
-    quality, recipe, planned = quality_of(results), results["recipe"], results["planned"]
-    steps = sorted({row["steps"] for row in results["rows"] if row["steps"] is not None})
+    quality, recipe, planned = quality_of(results), results.recipe, results.planned
+    steps = sorted({row.steps for row in results.rows if row.steps is not None})
     budget = f", {' or '.join(grouped(step) for step in steps)} training steps" if steps else ""
-    statistic = statistic_of(results)
+    statistic = results.statistic
     shown = {"mean": "mean ± sample standard deviation", "median": "median (lowest to highest)"}[statistic]
     of, count = repeats(results)
     spread = (
@@ -147,107 +144,103 @@ def caption(results: Mapping[str, Any]) -> str:
         if count >= SEEDS_FOR_A_SPREAD
         else f"{statistic} over {count} {of}{'s' * (count > 1)}; fewer than {SEEDS_FOR_A_SPREAD} {of}s give no spread"
     )
-    name, meaning = quality.name[:1].upper() + quality.name[1:], quality.meaning.format(split=split_of(results))
+    name, meaning = quality.name[:1].upper() + quality.name[1:], quality.meaning.format(split=results.split)
     others = "".join(
-        f" {other.name[:1].upper()}{other.name[1:]}: {other.meaning.format(split=split_of(results))}."
+        f" {other.name[:1].upper()}{other.name[1:]}: {other.meaning.format(split=results.split)}."
         for other in beside(results)
     )
-    if results.get("bleu_signature"):
-        others += f" BLEU is sacrebleu's, {results['bleu_signature']}."
+    if results.bleu_signature:
+        others += f" BLEU is sacrebleu's, {results.bleu_signature}."
     parts = [
-        f"{name}: {meaning}.{others} Data {recipe['data'].get('source')}{budget}; {spread}.",
+        f"{name}: {meaning}.{others} Data {recipe.data.source}{budget}; {spread}.",
         *([_folds(results)] if of == "fold" else []),
         f"All arms see the same batches in the same order{_as_far(results)} and start from {_start(recipe)}.",
     ]
     parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
-    workers = int(recipe["compare"]["workers"])
+    workers = results.compare.workers
     if workers > 1:
-        threads = int(recipe.get("training", {}).get("threads", 1))
+        threads = 1 if recipe.training.threads is None else recipe.training.threads
         each = "one thread each" if threads == 1 else f"{threads} threads each"
         parts.append(
             f"Tokens per second were measured with {workers} trainings side by side, {each}, which slow each "
             "other down: they compare only roughly."
         )
-    if any(" to " in steady(entry.get("tokens_per_second")) for entry in results["summary"]):
+    if any(" to " in steady(entry.columns.get("tokens_per_second")) for entry in results.summary):
         parts.append(
             "Tokens per second with a range are a median (lowest to highest): the runs of that arm differ by so much "
             "that something else kept the machine busy; measure anew before comparing speed."
         )
-    if not str(results["environment"].get("device", "")).startswith("cuda"):
+    if not str(results.environment.get("device", "")).startswith("cuda"):
         parts.append(
             "Peak memory is that of the whole process, libraries included; it may have trained other arms before, "
             "which leaves it larger."
         )
-    if planned["rates"]:
-        by = f"by the median over the {of}s of {quality.name} " if results.get("grid") else ""
+    if planned.rates:
+        by = f"by the median over the {of}s of {quality.name} " if results.grid else ""
         where = "held-out texts themselves" if is_marked_optimistic(results) else "validation split"
-        parts.append(f"Each arm's learning rate is the best of {len(planned['rates'])} {by}on the {where}.")
-    if split_of(results) == "validation":
-        chosen = "learning rates and checkpoints" if planned["rates"] else "the checkpoints"
+        parts.append(f"Each arm's learning rate is the best of {len(planned.rates)} {by}on the {where}.")
+    if results.split == "validation":
+        chosen = "learning rates and checkpoints" if planned.rates else "the checkpoints"
         parts.append(f"There is no test split: {chosen} were chosen on the same data, so the numbers are optimistic.")
     elif is_marked_optimistic(results):
         parts.append(
-            f"Protocol {results['protocol']}: the checkpoint that is best on the held-out texts is scored on these "
+            f"Protocol {results.protocol}: the checkpoint that is best on the held-out texts is scored on these "
             "same texts, so the numbers are optimistic; they compare with others of this protocol only."
         )
-    parts += results.get("notes") or []
+    parts += results.notes
     return " ".join(parts)
 
 
-def matched(results: Mapping[str, Any]) -> str:
+def matched(results: Results) -> str:
     """Return a sentence on the budget that all arms share; "" if nothing was matched."""
-    budget = mapping_of(results, "budget")
-    return str(budget.get("sentence") or "")
+    return results.budget.sentence if results.budget else ""
 
 
-def _as_far(results: Mapping[str, Any]) -> str:
-    return ", each as far as its steps go," if mapping_of(results, "budget").get("match") == "time" else ""
+def _as_far(results: Results) -> str:
+    return ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
 
 
-def _folds(results: Mapping[str, Any]) -> str:
-    data, planned = results["recipe"]["data"], results["planned"]
-    seeds = len(planned["seeds"])
+def _folds(results: Results) -> str:
+    data, planned = results.recipe.data, results.planned
+    seeds = len(planned.seeds)
     mean = f"; the {seeds} seeds of a fold are averaged first" if seeds > 1 else ""
     kind = (
-        f"Each fold is a draw of its own of 1/{data['folds']} of the texts"
-        if data.get("fold_kind") == "independent"
-        else f"Cross-validation with {len(planned['folds'])} of {data['folds']} folds: no text is tested in two of them"
+        f"Each fold is a draw of its own of 1/{data.folds} of the texts"
+        if data.fold_kind == "independent"
+        else f"Cross-validation with {len(planned.folds)} of {data.folds} folds: no text is tested in two of them"
     )
     return f"{kind}, and arms are paired by fold{mean}."
 
 
-def _start(recipe: Mapping[str, Any]) -> str:
-    own = any("model.pretrained" in arm for arm in recipe["compare"]["arms"])
-    if "pretrained" not in recipe["model"] and not own:
+def _start(recipe: SavedRecipe) -> str:
+    own = recipe.compare is not None and any("model.pretrained" in arm for arm in recipe.compare.arms)
+    if recipe.model.pretrained is None and not own:
         return "the same weights where they share them"
-    pattern = str(recipe["model"].get("pretrained"))
+    pattern = str(recipe.model.pretrained)
     # One folder for all of them holds one encoding, so such arms differ in how they are trained.
     return "saved models of their own" if own or ARM in pattern else "the same saved model"
 
 
-def place_of(entry: Mapping[str, Any]) -> str:
-    """Return the seed, and the fold if there is one, of a row or a failure: "fold 2, seed 0"."""
-    fold = f"fold {entry['fold']}, " if entry.get("fold") is not None else ""
-    return f"{fold}seed {entry['seed']}"
+def place_of(run: Failure) -> str:
+    """Return the seed, and the fold if there is one, of a failed run: "fold 2, seed 0"."""
+    fold = "" if run.fold is None else f"fold {run.fold}, "
+    return f"{fold}seed {run.seed}"
 
 
-def markdown_table(results: Mapping[str, Any]) -> str:
+def markdown_table(results: Results) -> str:
     """Return table.md for the content of a results file."""
     shown = columns(results)
     head = ["Arm", *(_cell(column.title) for column in shown)]
-    body = [
-        [_cell(entry["arm"]), *(_cell(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
-    ]
+    body = [[_cell(entry.arm), *(_cell(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)]
     rule = [":---", *("---:" for _ in shown)]
     rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
     judged = verdict(results)
-    failures = [f"- failed: {_cell(f['arm'])}, {place_of(f)}: {_cell(f['reason'])}" for f in results["failed"]]
+    failures = [f"- failed: {_cell(run.arm)}, {place_of(run)}: {_cell(run.reason)}" for run in results.failed]
     blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
-    left_out = mapping_of(results, "plan").get("left_out")
-    if left_out:
-        blocks.append(_cell(" ".join(left_out)))
+    if results.plan and results.plan.left_out:
+        blocks.append(_cell(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
-    if tried is not None and results.get("grid"):
+    if tried is not None and results.grid:
         blocks += [_markdown_rates(tried), _cell(tried.meaning)]
     return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
 
@@ -260,14 +253,14 @@ def _markdown_rates(tried: RatesTried) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def render_table(results: Mapping[str, Any], console: Console) -> None:
+def render_table(results: Results, console: Console) -> None:
     """Print the table of a results file to a terminal, with its verdict and caption.
 
     A terminal that is too narrow for all columns is shown those that matter most; what was left out is said.
     """
     judged, found = verdict(results), against(results, str(baseline_of(results)))
     body = [
-        (str(entry["arm"]), {column.key: column.text(entry, arm) for column in columns(results)})
+        (entry.arm, {column.key: column.text(entry, arm) for column in columns(results)})
         for entry, arm in lines(results)
     ]
     for name, cells in body:
@@ -304,8 +297,8 @@ def _that_fit(
     return shown, [column for column in all_columns if column not in shown]
 
 
-def _mean(summary: Mapping[str, Any], metric: str) -> float | None:
-    return summary.get(metric, {}).get("mean")
+def _mean(summary: Summary, metric: str) -> float | None:
+    return centre(summary.columns.get(metric), "mean")
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
@@ -26,17 +25,17 @@ from wordorder.comparison.report.differences import (
     references,
 )
 from wordorder.comparison.report.figures.arm_style import arm_styles
-from wordorder.comparison.report.newer_keys import entries_of, mapping_of
 from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.report.probe_points import probe_panels, spans_octaves
 from wordorder.comparison.report.table import columns
-from wordorder.comparison.statistics.summary import spread, statistic_of
+from wordorder.comparison.results_file import Comparison, ProbeResult, Results
+from wordorder.comparison.statistics.summary import spread
 
 
-def view_of(results: Mapping[str, Any]) -> dict[str, Any]:
+def view_of(results: Results) -> dict[str, object]:
     """Return the data that the scripts draw, from the content of a results file."""
-    quality, statistic, styles = quality_of(results), statistic_of(results), arm_styles(results)
-    entries = {entry["arm"]: entry for entry in results["summary"]}
+    quality, statistic, styles = quality_of(results), results.statistic, arm_styles(results)
+    entries = {entry.arm: entry for entry in results.summary}
     return {
         "arms": [{"name": name, **asdict(style)} for name, style in styles.items()],
         "curves": learning_curves(results),
@@ -44,13 +43,15 @@ def view_of(results: Mapping[str, Any]) -> dict[str, Any]:
         "log_curves": in_perplexity(results),
         "targets": [{"value": value, "baseline": baseline} for value, baseline in target_lines(results)],
         "reached": [
-            {"arm": entry["arm"], "steps": entry["steps"], "value": curve_value(results, entry["target"])}
-            for entry in entries_of(results, "steps_to_loss")
-            if entry.get("steps") is not None and entry["target"] < LARGEST
+            {"arm": entry.arm, "steps": entry.steps, "value": curve_value(results, entry.target)}
+            for entry in results.steps_to_loss
+            if entry.steps is not None and entry.target is not None and entry.target < LARGEST
         ],
         "quality": {"title": columns(results)[0].title, "more_is_better": quality.higher_is_better},
         "ranges": {
-            arm: spread(entry[quality.key], statistic) for arm, entry in entries.items() if quality.key in entry
+            arm: spread(entry.columns[quality.key], statistic)
+            for arm, entry in entries.items()
+            if quality.key in entry.columns
         },
         "costs": [
             {
@@ -65,11 +66,11 @@ def view_of(results: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "differences": _differences(results),
         "probes": _probes(results),
-        "correlations": results["correlations"],
+        "correlations": results.correlations,
     }
 
 
-def _differences(results: Mapping[str, Any]) -> dict[str, Any]:
+def _differences(results: Results) -> dict[str, object]:
     found = references(results)
     return {
         "title": difference_title(results),
@@ -81,28 +82,36 @@ def _differences(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _difference(entry: Mapping[str, Any], places: int) -> dict[str, Any]:
+def _difference(entry: Comparison, places: int) -> dict[str, object]:
     return {
-        **{name: entry.get(name) for name in ("arm", "difference", "low", "high", "outcome")},
+        "arm": entry.arm,
+        "difference": entry.difference,
+        "low": entry.low,
+        "high": entry.high,
+        "outcome": entry.outcome,
         "words": outcome_in_words(entry),
         "short": in_short(entry, places),
         "percent": None if percent(entry) == MISSING else percent(entry),
     }
 
 
-def _probes(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    arms = [arm["name"] for arm in results["arms"]]
+def _probes(results: Results) -> list[dict[str, object]]:
+    arms = [arm.name for arm in results.arms]
     return [
         {
             "name": name,
-            **{key: probe[key] for key in ("title", "x", "x_kind", "value", "higher_is_better")},
-            "log_value": bool(probe.get("log")),
+            "title": probe.title,
+            "x": probe.x,
+            "x_kind": probe.x_kind,
+            "value": probe.value,
+            "higher_is_better": probe.higher_is_better,
+            "log_value": bool(probe.log),
             "panels": [
                 {
                     "group": panel.group,
                     "xs": panel.xs,
-                    "log_x": probe["x_kind"] == "number" and spans_octaves(panel.xs),
-                    "points": panel.points,
+                    "log_x": probe.x_kind == "number" and spans_octaves(panel.xs),
+                    "points": {arm: [asdict(point) for point in points] for arm, points in panel.points.items()},
                 }
                 for panel in probe_panels(probe, arms)
             ],
@@ -111,9 +120,6 @@ def _probes(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def drawn_probes(results: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, Any]]]:
+def drawn_probes(results: Results) -> Sequence[tuple[str, ProbeResult]]:
     """Return the probes, by name, in which at least one arm has a value."""
-    probes: Mapping[str, Mapping[str, Any]] = mapping_of(results, "probes")
-    return [
-        (name, probe) for name, probe in probes.items() if any(row.get("value") is not None for row in probe["rows"])
-    ]
+    return [(name, probe) for name, probe in results.probes.items() if any(row.value is not None for row in probe.rows)]

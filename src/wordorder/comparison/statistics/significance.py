@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Any
 
 from wordorder.comparison.fairness.identical import are_identical
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.newer_keys import entries_of
+from wordorder.comparison.results_file import Comparison, Results, Row, Significance
 from wordorder.comparison.statistics.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
 from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
@@ -31,10 +30,8 @@ from wordorder.comparison.statistics.summary import (
     Unit,
     baseline_of,
     by_run,
-    compare_section,
     confidence_of,
     repeats,
-    statistic_of,
 )
 from wordorder.tasks import Metric
 
@@ -52,7 +49,7 @@ SEEDS_TO_RANK = 3
 """Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
 
-Rows = Mapping[Unit, Mapping[str, Any]]
+Rows = Mapping[Unit, Row]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +65,9 @@ class _Scale:
         # a perplexity is the exp of a loss: seeds multiply it, and "x times lower" is what is said of it
         return self.quality.key == "perplexity"
 
-    def value(self, row: Mapping[str, Any]) -> float | None:
-        value = row.get(self.quality.key)
-        if not isinstance(value, int | float) or not math.isfinite(value) or (self.logarithmic and value <= 0):
+    def value(self, row: Row) -> float | None:
+        value = row.score(self.quality.key)
+        if value is None or not math.isfinite(value) or (self.logarithmic and value <= 0):
             return None
         return float(value)
 
@@ -91,6 +88,29 @@ class _Family:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusions:
+    """The tests of the differences, as results.json holds them."""
+
+    comparisons: tuple[Comparison, ...]
+    significance: Significance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Two arms whose difference was tested, before the correction."""
+
+    arm: str
+    against: str
+    paired: bool
+    n: int
+    """Number of pairs; of arms without a common seed the runs of the one that has fewer."""
+    size: Size
+    p: float
+    least: float
+    """The smallest p-value that so many runs can give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Correction:
     """The correction of the p-values of single pairs for a family."""
 
@@ -100,8 +120,8 @@ class _Correction:
     p_values: list[float]
 
 
-def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return results.json's tests of differences: ``{"comparisons": [...], "significance": {...}}``.
+def compare_arms(results: Results) -> Conclusions:
+    """Test the differences between the arms of a results file.
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
@@ -117,7 +137,7 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     holds.
 
     Args:
-        results: of a results file; "rows", "failed", "arms" and the recipe are read.
+        results: rows, failed runs, arms and the recipe are read.
     """
     scale = _scale(results)
     runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
@@ -126,60 +146,58 @@ def compare_arms(results: Mapping[str, Any]) -> dict[str, Any]:
     correction = _correction(family, found, runs, scale)
     level = round(1 - scale.confidence, 12)
     lost = lost_runs(results)
-    comparisons = [
+    comparisons = tuple(
         _judged(
-            entry,
+            pair,
             corrected,
             level,
             correction.share,
-            identical=are_identical(runs[entry["arm"]], runs[entry["against"]]),
+            scale=scale,
+            identical=are_identical(runs[pair.arm], runs[pair.against]),
             lost=lost,
         )
-        for entry, corrected in zip(found, correction.p_values, strict=True)
-    ]
-    said = _significance(results, comparisons, family, correction, level, scale)
-    rule = LOST_RULE if lost and comparisons else ""
-    said["sentence"] = " ".join(
-        part for part in (said["sentence"], _without_number(results, runs, scale), rule) if part
+        for pair, corrected in zip(found, correction.p_values, strict=True)
     )
-    return {"comparisons": comparisons, "significance": said}
+    rule = LOST_RULE if lost and comparisons else ""
+    beside = [part for part in (_without_number(results, runs, scale), rule) if part]
+    said = _significance(results, comparisons, family, correction, level, scale, beside)
+    return Conclusions(comparisons=comparisons, significance=said)
 
 
-def waiting_runs(results: Mapping[str, Any]) -> int:
+def waiting_runs(results: Results) -> int:
     """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none.
 
     Args:
-        results: of a results file; of an older one the planned runs, "rows" and "failed" are counted.
+        results: of an older file the planned runs, rows and failed runs are counted.
     """
-    if results.get("complete", True) or results.get("merged_from"):
+    if results.complete or results.merged_from:
         return 0
-    failed = [run for run in entries_of(results, "failed") if run.get("stage", "seeds") == "seeds"]
-    ended = len(results["rows"]) + len(failed)
-    return max(0, int(results.get("waiting", results["planned"]["runs"] - ended)))
+    ended = len(results.rows) + sum(run.stage == "seeds" for run in results.failed)
+    return max(0, results.planned.runs - ended if results.waiting is None else results.waiting)
 
 
-def lost_runs(results: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def lost_runs(results: Results) -> dict[str, tuple[int, int]]:
     """Return by arm the number of runs that were lost, and of those that ended; only arms that lost any.
 
     A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
 
     Args:
-        results: of a results file; "rows" and "failed" are read.
+        results: rows and failed runs are read.
     """
     scale = _scale(results)
     rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
-    for run in entries_of(results, "failed"):
-        if run.get("stage", "seeds") == "seeds":
-            rows.setdefault(str(run["arm"]), {}).setdefault((run.get("fold"), int(run["seed"])), True)
+    for run in results.failed:
+        if run.stage == "seeds":
+            rows.setdefault(run.arm, {}).setdefault((run.fold, run.seed), True)
     return {arm: (sum(own.values()), len(own)) for arm, own in rows.items() if any(own.values())}
 
 
-def _scale(results: Mapping[str, Any]) -> _Scale:
-    median = statistic_of(results) == "median"
+def _scale(results: Results) -> _Scale:
+    median = results.statistic == "median"
     return _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
 
 
-def between(comparisons: Sequence[Mapping[str, Any]], arm: str, against: str) -> dict[str, Any] | None:
+def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Comparison | None:
     """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one.
 
     Args:
@@ -188,13 +206,18 @@ def between(comparisons: Sequence[Mapping[str, Any]], arm: str, against: str) ->
         against: the other one.
     """
     for entry in comparisons:
-        if (entry["arm"], entry["against"]) == (arm, against):
-            return dict(entry)
-        if (entry["arm"], entry["against"]) == (against, arm):
-            low, high = _negative(entry["high"]), _negative(entry["low"])
-            turned = {"arm": arm, "against": against, "low": low, "high": high}
-            turned |= {name: _negative(entry[name]) for name in ("difference", "effect")}
-            return {**entry, **turned, "outcome": _REVERSED.get(entry["outcome"], entry["outcome"])}
+        if (entry.arm, entry.against) == (arm, against):
+            return entry
+        if (entry.arm, entry.against) == (against, arm):
+            return entry.having(
+                arm=arm,
+                against=against,
+                difference=_negative(entry.difference),
+                low=_negative(entry.high),
+                high=_negative(entry.low),
+                effect=_negative(entry.effect),
+                outcome=_REVERSED.get(entry.outcome, entry.outcome),
+            )
     return None
 
 
@@ -206,26 +229,24 @@ def _known(rows: Rows, scale: _Scale) -> Rows:
     return {unit: row for unit, row in rows.items() if scale.value(row) is not None}
 
 
-def _family(results: Mapping[str, Any], arms: Sequence[str]) -> _Family:
+def _family(results: Results, arms: Sequence[str]) -> _Family:
     baseline = baseline_of(results)
     ordered = sorted(arms, key=lambda name: name != baseline)
-    if compare_section(results).get("baseline") and baseline in arms:
+    if results.compare.baseline and baseline in arms:
         name = f"every other arm against the baseline {baseline}"
         return _Family(name=name, pairs=[(arm, str(baseline)) for arm in ordered[1:]], baseline=baseline)
     pairs = [(arm, against) for against, arm in combinations(ordered, 2)]
     return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
 
 
-def _correction(
-    family: _Family, found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale
-) -> _Correction:
-    p_values = [float(entry["p"]) for entry in found]
+def _correction(family: _Family, found: Sequence[_Pair], runs: Mapping[str, Rows], scale: _Scale) -> _Correction:
+    p_values = [pair.p for pair in found]
     if len(found) < 2:
         return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
     if (
         len(runs) > MOST_ARMS_OF_CLOSED_TESTING
-        or not all(entry["paired"] for entry in found)
+        or not all(pair.paired for pair in found)
         or _share_too_few(found, runs, scale)
     ):
         return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
@@ -235,25 +256,19 @@ def _correction(
     return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
 
 
-def _share_too_few(found: Sequence[Mapping[str, Any]], runs: Mapping[str, Rows], scale: _Scale) -> bool:
+def _share_too_few(found: Sequence[_Pair], runs: Mapping[str, Rows], scale: _Scale) -> bool:
     """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
 
     An arm that lost nearly all its seeds must not take the others' claims along.
     """
     units = [_units(rows, scale).keys() for rows in runs.values()]
     common = len(set(units[0]).intersection(*units))
-    return common < min(SEEDS_TO_RANK, max(int(entry["n"]) for entry in found))
+    return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
 
 
-def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -> dict[str, Any]:
+def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -> _Pair:
     one, other = runs[arm], runs[against]
     shared = sorted(one.keys() & other.keys(), key=lambda unit: (unit[0] or 0, unit[1]))
-    names = {
-        "arm": arm,
-        "against": against,
-        "paired": bool(shared),
-        "scale": "log" if scale.logarithmic else "difference",
-    }
     if shared:
         mine, theirs = (_units({unit: rows[unit] for unit in shared}, scale) for rows in (one, other))
         differences = [mine[unit] - theirs[unit] for unit in mine]
@@ -264,7 +279,7 @@ def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -
         size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
         p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
         n = min(len(first), len(second))
-    return {**names, "n": n, **_of(size), "p": p, "least": least}
+    return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least)
 
 
 def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
@@ -277,21 +292,18 @@ def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
     return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
 
 
-def _of(size: Size) -> dict[str, float | None]:
-    return {"difference": size.difference, "low": size.low, "high": size.high, "effect": size.effect}
-
-
 def _judged(
-    entry: Mapping[str, Any],
+    pair: _Pair,
     corrected: float,
     level: float,
     share: float,
     *,
+    scale: _Scale,
     identical: bool,
     lost: Mapping[str, tuple[int, int]],
-) -> dict[str, Any]:
-    names = entry["arm"], entry["against"]
-    ahead, behind = names if entry["difference"] > 0 else names[::-1]
+) -> Comparison:
+    names, size = (pair.arm, pair.against), pair.size
+    ahead, behind = names if size.difference > 0 else names[::-1]
     (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
     why: dict[str, str] = {}
     if identical:
@@ -300,30 +312,44 @@ def _judged(
         # the arm ahead is judged by the runs that went well only
         outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
     elif corrected <= level + _EPSILON:
-        outcome = BETTER if entry["difference"] > 0 else WORSE
+        outcome = BETTER if size.difference > 0 else WORSE
     else:
-        outcome = TOO_FEW if float(entry["least"]) > level * share + _EPSILON else NOT_DISTINGUISHABLE
-    kept = {name: value for name, value in entry.items() if name != "least"}
-    return {**kept, "p_adjusted": corrected, "outcome": outcome, **why}
+        outcome = TOO_FEW if pair.least > level * share + _EPSILON else NOT_DISTINGUISHABLE
+    return Comparison(
+        arm=pair.arm,
+        against=pair.against,
+        paired=pair.paired,
+        scale="log" if scale.logarithmic else "difference",
+        n=pair.n,
+        difference=size.difference,
+        low=size.low,
+        high=size.high,
+        effect=size.effect,
+        p=pair.p,
+        p_adjusted=corrected,
+        outcome=outcome,
+        **why,
+    )
 
 
 def _significance(
-    results: Mapping[str, Any],
-    comparisons: Sequence[Mapping[str, Any]],
+    results: Results,
+    comparisons: Sequence[Comparison],
     family: _Family,
     correction: _Correction,
     level: float,
     scale: _Scale,
-) -> dict[str, Any]:
+    beside: Sequence[str],
+) -> Significance:
     count, of = len(comparisons), repeats(results)[0]
-    paired = any(entry["paired"] for entry in comparisons) or not comparisons
-    seeds = max((int(entry["n"]) for entry in comparisons), default=0)
+    paired = any(entry.paired for entry in comparisons) or not comparisons
+    seeds = max((entry.n or 0 for entry in comparisons), default=0)
     needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
     test = _test_name(scale, of, seeds, paired)
     at = f"{100 * level:.3g}%"
     if not comparisons:
         sentence = ""
-    elif any(entry["outcome"] != TOO_FEW for entry in comparisons):
+    elif any(entry.outcome != TOO_FEW for entry in comparisons):
         corrected = f", corrected for {family.name} ({count}) by {correction.name}" if count > 1 else ""
         sentence = f"Claims are at the {at} level, by an {test}{corrected}; they take at least {needed} {of}s."
     else:
@@ -333,16 +359,16 @@ def _significance(
             f"With {seeds} {of}{'s' * (seeds != 1)} no claim at the {at} level is possible: the {test} gives no "
             f"p-value below {least:.3g}{before}. It takes at least {needed} {of}s."
         )
-    return {
-        "test": test,
-        "correction": correction.name,
-        "family": family.name,
-        "effect": _effect_name(scale, paired),
-        "level": level,
-        "seeds": seeds,
-        "seeds_needed": needed,
-        "sentence": " ".join(part for part in (sentence, *_cautions(results, comparisons, of)) if part),
-    }
+    return Significance(
+        test=test,
+        correction=correction.name,
+        family=family.name,
+        effect=_effect_name(scale, paired),
+        level=level,
+        seeds=seeds,
+        seeds_needed=needed,
+        sentence=" ".join(part for part in (sentence, *_cautions(results, comparisons, of), *beside) if part),
+    )
 
 
 def _test_name(scale: _Scale, of: str, seeds: int, paired: bool) -> str:
@@ -359,7 +385,7 @@ def _effect_name(scale: _Scale, paired: bool) -> str:
     return f"Hedges' g of {'paired differences' if paired else 'two groups'}"
 
 
-def _without_number(results: Mapping[str, Any], runs: Mapping[str, Rows], scale: _Scale) -> str:
+def _without_number(results: Results, runs: Mapping[str, Rows], scale: _Scale) -> str:
     """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
     lost = {arm: (len(rows) - len(runs.get(arm, ())), len(rows)) for arm, rows in by_run(results).items()}
     listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
@@ -371,18 +397,18 @@ def _without_number(results: Mapping[str, Any], runs: Mapping[str, Rows], scale:
     )
 
 
-def _cautions(results: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]], of: str) -> list[str]:
+def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> list[str]:
     """Return the limits of the p-values, one sentence each."""
     if not comparisons:
         return []
     found: list[str] = []
-    if any(not entry["paired"] for entry in comparisons) and any(entry["paired"] for entry in comparisons):
+    if any(not entry.paired for entry in comparisons) and any(entry.paired for entry in comparisons):
         found.append(f"Arms without a common {of} are compared as independent groups.")
-    if results.get("optimistic"):
+    if results.optimistic:
         found.append(
             "Checkpoints or learning rates were chosen on the very texts that are scored: a difference may be that of "
             "the choice and need not be found again on other texts."
         )
-    if of == "fold" and results["recipe"].get("data", {}).get("fold_kind") != "independent":
+    if of == "fold" and results.recipe.data.fold_kind != "independent":
         found.append("Folds share training texts, so that the p-values are approximate.")
     return found

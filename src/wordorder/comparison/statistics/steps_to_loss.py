@@ -7,11 +7,11 @@ pre-training steps" (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 4.2)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
+from wordorder.comparison.results_file import Results, Row, StepsToLoss
 from wordorder.comparison.statistics.summary import baseline_of, by_run
 
 MEANING = (
@@ -36,7 +36,7 @@ class _Reached:
     resolution: float
 
 
-def steps_to_loss(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+def steps_to_loss(results: Results) -> tuple[StepsToLoss, ...]:
     """Return for every arm but the baseline the steps that it takes to the baseline's best validation loss.
 
     Per seed (and fold) that both were trained with: the target is the lowest loss of the baseline's curve, its step the
@@ -44,24 +44,24 @@ def steps_to_loss(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     smooth one would, by less than the distance between two evaluations.
 
     Args:
-        results: of a results file; of its rows "curve", a list of [step, validation loss].
+        results: the curves of its rows are read.
 
     Returns:
-        Entries with "arm", "baseline", "target" (median), "steps" and "share" (medians; None where half of the runs
-        or more never get there), "low" and "high" (earliest and latest; None where none, or not every one, gets there),
-        "n" runs, "reached" of them, and "resolution", the largest distance between two evaluations beside a crossing.
+        One entry for each arm: target (median), steps and share (medians; None where half of the runs or more never get
+        there), low and high (earliest and latest; None where none, or not every one, gets there), n runs, reached of
+        them, and resolution, the largest distance between two evaluations beside a crossing.
     """
     baseline, runs = baseline_of(results), by_run(results)
     if baseline is None or baseline not in runs:
-        return []
-    found: list[dict[str, Any]] = []
+        return ()
+    found: list[StepsToLoss] = []
     for arm, rows in runs.items():
         shared = [unit for unit in rows if unit in runs[baseline]] if arm != baseline else []
         measured = [_reached(_curve(rows[unit]), _curve(runs[baseline][unit])) for unit in shared]
         known = [one for one in measured if one is not None]
         if known:
-            found.append({"arm": arm, "baseline": baseline, **_summary(known)})
-    return found
+            found.append(_summary(arm, baseline, known))
+    return tuple(found)
 
 
 def first_step_at(curve: Curve, target: float) -> tuple[float, float]:
@@ -92,24 +92,25 @@ def _reached(curve: Curve, baseline: Curve) -> _Reached | None:
     return _Reached(target=target, baseline=step, steps=steps, resolution=resolution) if step > 0 else None
 
 
-def _curve(row: Mapping[str, Any]) -> Curve:
-    points: Sequence[tuple[float, float | None]] = row.get("curve") or []
-    return sorted((step, loss) for step, loss in points if loss is not None)
+def _curve(row: Row) -> Curve:
+    return sorted((step, loss) for step, loss in row.curve if loss is not None)
 
 
-def _summary(runs: Sequence[_Reached]) -> dict[str, Any]:
+def _summary(arm: str, baseline: str, runs: Sequence[_Reached]) -> StepsToLoss:
     steps = [run.steps for run in runs]
-    return {
-        "target": median(run.target for run in runs),
-        "baseline_steps": median(run.baseline for run in runs),
-        "steps": _finite(median(steps)),
-        "low": _finite(min(steps)),
-        "high": _finite(max(steps)),
-        "share": _finite(median(run.steps / run.baseline for run in runs)),
-        "n": len(runs),
-        "reached": sum(math.isfinite(step) for step in steps),
-        "resolution": max(run.resolution for run in runs),
-    }
+    return StepsToLoss(
+        arm=arm,
+        baseline=baseline,
+        target=median(run.target for run in runs),
+        baseline_steps=median(run.baseline for run in runs),
+        steps=_finite(median(steps)),
+        low=_finite(min(steps)),
+        high=_finite(max(steps)),
+        share=_finite(median(run.steps / run.baseline for run in runs)),
+        n=len(runs),
+        reached=sum(math.isfinite(step) for step in steps),
+        resolution=max(run.resolution for run in runs),
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -1,9 +1,10 @@
 """Mean, median and spread over seeds, or over folds."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from statistics import fmean, median, stdev
-from typing import Any
+
+from wordorder.comparison.results_file import Aggregate, Results, Row, Summary
 
 SEEDS_FOR_A_SPREAD = 3
 """Smallest number of seeds for which a spread is shown: two numbers have a standard deviation, but nobody should
@@ -30,94 +31,80 @@ def median_and_range(values: Iterable[float]) -> dict[str, float | None]:
     return {"median": median(known), "low": min(known), "high": max(known)}
 
 
-def summarise(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
     """Return one entry per arm, in order of appearance, with mean, median and spreads of every numeric column.
 
     Over folds where the rows have them: the seeds of one fold are averaged first, because they share its test texts.
     """
-    by_arm: dict[str, list[Mapping[str, Any]]] = {}
+    by_arm: dict[str, list[Row]] = {}
     for row in rows:
-        by_arm.setdefault(str(row["arm"]), []).append(row)
-    return [{"arm": arm, **_columns(own)} for arm, own in by_arm.items()]
+        by_arm.setdefault(row.arm, []).append(row)
+    return tuple(Summary.model_validate({"arm": arm, **_columns(own)}) for arm, own in by_arm.items())
 
 
 Unit = tuple[int | None, int]
 """Fold (None where there are none) and seed of one training."""
 
 
-def by_run(results: Mapping[str, Any]) -> dict[str, dict[Unit, Mapping[str, Any]]]:
+def by_run(results: Results) -> dict[str, dict[Unit, Row]]:
     """Return the rows of a results file by arm, in order of appearance, and by fold and seed."""
-    found: dict[str, dict[Unit, Mapping[str, Any]]] = {}
-    for row in results["rows"]:
-        found.setdefault(str(row["arm"]), {})[row.get("fold"), int(row["seed"])] = row
+    found: dict[str, dict[Unit, Row]] = {}
+    for row in results.rows:
+        found.setdefault(row.arm, {})[row.fold, row.seed] = row
     return found
 
 
-def baseline_of(results: Mapping[str, Any]) -> str | None:
+def baseline_of(results: Results) -> str | None:
     """Return the arm that the others are compared with: the one that the file names, or its first."""
-    named = results.get("baseline")
-    return str(named) if named else next((str(arm["name"]) for arm in results["arms"]), None)
+    return results.baseline or next((arm.name for arm in results.arms), None)
 
 
-def compare_section(results: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return [compare] of the recipe that made a results file; empty where it has none."""
-    section: Mapping[str, Any] | None = results["recipe"].get("compare")
-    return section or {}
-
-
-def confidence_of(results: Mapping[str, Any]) -> float:
+def confidence_of(results: Results) -> float:
     """Return the confidence of a results file's intervals; its claims are at the level 1 less it."""
-    return float(compare_section(results).get("confidence") or 0.95)
+    return float(results.compare.confidence or 0.95)
 
 
-def repeats(results: Mapping[str, Any]) -> tuple[str, int]:
+def repeats(results: Results) -> tuple[str, int]:
     """Return the unit of the spread of a results file, "seed" or "fold", and how many of them are planned."""
-    folds = results["planned"].get("folds")
-    return ("fold", len(folds)) if folds else ("seed", len(results["planned"]["seeds"]))
+    planned = results.planned
+    return ("fold", len(planned.folds)) if planned.folds else ("seed", len(planned.seeds))
 
 
-def centre(entry: Mapping[str, Any] | None, statistic: str) -> float | None:
+def centre(column: Aggregate | None, statistic: str) -> float | None:
     """Return the mean or the median of a summary's column, which stands for an arm; None if nothing is known."""
-    return None if entry is None else entry.get(statistic)
+    if column is None:
+        return None
+    return column.median if statistic == "median" else column.mean
 
 
-def spread(entry: Mapping[str, Any], statistic: str) -> tuple[float, float] | None:
+def spread(column: Aggregate, statistic: str) -> tuple[float, float] | None:
     """Return the range around the centre, or None below three seeds.
 
     It is mean plus and minus one standard deviation; or, for a median, which a single bad seed does not move, the
     lowest and the highest seed.
     """
-    if int(entry["n"]) < SEEDS_FOR_A_SPREAD or entry.get(statistic) is None:
+    if column.n < SEEDS_FOR_A_SPREAD:
         return None
     if statistic == "median":
-        return float(entry["low"]), float(entry["high"])
-    std = float(entry["std"] or 0.0)
-    return float(entry["mean"]) - std, float(entry["mean"]) + std
+        return None if column.low is None or column.high is None else (float(column.low), float(column.high))
+    std = float(column.std or 0.0)
+    return None if column.mean is None else (float(column.mean) - std, float(column.mean) + std)
 
 
-def statistic_of(results: Mapping[str, Any]) -> str:
-    """Return the statistic that a results file reports: "mean" or "median"."""
-    return str(results.get("statistic", "mean"))
-
-
-def _columns(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_number(value))
-    columns: dict[str, Any] = {}
-    for name in names:
+def _columns(rows: list[Row]) -> dict[str, Aggregate]:
+    columns: dict[str, Aggregate] = {}
+    for name in dict.fromkeys(name for row in rows for name in row.numbers):
         values = [fmean(own) for own in _by_fold(rows, name)]
         if name not in NOT_A_METRIC:
-            columns[name] = {**mean_and_spread(values), **median_and_range(values)}
+            columns[name] = Aggregate.model_validate({**mean_and_spread(values), **median_and_range(values)})
     return columns
 
 
-def _by_fold(rows: list[Mapping[str, Any]], name: str) -> list[list[float]]:
+def _by_fold(rows: list[Row], name: str) -> list[list[float]]:
     """Return a column's values, those of one fold together; without folds each row by itself."""
-    found: dict[Any, list[float]] = {}
+    found: dict[Hashable, list[float]] = {}
     for number, row in enumerate(rows):
-        if _is_number(row.get(name)):
-            found.setdefault(row.get("fold", ("row", number)), []).append(float(row[name]))
+        value = row.score(name)
+        if value is not None:
+            found.setdefault(("row", number) if row.fold is None else row.fold, []).append(float(value))
     return list(found.values())
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

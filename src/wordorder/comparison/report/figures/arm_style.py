@@ -1,8 +1,8 @@
 """The style of an arm in every figure: its colour, dash and marker, the same in the page and in the files."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from wordorder.comparison.results_file import Results
 
 COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
 """The page's palette on white (page/page.css); the ninth arm has the first colour again, with another dash.
@@ -24,13 +24,13 @@ class ArmStyle:
     marker: int
 
 
-def arm_styles(results: Mapping[str, Any]) -> dict[str, ArmStyle]:
+def arm_styles(results: Results) -> dict[str, ArmStyle]:
     """Return the style of each arm by name, in the order of the recipe."""
     return {
-        arm["name"]: ArmStyle(
+        arm.name: ArmStyle(
             colour=index % len(COLOURS),
             dash=index // len(COLOURS) % len(DASHES),
             marker=(index + index // len(COLOURS)) % len(MARKERS),
         )
-        for index, arm in enumerate(results["arms"])
+        for index, arm in enumerate(results.arms)
     }

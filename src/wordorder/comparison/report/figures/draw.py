@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ from wordorder.comparison.report.figures.arm_style import COLOURS, DASHES, MARKE
 from wordorder.comparison.report.figures.forest import draw_differences
 from wordorder.comparison.report.figures.names import figure_files, plain_name
 from wordorder.comparison.report.figures.probes import draw_probe
-from wordorder.comparison.report.newer_keys import mapping_of
 from wordorder.comparison.report.table import columns, lines
-from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread, statistic_of
+from wordorder.comparison.results_file import Results
+from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
 from wordorder.inspection.figures import log_scale, new_figure
 
 __all__ = ["COSTS", "draw_costs", "write_figures"]
 
 
-def write_figures(results: Mapping[str, Any], folder: Path) -> list[Path]:
+def write_figures(results: Results, folder: Path) -> list[Path]:
     """Write the figures that `figure_files` names: PNG and SVG each, the maps as PNG alone.
 
     Args:
@@ -42,12 +42,12 @@ def write_figures(results: Mapping[str, Any], folder: Path) -> list[Path]:
         drawn += _save(_curves(results), folder, "learning_curves")
     if "quality_against_cost.png" in names:
         drawn += _save(_costs(results), folder, "quality_against_cost")
-    for name, probe in mapping_of(results, "probes").items():
+    for name, probe in results.probes.items():
         if f"probe_{plain_name(name)}.png" in names:
             drawn += _save(
                 draw_probe(probe, results, new_figure, label_style(results)), folder, f"probe_{plain_name(name)}"
             )
-    return drawn + [_maps(arm, parts, folder) for arm, parts in results["correlations"].items()]
+    return drawn + [_maps(arm, parts, folder) for arm, parts in results.correlations.items()]
 
 
 def _save(figure: Any, folder: Path, stem: str) -> list[Path]:
@@ -61,7 +61,7 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
 
 
-def label_style(results: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
+def label_style(results: Results) -> Callable[[str], dict[str, Any]]:
     """Return a function from an arm's name to its color, marker, linestyle and label for matplotlib."""
     styles = arm_styles(results)
 
@@ -77,22 +77,22 @@ def label_style(results: Mapping[str, Any]) -> Callable[[str], dict[str, Any]]:
     return style
 
 
-def _differences(results: Mapping[str, Any]) -> Any:
+def _differences(results: Results) -> Any:
     rows = len(against(results, references(results)[0]))
     figure = new_figure(7.2, 1.3 + 0.32 * rows)
     draw_differences(results, figure.subplots(), label_style(results))
     return figure
 
 
-def _curves(results: Mapping[str, Any]) -> Any:
+def _curves(results: Results) -> Any:
     figure = new_figure(8.4, 4.2)
     axes, curves, style = figure.subplots(), learning_curves(results), label_style(results)
-    for arm in results["arms"]:
-        points = [point for point in curves.get(arm["name"], []) if point["mean"] is not None]
+    for arm in results.arms:
+        points = [point for point in curves.get(arm.name, []) if point["mean"] is not None]
         if not points:
             continue
         steps, means = [point["step"] for point in points], [float(point["mean"] or 0) for point in points]
-        own = style(arm["name"])
+        own = style(arm.name)
         axes.plot(steps, means, linewidth=1.6, markersize=4, markevery=max(1, len(points) // 6), **own)
         if all(int(point["n"] or 0) >= SEEDS_FOR_A_SPREAD for point in points):
             around = [float(point["std"] or 0) for point in points]
@@ -112,7 +112,7 @@ def _curves(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def draw_costs(results: Mapping[str, Any], axes: Mapping[str, Any], style: Callable[[str], Mapping[str, Any]]) -> None:
+def draw_costs(results: Results, axes: Mapping[str, Any], style: Callable[[str], Mapping[str, Any]]) -> None:
     """Draw each arm's headline metric, with its spread, against what the arm costs, and the Pareto front.
 
     Args:
@@ -125,16 +125,16 @@ def draw_costs(results: Mapping[str, Any], axes: Mapping[str, Any], style: Calla
             _draw_cost(results, cost, axes[cost.key], style)
 
 
-def _draw_cost(results: Mapping[str, Any], cost: Cost, area: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
-    metric, statistic = quality_of(results).key, statistic_of(results)
-    entries = {entry["arm"]: entry for entry, _ in lines(results)}
+def _draw_cost(results: Results, cost: Cost, area: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
+    metric, statistic = quality_of(results).key, results.statistic
+    entries = {entry.arm: entry for entry, _ in lines(results)}
     known = {
         point.name: (point.cost, point.quality)
         for point in points_of(results, cost)
         if point.cost is not None and point.quality is not None
     }
     for name, (x, middle) in known.items():
-        low, high = spread(entries[name][metric], statistic) or (middle, middle)
+        low, high = spread(entries[name].columns[metric], statistic) or (middle, middle)
         error = [[middle - low], [high - middle]]
         area.errorbar([x], [middle], yerr=error, markersize=5, **{**style(name), "linestyle": "none"})
     front = front_of(results, cost).on
@@ -147,14 +147,14 @@ def _draw_cost(results: Mapping[str, Any], cost: Cost, area: Any, style: Callabl
         area.set_xscale("log")
     else:
         area.locator_params(axis="x", nbins=5)
-    ends = [end for name in known for end in spread(entries[name][metric], statistic) or known[name][1:]]
+    ends = [end for name in known for end in spread(entries[name].columns[metric], statistic) or known[name][1:]]
     if ends and min(ends) > 0 and max(ends) > 2.2 * min(ends):  # one arm that learned nothing presses the others flat
         log_scale(area)
     area.set(xlabel=cost.title, ylabel=columns(results)[0].title)
     area.spines[["top", "right"]].set_visible(False)
 
 
-def _costs(results: Mapping[str, Any]) -> Any:
+def _costs(results: Results) -> Any:
     known = costs_known(results)
     wide = min(3, len(known))
     tall = -(-len(known) // wide)
@@ -173,7 +173,7 @@ def _costs(results: Mapping[str, Any]) -> Any:
     return figure
 
 
-def _maps(arm: str, parts: Mapping[str, Any], folder: Path) -> Path:
+def _maps(arm: str, parts: Mapping[str, Sequence[Sequence[Sequence[float]]]], folder: Path) -> Path:
     heads = len(next(iter(parts.values())))
     figure = new_figure(1.9 * heads + 1.2, 2.0 * len(parts) + 0.4)
     grid = figure.subplots(len(parts), heads, squeeze=False, sharex=True, sharey=True)

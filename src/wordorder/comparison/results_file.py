@@ -1,0 +1,516 @@
+"""The types of results.json, and how a file is read.
+
+The file is written by this package and never by hand, so a key that is not known here is no misspelling: a later
+version wrote it, or a script that published the file. It is kept, and written again in its place. What is known has a
+strict type, and a file of a later `SCHEMA`, in which a known key may mean something else, is refused. A key with a
+default is one that files of earlier versions, or published ones, lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails
+
+from wordorder.errors import BadInput
+from wordorder.limits import one_line, read_json
+
+SCHEMA = 1
+"""Version of the format, `schema` in the file. A new key leaves it, a key that means something else raises it."""
+
+_T = TypeVar("_T")
+Several = Annotated[tuple[_T, ...], Strict(False)]
+"""A list of the file; a tuple here."""
+
+
+class _Called:
+    """Says what a union of types is called in a fault, instead of one fault for each of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        union = handler(source)
+        assert union["type"] == "union"
+        union["custom_error_type"], union["custom_error_message"] = "union", f"Input should be {self.name}"
+        return union
+
+
+Number = Annotated[int | float, _Called("a number")]
+"""A number as the file has it: an integer stays one."""
+Table = Mapping[str, JsonValue]
+"""An object whose keys are not fixed."""
+Point = Annotated[tuple[Number, Number | None], Strict(False)]
+"""(step, validation loss) of a curve."""
+
+
+class Saved(BaseModel):
+    """An object of the file. It writes the keys that it was given, in their order."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+    _keys: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_keys(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(value)
+        if isinstance(value, dict):  # not one that was made before
+            made._keys = tuple(map(str, cast("dict[object, object]", value)))
+        return made
+
+    def content(self) -> dict[str, Any]:
+        """Return the values by key, in the order of the file; a key that the file lacks is not there."""
+        known = dict(self)
+        return {key: known[key if key in known else _ATTRIBUTES[key]] for key in self._keys}
+
+    def having(self, **changes: object) -> Self:
+        """Return a copy with other values; new keys come last."""
+        return type(self).model_validate({**self.content(), **changes})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `json.dumps` writes into the file."""
+        return {key: _plain(value) for key, value in self.content().items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Saved):
+        return value.as_json()
+    if isinstance(value, tuple):
+        return [_plain(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+class WithScores(Saved):
+    """An object with scores under the names of their metrics, beside the keys that it always has."""
+
+    @cached_property
+    def numbers(self) -> dict[str, int | float]:
+        """The keys that hold a number, in the order of the file."""
+        return {
+            key: value
+            for key, value in self.content().items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+
+    def score(self, metric: str) -> int | float | None:
+        """Return one number; None if there is none of this name."""
+        return self.numbers.get(metric)
+
+
+class Row(WithScores):
+    """One finished run: its scores on the reported split, what it cost, and its curve."""
+
+    arm: str
+    seed: int
+    fold: int | None = None
+    status: str = "finished"
+    parameters: Number | None = None
+    flops_per_token: Number | None = None
+    validation_loss: Number | None = None
+    learning_rate: Number | None = None
+    steps: int | None = None
+    train_seconds: Number | None = None
+    batches: Mapping[str, str] | None = None
+    """Step -> digest of the batches up to it."""
+    curve: Several[Point] = ()
+    model: str = ""
+    """Folder of the trained model, from the folder of results.json."""
+
+
+class ArmResult(Saved):
+    """One arm: what it is, and what all of its runs share."""
+
+    name: str
+    encoding: JsonValue = None
+    overrides: Table = {}
+    learning_rate: Number | None = None
+    parameters: Mapping[str, Number] | None = None
+    """Parameters by part, and their "total"; None until a run has finished."""
+    encoding_parameters: Mapping[str, Number] = {}
+    flops_per_token: Number | None = None
+
+    @property
+    def total_parameters(self) -> int | float | None:
+        """All parameters; None until a run has finished."""
+        return self.parameters["total"] if self.parameters else None
+
+
+class Aggregate(Saved):
+    """Mean, spread, median and range of a number over the runs of an arm."""
+
+    mean: Number | None
+    std: Number | None = None
+    n: int
+    median: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+
+
+class Summary(Saved):
+    """One arm over its runs: a column for each number of the rows."""
+
+    __pydantic_extra__: dict[str, Aggregate] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    arm: str
+
+    @property
+    def columns(self) -> Mapping[str, Aggregate]:
+        """The columns by name."""
+        return self.__pydantic_extra__
+
+
+class Trial(WithScores):
+    """One learning rate that an arm tried with one seed, with its validation scores."""
+
+    arm: str
+    learning_rate: Number
+    seed: int = 0
+    status: str = "finished"
+    reason: str | None = None
+
+
+class GridEntry(Saved):
+    """One learning rate of a grid: the validation metric of each seed and their median."""
+
+    arm: str
+    learning_rate: Number
+    chosen: bool = False
+    failed: int = 0
+    seeds: Mapping[str, Number] = {}
+    median: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+
+
+class Failure(Saved):
+    """One run that failed, and why."""
+
+    arm: str
+    seed: int
+    fold: int | None = None
+    status: str = "failed"
+    stage: str = "seeds"
+    """Part of the comparison: "tuning", "grid", or "seeds" for a run that counts."""
+    learning_rate: Number | None = None
+    reason: str = ""
+
+
+class Comparison(Saved):
+    """The test of the difference of two arms; a positive difference says that `arm` is better."""
+
+    arm: str
+    against: str
+    paired: bool = False
+    scale: str = "difference"
+    n: int | None = None
+    difference: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    effect: Number | None = None
+    p: Number | None = None
+    p_adjusted: Number | None = None
+    outcome: str
+    lost: str | None = None
+    """Why nothing is claimed: the arm that is ahead lost more runs."""
+
+
+class Significance(Saved):
+    """How the differences were tested, and what that says."""
+
+    test: str | None = None
+    correction: str | None = None
+    family: str | None = None
+    effect: str | None = None
+    level: Number | None = None
+    seeds: int | None = None
+    seeds_needed: int | None = None
+    sentence: str | None = None
+
+
+class StepsToLoss(Saved):
+    """How early an arm has the lowest validation loss of the baseline."""
+
+    arm: str
+    baseline: str
+    target: Number | None = None
+    baseline_steps: Number | None = None
+    steps: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    share: Number | None = None
+    n: int | None = None
+    reached: int | None = None
+    resolution: Number | None = None
+
+
+class Look(Saved):
+    """One look at the results: the runs, the family and the level at which differences were tested."""
+
+    date: str | None = None
+    runs: Mapping[str, int]
+    seeds: Mapping[str, Several[Annotated[int | Annotated[tuple[int, int], Strict(False)], _Called("a seed")]]] = {}
+    """Arm -> seeds of its runs; (fold, seed) where there are folds."""
+    baseline: str | None
+    confidence: Number
+    metric: str | None = None
+    statistic: str | None = None
+
+
+class ProbeRow(Saved):
+    """One number that a probe measured of one run."""
+
+    arm: str
+    seed: int
+    fold: int | None = None
+    x: Annotated[int | float | str, _Called("a number or a word")]
+    value: Number | None = None
+    group: str | None = None
+
+
+class Skipped(Saved):
+    """An arm that a probe could not measure, and why."""
+
+    arm: str
+    reason: str
+
+
+class ProbeResult(Saved):
+    """What a probe measured of all runs, and how it is drawn; see `wordorder.comparison.probes.probe.Axes`."""
+
+    title: str
+    x: str
+    x_kind: str
+    value: str
+    higher_is_better: bool | None
+    log: bool | None = None
+    meaning: str = ""
+    options: Table = {}
+    rows: Several[ProbeRow]
+    skipped: Several[Skipped] = ()
+    notes: Several[str] = ()
+
+
+class ArmBudget(Saved):
+    """What an arm has of the matched quantity, what it should have, and which sizes were changed to get there."""
+
+    value: Number | None = None
+    target: Number | None = None
+    unit: str = ""
+    changed: Mapping[str, Annotated[tuple[Number, Number], Strict(False)]] = {}
+    """Recipe key -> (before, after)."""
+
+
+class History(Saved):
+    """Tokens that an arm can look back on in one layer."""
+
+    segment: int = 0
+    memory: int = 0
+    history: int = 0
+
+
+class MatchedBudget(Saved):
+    """What all arms were given the same of, and the changes made for it."""
+
+    match: str = "none"
+    tolerance: Number = 0
+    history: str | None = None
+    reference: str | None = None
+    arms: Mapping[str, ArmBudget] = {}
+    histories: Mapping[str, History] = {}
+    sentence: str = ""
+
+
+class Plan(Saved):
+    """What an earlier version planned to fit a time that the user gave."""
+
+    budget_seconds: Number | None = None
+    estimated_seconds: Number | None = None
+    arms: Several[JsonValue] = ()
+    seeds: Several[JsonValue] = ()
+    left_out: Several[str] = ()
+
+
+class Planned(Saved):
+    """How many arms and runs there are when all are finished, with which seeds, folds and rates."""
+
+    arms: int
+    seeds: Several[int]
+    folds: Several[int] = ()
+    runs: int
+    rates: Several[Number] = ()
+
+
+class FoldData(Saved):
+    """The data of one fold."""
+
+    fold: int
+    fingerprint: str
+    documents: Mapping[str, int]
+
+
+class CompareTable(Saved):
+    """[compare] of the recipe."""
+
+    baseline: str | None = None
+    confidence: Number | None = None
+    workers: int = 1
+    arms: Several[Table] = ()
+
+
+class DataTable(Saved):
+    """[data] of the recipe."""
+
+    source: JsonValue = None
+    folds: int | None = None
+    fold_kind: str | None = None
+
+
+class ModelTable(Saved):
+    """[model] of the recipe."""
+
+    pretrained: JsonValue = None
+
+
+class TrainingTable(Saved):
+    """[training] of the recipe."""
+
+    threads: int | None = None
+
+
+class SavedRecipe(Saved):
+    """The recipe that made the results, as it was resolved then: names of later or earlier versions are kept."""
+
+    data: DataTable = DataTable()
+    model: ModelTable = ModelTable()
+    training: TrainingTable = TrainingTable()
+    compare: CompareTable | None = None
+
+
+class Results(Saved):
+    """The content of results.json."""
+
+    version: int = Field(SCHEMA, alias="schema")
+    name: str
+    task: str
+    metric: str | None = None
+    """The headline metric; None: that of the task."""
+    split: str = "test"
+    protocol: str | None = None
+    optimistic: bool = False
+    statistic: Literal["mean", "median"] = "mean"
+    complete: bool = True
+    waiting: int | None = None
+    planned: Planned
+    recipe: SavedRecipe
+    environment: Table = {}
+    data: Table = {}
+    folds: Several[FoldData] = ()
+    arms: Several[ArmResult]
+    rows: Several[Row] = ()
+    failed: Several[Failure] = ()
+    selection: str = "loss"
+    """The metric by which learning rates and checkpoints were chosen."""
+    tuning: Several[Trial] = ()
+    grid: Several[GridEntry] = ()
+    summary: Several[Summary] = ()
+    correlations: Mapping[str, Mapping[str, list[list[list[float]]]]] = {}
+    """Arm -> part -> position-correlation maps of the heads."""
+    probes: Mapping[str, ProbeResult] = {}
+    looks: Several[Look] | None = None
+    """Looks at the results; None in a file of an earlier version, which kept none."""
+    baseline: str | None = None
+    budget: MatchedBudget | None = None
+    own_encodings: Mapping[str, Mapping[str, str]] = {}
+    notes: Several[str] = ()
+    bleu_signature: str | None = None
+    comparisons: Several[Comparison] = ()
+    significance: Significance = Significance()
+    steps_to_loss: Several[StepsToLoss] = ()
+    plan: Plan | None = None
+    merged_from: Several[Table] = ()
+
+    @property
+    def compare(self) -> CompareTable:
+        """[compare] of the recipe; empty where it has none."""
+        return self.recipe.compare or CompareTable()
+
+
+_ATTRIBUTES = {"schema": "version"}
+"""Keys whose attribute has another name: pydantic has a `schema` of its own."""
+
+
+def read_results(path: Path) -> Results:
+    """Read a results.json.
+
+    Args:
+        path: the file.
+
+    Raises:
+        BadInput: it cannot be read, is of a later version, or is no results file; one line per fault.
+    """
+    try:
+        content: object = read_json(path)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read: {one_line(error)}") from None
+    return parse_results(content, name=str(path))
+
+
+def parse_results(content: object, *, name: str = "results.json") -> Results:
+    """Return the results that a parsed JSON value holds.
+
+    Args:
+        content: of the file.
+        name: of the file, for faults.
+
+    Raises:
+        BadInput: as `read_results`.
+    """
+    if isinstance(content, dict):  # null at the top stands for a key that is not there
+        content = {key: value for key, value in cast("dict[str, object]", content).items() if value is not None}
+        version = content.get("schema")
+        if isinstance(version, int) and version > SCHEMA:
+            raise BadInput(
+                f"{name}: schema {version} is of a later version of wordorder, and this one reads {SCHEMA}; "
+                "install a newer one"
+            )
+    try:
+        return Results.model_validate(content)
+    except ValidationError as error:
+        raise BadInput(faults_of(error, name)) from None
+
+
+def faults_of(error: ValidationError, name: str) -> list[str]:
+    """Return the faults of a value, one line each with its place.
+
+    Args:
+        error: of pydantic.
+        name: of the file.
+    """
+    return list(dict.fromkeys(f"{name}: {_fault(found)}" for found in error.errors(include_url=False)))
+
+
+def _fault(found: ErrorDetails) -> str:
+    """Return a fault with its place in the file: `rows[3].seed: should be a valid integer, got 'one'`."""
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).removeprefix(".")
+    if found["type"] == "missing":
+        return f"{place}: is missing"
+    said = found["msg"].removeprefix("Input ")
+    return f"{place or 'the file'}: {said[:1].lower()}{said[1:]}, got {one_line(ascii(found['input']), 60)}"
