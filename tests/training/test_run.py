@@ -220,6 +220,32 @@ def test_more_accumulation_than_an_epoch_has_batches_is_said(recipe_file, tmp_pa
     assert "batches of an epoch" not in capsys.readouterr().err
 
 
+def test_an_epoch_without_a_batch_is_refused(recipe_file, tmp_path):
+    with pytest.raises(BadInput, match=r"training\.dataloader_drop_last: an epoch has fewer examples than one batch"):
+        go(recipe_file, "training.dataloader_drop_last=true", "training.per_device_train_batch_size=100000")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "linear"])
+def test_a_rate_that_follows_a_score_changes_after_evaluations_only(recipe_file, schedule):
+    settings = [f"training.lr_scheduler_type={schedule}", "training.max_steps=8", "training.eval_steps=4"]
+    if schedule == "reduce_lr_on_plateau":
+        settings += ["training.lr_scheduler_kwargs={factor = 0.5, patience = 0, threshold = 10.0}"]
+    rates = [row["learning_rate"] for row in go(recipe_file, *settings).curve if "learning_rate" in row]
+    plateau = [3e-3] * 4 + [1.5e-3] * 4  # no score is that much better than none
+    falling = [3e-3 * (8 - step) / 8 for step in range(8)]
+    assert rates == pytest.approx(plateau if schedule == "reduce_lr_on_plateau" else falling)
+
+
+def test_noise_on_embeddings_is_for_training_alone(recipe_file, tmp_path):
+    still = ("model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0", "training.max_steps=2")
+    still = (*still, "training.learning_rate=1e-30")
+    plain = go(recipe_file, *still, output_dir=tmp_path / "plain")
+    noisy = go(recipe_file, *still, "training.neftune_noise_alpha=50.0", output_dir=tmp_path / "noisy")
+    assert noisy.curve[0]["loss"] != pytest.approx(plain.curve[0]["loss"], rel=1e-3)
+    assert noisy.metrics["test"] == plain.metrics["test"]
+
+
 def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch):
     first = go(recipe_file)
     with pytest.raises(BadInput, match="already holds a run"):

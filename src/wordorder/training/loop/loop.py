@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import TrainerControl
 from transformers.trainer_callback import DefaultFlowCallback
 
-from wordorder.errors import Stopped
+from wordorder.errors import BadInput, Stopped
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.loop.batch_digest import FED, READ
 from wordorder.training.loop.evaluation import Evaluation
@@ -50,7 +50,15 @@ def length_of(args: Any, batches: int) -> Length:
     Args:
         args: transformers.TrainingArguments.
         batches: micro-batches of an epoch.
+
+    Raises:
+        BadInput: there are none.
     """
+    if not batches:
+        raise BadInput(
+            "training.dataloader_drop_last: an epoch has fewer examples than one batch, so nothing is left; set it to "
+            "false, or lower training.per_device_train_batch_size"
+        )
     per_epoch = max(math.ceil(batches / args.gradient_accumulation_steps), 1)
     if args.max_steps > 0:
         steps, epochs = args.max_steps, math.ceil(args.max_steps / per_epoch)
