@@ -8,11 +8,10 @@ python examples/compare_in_python.py --steps 550 --seeds 8     # enough seeds fo
 """
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
-from wordorder.comparison import compare, verdict
+from wordorder.comparison import compare, read_results, verdict
 from wordorder.training import read_recipe
 
 RECIPE = """
@@ -73,11 +72,11 @@ def main() -> None:
         file = Path(temporary) / "two.toml"
         file.write_text(RECIPE, encoding="utf-8")
         found = compare(read_recipe(file, overrides), output_dir=Path(temporary) / "run", progress=False)
-        results = json.loads(found.read_text(encoding="utf-8"))
-    totals = {arm["name"]: arm["parameters"]["total"] for arm in results["arms"]}
-    for entry in results["summary"]:
-        score, arm = entry["perplexity"], entry["arm"]
-        print(f"{arm:8} perplexity {score['mean']:.2f} ({score['n']} seeds), {totals[arm]:,} parameters")
+        results = read_results(found)
+    totals = {arm.name: arm.total_parameters for arm in results.arms}
+    for entry in results.summary:
+        score = entry.columns["perplexity"]
+        print(f"{entry.arm:8} perplexity {score.mean:.2f} ({score.n} seeds), {totals[entry.arm]:,} parameters")
     judged = verdict(results)
     print(judged.sentence, judged.evidence)
 

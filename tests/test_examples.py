@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from wordorder.comparison.results_file import parse_results
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 
@@ -238,6 +240,6 @@ def test_pace_is_that_of_the_library(monkeypatch: pytest.MonkeyPatch):
         ("fast", 1): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
     }
     rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
-    table = publish.pace_table({"rows": rows, "arms": [{"name": "fast"}], "pace": {"baseline": "slow"}})
+    table = publish.pace_table(parse_results({"rows": rows, "arms": [{"name": "fast"}]}), "slow")
     assert "| fast | never (15 to never) |  | 1 of 2 |" in table
     assert table.endswith("Evaluated every 10 steps; in between the loss is taken as a line.")

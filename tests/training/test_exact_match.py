@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from wordorder.comparison.quality import lower_is_better, metric_of, quality_of
+from wordorder.comparison.results_file import parse_results
 from wordorder.errors import BadInput
 from wordorder.tasks.translation_scores import TranslationTally
 from wordorder.training import read_recipe, run
@@ -87,7 +88,7 @@ def test_it_is_measured_while_training_only_with_translations(recipe_file):
 
 
 def test_a_comparison_shows_it_as_it_is():
-    quality = quality_of({"task": "translation", "metric": "exact_match"})
+    quality = quality_of(parse_results({"task": "translation", "metric": "exact_match"}))
     assert quality.name == "exact match"
     assert quality.higher_is_better
     assert not lower_is_better("exact_match")
