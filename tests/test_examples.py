@@ -240,6 +240,7 @@ def test_pace_is_that_of_the_library(monkeypatch: pytest.MonkeyPatch):
         ("fast", 1): [[10, 1.5], [20, 1.3], [30, 1.1], [40, 1.1]],
     }
     rows = [{"arm": arm, "seed": seed, "curve": curve} for (arm, seed), curve in curves.items()]
-    table = publish.pace_table(parse_results({"rows": rows, "arms": [{"name": "fast"}]}), "slow")
+    least = {"name": "x", "task": "masked-lm", "recipe": {}, "planned": {"arms": 1, "seeds": [], "runs": 4}}
+    table = publish.pace_table(parse_results({**least, "rows": rows, "arms": [{"name": "fast"}]}), "slow")
     assert "| fast | never (15 to never) |  | 1 of 2 |" in table
     assert table.endswith("Evaluated every 10 steps; in between the loss is taken as a line.")
