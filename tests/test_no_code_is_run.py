@@ -57,7 +57,7 @@ ALLOWED = {
     "tasks/catalog.py: import_module": "a task's file, by its name in a literal table",
     "ops/waves/functions.py: import_module": "a module of this package, where triton is installed",
     "streams.py: os.execv": "this interpreter with its own arguments, once, in UTF-8 mode",
-    "training/run/environment.py: subprocess.run": "asks git for the commit of this package",
+    "training/runs/environment.py: subprocess.run": "asks git for the commit of this package",
 }
 """File and call -> why it runs nothing that a file says."""
 

@@ -104,3 +104,14 @@ def test_a_large_comparison_is_read_at_once():
         assert isinstance(parse_results(content), Results)
         seconds.append(time.perf_counter() - started)
     assert min(seconds) < 0.1
+
+
+def test_a_key_called_version_is_kept_and_is_no_schema():
+    content = example_results()
+    again = parse_results({**content, "version": 3}).as_json()
+    assert (again["schema"], again["version"]) == (content["schema"], 3)
+
+
+def test_what_is_no_object_is_said_in_words_of_json():
+    with pytest.raises(BadInput, match=r"results\.json: the file: should be an object, got \[\]"):
+        parse_results([])

@@ -27,7 +27,7 @@ from wordorder.training.checkpoints.sharded import is_sharded, whole_weights
 from wordorder.training.loop import saving
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.loss import StepLoss
-from wordorder.training.run import fit
+from wordorder.training.runs import fit
 
 RANK = int(os.environ["RANK"])
 CHECKS = {}

@@ -537,7 +537,7 @@ def run_a_command(content: bytes, folder: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
     stub = mock.Mock(side_effect=RunFailed("nothing is trained here"))
     with (
-        mock.patch("wordorder.training.run.run", stub),
+        mock.patch("wordorder.training.runs.run", stub),
         mock.patch("wordorder.comparison.compare", stub),
         mock.patch("sys.stdin", io.StringIO("a word\n")),
         contextlib.redirect_stdout(out),

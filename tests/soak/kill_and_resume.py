@@ -53,7 +53,7 @@ class Soak:
     def __init__(self, model: str, *, seed: int, folder: Path) -> None:
         from wordorder.data import prepare
         from wordorder.training import read_recipe  # fit: so that no child imports it
-        from wordorder.training.run import fit
+        from wordorder.training.runs import fit
 
         assert fit
         self.model, self.folder, self.draw = model, folder, random.Random(f"{model} {seed}")

@@ -46,7 +46,7 @@ class Watch:
         from wordorder.training.loop import saving
         from wordorder.training.loop.evaluation import Evaluation
         from wordorder.training.loop.loop import Loop
-        from wordorder.training.run import fit
+        from wordorder.training.runs import fit
 
         self.enter("setup")
         for place, name, phase in (

@@ -23,8 +23,8 @@ from wordorder.training import read_recipe, run
 from wordorder.training.loop.carried_memory import CarriedMemory
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.training import LossWatch
-from wordorder.training.run.fit import make_config
-from wordorder.training.run.run import _prepare
+from wordorder.training.runs.fit import make_config
+from wordorder.training.runs.run import _prepare
 
 LENGTH = 16
 LANES = (

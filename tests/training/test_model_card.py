@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from wordorder.training import read_recipe, run
-from wordorder.training.run.model_card import run_facts, without_folders, write_run_card
+from wordorder.training.runs.model_card import run_facts, without_folders, write_run_card
 
 
 @pytest.fixture(scope="module")

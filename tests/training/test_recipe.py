@@ -4,7 +4,7 @@ from wordorder.errors import BadInput
 from wordorder.models import config_fields, factory
 from wordorder.training import read_recipe
 from wordorder.training.recipe.comparison_section import check_compare
-from wordorder.training.run.run import differences
+from wordorder.training.runs.run import differences
 
 
 def faults(path, *overrides):

@@ -23,7 +23,7 @@ from wordorder.training import read_recipe, run
 from wordorder.training.checkpoints.checkpoint import find_newest, newest_valid
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.saving import Saving
-from wordorder.training.run import fit
+from wordorder.training.runs import fit
 
 # Dropout, gradient accumulation and several epochs, so that every generator, average and order matters.
 SETTINGS = (

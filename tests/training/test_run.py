@@ -17,7 +17,7 @@ from wordorder.training import read_recipe, run
 from wordorder.training.loop.evaluation import Evaluation
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.loss import StepLoss
-from wordorder.training.run import fit
+from wordorder.training.runs import fit
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
@@ -244,6 +244,32 @@ def test_noise_on_embeddings_is_for_training_alone(recipe_file, tmp_path):
     noisy = go(recipe_file, *still, "training.neftune_noise_alpha=50.0", output_dir=tmp_path / "noisy")
     assert noisy.curve[0]["loss"] != pytest.approx(plain.curve[0]["loss"], rel=1e-3)
     assert noisy.metrics["test"] == plain.metrics["test"]
+
+
+def test_steps_that_are_kept_are_kept_beside_the_best(recipe_file, tmp_path):
+    settings = ("training.keep_steps=[3, 5]", "training.save_strategy=best", "training.eval_steps=4")
+    go(recipe_file, *settings, "training.torch_empty_cache_steps=1")
+    kept = {path.name for path in (tmp_path / "run").glob("checkpoint-*")}
+    assert {"checkpoint-3", "checkpoint-5"} < kept
+
+
+def test_the_score_at_the_start_does_not_change_the_rate_again_in_a_resumed_run(recipe_file, tmp_path, monkeypatch):
+    settings = (
+        "training.lr_scheduler_type=reduce_lr_on_plateau",
+        "training.eval_on_start=true",
+        "training.max_steps=8",
+    )
+    whole = go(recipe_file, *settings, output_dir=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        send(signal.SIGTERM, 4, patch)
+        with pytest.raises(Stopped):
+            go(recipe_file, *settings)
+    go(recipe_file, *settings, resume=True)
+    states = [
+        json.loads((tmp_path / name / "checkpoint-8" / "scheduler.json").read_text()) for name in ("whole", "run")
+    ]
+    assert states[0] == states[1]
+    assert whole.metrics["steps"] == 8
 
 
 def test_a_finished_run_is_returned_and_not_overwritten(recipe_file, monkeypatch):

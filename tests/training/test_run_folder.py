@@ -7,7 +7,7 @@ import pytest
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training import read_recipe, run
-from wordorder.training.run import curve, fit
+from wordorder.training.runs import curve, fit
 
 NAMES = ("recipe.toml", "data.json", "environment.json", "curve.jsonl", "metrics.json")
 

@@ -13,7 +13,7 @@ from wordorder.comparison.probes.files import read_probe
 from wordorder.comparison.runs import Run
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
-from wordorder.training.run.folder import ENVIRONMENT, MODEL
+from wordorder.training.runs.folder import ENVIRONMENT, MODEL
 
 Metrics = Mapping[Path, Mapping[str, Any]]
 """Run folder -> metrics.json, of the finished runs."""

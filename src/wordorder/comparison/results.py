@@ -37,7 +37,7 @@ from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
 from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
-from wordorder.training.run.folder import MODEL
+from wordorder.training.runs.folder import MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe

@@ -76,8 +76,8 @@ class Saved(BaseModel):
 
     def content(self) -> dict[str, Any]:
         """Return the values by key, in the order of the file; a key that the file lacks is not there."""
-        known = dict(self)
-        return {key: known[key if key in known else _ATTRIBUTES[key]] for key in self._keys}
+        unknown = self.__pydantic_extra__ or {}
+        return {key: unknown[key] if key in unknown else getattr(self, _ATTRIBUTES.get(key, key)) for key in self._keys}
 
     def having(self, **changes: object) -> Self:
         """Return a copy with other values; new keys come last."""
@@ -512,5 +512,6 @@ def _fault(found: ErrorDetails) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).removeprefix(".")
     if found["type"] == "missing":
         return f"{place}: is missing"
-    said = found["msg"].removeprefix("Input ")
+    is_object = found["type"] in ("model_type", "model_attributes_type", "dict_type")
+    said = "should be an object" if is_object else found["msg"].removeprefix("Input ")
     return f"{place or 'the file'}: {said[:1].lower()}{said[1:]}, got {one_line(ascii(found['input']), 60)}"

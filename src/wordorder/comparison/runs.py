@@ -17,10 +17,10 @@ from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
-from wordorder.training.run import curve
-from wordorder.training.run.folder import IDENTITY, METRICS, read_metrics
-from wordorder.training.run.older_version import older_version_fault
-from wordorder.training.run.run import differences
+from wordorder.training.runs import curve
+from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
+from wordorder.training.runs.older_version import older_version_fault
+from wordorder.training.runs.run import differences
 
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm

@@ -29,7 +29,7 @@ from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
 from wordorder.streams import prepare_streams
 from wordorder.training.loop.interruption import SIGNALS
-from wordorder.training.run.folder import MODEL
+from wordorder.training.runs.folder import MODEL
 
 GRACE_SECONDS = 120.0
 """Seconds that a worker may take to save its state after a signal."""

@@ -42,7 +42,7 @@ class Continuation:
         from wordorder.data.tokenizers.tokenizer import read_tokenizer
         from wordorder.inference.saved_model import load_model, task_of
         from wordorder.models.hub.saved_folder import check_tokenizer
-        from wordorder.training.run.quiet import quiet_libraries
+        from wordorder.training.runs.quiet import quiet_libraries
 
         task = task_of(model_dir)
         if not task.running_text:
@@ -136,7 +136,7 @@ class Continuation:
         """
         from wordorder.models import check_room
         from wordorder.tasks.beam_search import check_beams
-        from wordorder.training.run.quiet import quiet_libraries
+        from wordorder.training.runs.quiet import quiet_libraries
 
         check_beams(self.model.config, beams)
         ids = self.prompt_ids(prompt)

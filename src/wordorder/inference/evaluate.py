@@ -69,7 +69,7 @@ def evaluate_model_dir(
     from wordorder.tasks.scores import CausalTally, score
     from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
     from wordorder.training.loop.carried_memory import has_memory
-    from wordorder.training.run.quiet import quiet_libraries
+    from wordorder.training.runs.quiet import quiet_libraries
 
     folder = Path(model_dir)
     data = _complete(folder, data, target)

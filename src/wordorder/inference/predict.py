@@ -26,7 +26,7 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     Raises:
         BadInput: the folder holds no masked language model, or a text has no mask token or is too long for the model.
     """
-    from wordorder.training.run.quiet import quiet_libraries
+    from wordorder.training.runs.quiet import quiet_libraries
 
     with quiet_libraries():
         pipe = _pipeline("fill-mask", model_dir, "fill-mask")
@@ -68,7 +68,7 @@ def classify(
     Raises:
         BadInput: the folder holds no classifier, or pairs are missing, too many, or given to a model of single texts.
     """
-    from wordorder.training.run.quiet import quiet_libraries
+    from wordorder.training.runs.quiet import quiet_libraries
 
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-classification")
@@ -92,7 +92,7 @@ def regress(
     Raises:
         BadInput: the folder holds no such model, or pairs are missing, too many, or given to a model of single texts.
     """
-    from wordorder.training.run.quiet import quiet_libraries
+    from wordorder.training.runs.quiet import quiet_libraries
 
     scale = float(data_settings(model_dir).get("label_scale", 1.0))
     with quiet_libraries():

@@ -40,7 +40,7 @@ def translate(
     from wordorder.models import check_length
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams
-    from wordorder.training.run.quiet import quiet_libraries
+    from wordorder.training.runs.quiet import quiet_libraries
 
     task = task_of(model_dir)
     if not task.translates:

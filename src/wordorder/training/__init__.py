@@ -2,8 +2,8 @@
 
 from wordorder.training.recipe.arguments import argument_names
 from wordorder.training.recipe.recipe import ArmConfig, CompareConfig, Recipe, read_recipe
-from wordorder.training.run.folder import RunResult, read_result
-from wordorder.training.run.run import run
+from wordorder.training.runs.folder import RunResult, read_result
+from wordorder.training.runs.run import run
 
 __all__ = [
     "ArmConfig",

@@ -9,7 +9,7 @@ from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Results, Row
 from wordorder.comparison.statistics.summary import repeats
 from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
-from wordorder.training.run.model_card import run_facts
+from wordorder.training.runs.model_card import run_facts
 
 
 def write_arm_cards(results: Results, folder: Path) -> None:

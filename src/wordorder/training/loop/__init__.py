@@ -1,1 +1,1 @@
-"""The training loop: trainers, the memory and batches that they carry, progress and stopping."""
+"""The training loop: steps, losses, scores, checkpoints, the memory that it carries, progress and stopping."""

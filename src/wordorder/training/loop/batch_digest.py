@@ -1,4 +1,4 @@
-"""Digests of the batches that a trainer fed to its model, so that two runs can be compared."""
+"""Digests of the batches that training fed to the model, so that two runs can be compared."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

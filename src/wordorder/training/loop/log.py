@@ -7,7 +7,7 @@ from transformers import TrainerCallback, TrainerControl
 from transformers.integrations import integration_utils
 
 from wordorder.training.loop.training import Training
-from wordorder.training.run import curve
+from wordorder.training.runs import curve
 
 
 class Log:

@@ -125,7 +125,6 @@ class Loop:
             state.train_batch_size = args.per_device_train_batch_size
             state.compute_steps(args, length.steps)
         state.max_steps, state.num_train_epochs = length.steps, length.epochs
-        state.is_world_process_zero = state.is_local_process_zero = parts.processes.is_main
         prepare_training(parts, steps=length.steps, decay_all=self._decay_all)
         if start is not None:
             self._saving.restore_optimizer(start)
@@ -136,7 +135,7 @@ class Loop:
             parts.wrapped.zero_grad()
             self._log.tell("on_train_begin")
             if args.eval_on_start:
-                self._evaluate()
+                self._evaluate(at_start=True)
             done, skip = divmod(state.global_step, length.steps_per_epoch)
             for epoch in range(done, length.epochs):
                 self._run_epoch(
@@ -172,6 +171,7 @@ class Loop:
             read = min((step + 1) * size, length.batches)
             state.epoch = epoch + read / length.batches
             _FLOW.on_step_end(args, state, self._control)
+            self._log.tell("on_step_end")
             # What is due each epoch comes after its last step, and a stop after that, or the resumed run would miss it.
             self._after_step(may_stop=read < length.batches)
             if self._control.should_training_stop:
@@ -229,7 +229,8 @@ class Loop:
         loss, output = self._loss(parts.wrapped, inputs, items=items, micro_batches=micro_batches, rows=learned)
         if memory is not None:
             memory.take(output)
-        if args.torch_empty_cache_steps and training.state.global_step % args.torch_empty_cache_steps == 0:
+        every = args.torch_empty_cache_steps
+        if every and parts.device.type != "cpu" and training.state.global_step % every == 0:
             torch.accelerator.empty_cache()
         parts.accelerator.backward(loss)
         found = loss.detach()
@@ -263,7 +264,7 @@ class Loop:
             best = self._is_best(self._evaluate())
             control.should_save |= best and args.load_best_model_at_end  # also between two saves
             if args.save_strategy == "best":
-                control.should_save = best
+                control.should_save = best or step in self._saving.keep_steps
             control.should_evaluate = False
         if control.should_save:
             self._saving.save()
@@ -276,7 +277,7 @@ class Loop:
             raise Stopped(f"stopped by {stop.name} after step {step}; {last_good(training.folder)}; --resume goes on")
         training.meter.resume()
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, *, at_start: bool = False) -> dict[str, float]:
         """Score the validation data, log and show it, and return the scores as the log has them."""
         training, state = self.training, self.training.state
         scores = self._evaluation.scores(self._validation)
@@ -285,7 +286,7 @@ class Loop:
         self._log.tell("on_evaluate", metrics=logged)
         progress = f"step {state.global_step}/{state.max_steps}"
         training.progress.say(f"{progress}  validation {self._evaluation.in_short(scores)}")
-        if follows_a_metric(training.parts.args) and state.global_step:
+        if follows_a_metric(training.parts.args) and not at_start:
             training.parts.schedule.step(logged[self._metric])
         return logged
 

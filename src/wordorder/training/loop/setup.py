@@ -23,6 +23,7 @@ from transformers import Trainer, enable_full_determinism, get_scheduler
 from transformers.debug_utils import DebugOption, DebugUnderflowOverflow
 from transformers.trainer_pt_utils import get_parameter_names
 from transformers.trainer_utils import align_special_tokens
+from transformers.utils import logging
 
 from wordorder.training.checkpoints.sharded import is_sharded
 from wordorder.training.loop.processes import Processes
@@ -75,6 +76,7 @@ def prepare(model: Any, args: Any, *, tokenizer: Any = None) -> Parts:
         tokenizer: whose special tokens the model's configurations name.
     """
     enable_full_determinism(args.seed) if args.full_determinism else set_seed(args.seed)
+    logging.set_verbosity(args.get_process_log_level())
     accelerator = _accelerator(args)
     if not accelerator.is_fsdp2 and not is_sharded(model):
         model.to(args.device)
@@ -126,8 +128,8 @@ def prepare_training(parts: Parts, *, steps: int, decay_all: bool) -> None:
         parts.wrapped, parts.optimizer = parts.accelerator.prepare(model, optimizer)
     if parts.accelerator.is_fsdp2:
         parts.model = parts.wrapped
-        # else `generate` would meet sharded and whole tensors together
-        register_fsdp_forward_method(parts.model, "generate")
+        if hasattr(parts.model, "generate"):  # it would meet sharded and whole tensors together
+            register_fsdp_forward_method(parts.model, "generate")
     parts.schedule = get_scheduler(
         args.lr_scheduler_type,
         optimizer=parts.optimizer,
@@ -178,4 +180,12 @@ def _optimizer(model: Any, args: Any, *, decay_all: bool) -> Any:
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
     for name in ("params", "model", "optimizer_dict"):  # of optimizers that bring groups of their own, as GaLore does
         groups = options.pop(name, groups)
-    return kind(groups, **options)
+    optimizer = kind(groups, **options)
+    if "bitsandbytes" in str(kind) and options.get("optim_bits") == 8:
+        # installed by the user; no extra brings it
+        from bitsandbytes.optim import GlobalOptimManager  # pyright: ignore[reportMissingImports]
+
+        for module in model.modules():  # averages of embeddings in 8 bits make training unstable
+            if isinstance(module, nn.Embedding):
+                GlobalOptimManager.get_instance().register_module_override(module, "weight", {"optim_bits": 32})
+    return optimizer

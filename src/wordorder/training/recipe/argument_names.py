@@ -79,6 +79,7 @@ FIXED: dict[str, str] = {
     "remove_unused_columns": "the batches are made by wordorder.data",
     "restore_callback_states_from_checkpoint": "a resumed run restores all that it needs",
     "resume_from_checkpoint": "pass --resume",
+    "skip_memory_metrics": "metrics.json has peak_memory_bytes",
     "save_on_each_node": "a run has one folder",
     "save_only_model": "every checkpoint can be resumed from",
     "train_sampling_strategy": "the task decides how examples are grouped",
@@ -89,7 +90,7 @@ NO_EFFECT_ON_RESULTS = frozenset(
     "keep_steps threads fsdp fsdp_config dataloader_multiprocessing_context dataloader_num_workers "
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
-    "per_device_eval_batch_size project report_to run_name save_steps save_total_limit skip_memory_metrics "
+    "per_device_eval_batch_size project report_to run_name save_steps save_total_limit "
     "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id".split()
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""

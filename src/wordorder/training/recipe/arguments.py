@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 from wordorder.hints import fits
 from wordorder.launch import process_count
 from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
-from wordorder.tasks import known_metrics, metric_names
+from wordorder.tasks import Metric, metric_names
 from wordorder.training.recipe.argument_names import BEAMS as BEAMS
 from wordorder.training.recipe.argument_names import (
     DEFAULTS,
@@ -225,12 +225,13 @@ def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
+def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequence[Metric] = ()) -> Any:
     """Make transformers.TrainingArguments from a resolved section [training].
 
     Args:
         table: the section with our defaults.
         output_dir: the run folder.
+        metrics: of the task; they say whether more is better.
 
     Raises:
         ValueError: transformers refuses the combination.
@@ -250,8 +251,9 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path) -> Any:
     # Without an accelerator transformers would pin memory and warn; saying so keeps it quiet.
     given.setdefault("use_cpu", not torch.accelerator.is_available())
     given |= _of_several_processes(table, on_cpu=bool(given["use_cpu"]))
-    metric = known_metrics().get(str(given.get("metric_for_best_model")))
-    if metric is not None:  # transformers takes every metric but a loss for one of which more is better
+    # transformers takes every metric but a loss for one of which more is better
+    chosen = given.get("metric_for_best_model")
+    for metric in (metric for metric in metrics if metric.key == chosen):
         given.setdefault("greater_is_better", metric.higher_is_better)
     return TrainingArguments(
         output_dir=str(output_dir),

@@ -13,7 +13,7 @@ from typing import Any, cast
 from wordorder.training.recipe.checks import unknown_choice
 
 TENSORBOARD = "tensorboard"
-"""The tracker that this package writes for itself, see `wordorder.training.run.tensorboard`."""
+"""The tracker that this package writes for itself, see `wordorder.training.runs.tensorboard`."""
 
 PLACES: dict[str, dict[str, str]] = {
     "wandb": {

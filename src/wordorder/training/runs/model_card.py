@@ -10,7 +10,7 @@ from wordorder.limits import read_json, read_toml
 from wordorder.models.hub.model_card import CardFacts, code, fenced, plain, write_card
 from wordorder.tasks import TASKS
 from wordorder.training.recipe.toml_text import to_toml
-from wordorder.training.run.folder import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
+from wordorder.training.runs.folder import DATA, ENVIRONMENT, METRICS, PRETRAINED, RECIPE
 
 _HUB = "hub:"
 

@@ -47,10 +47,10 @@ from wordorder.training.recipe.arguments import BEAMS, build_arguments, wants_te
 from wordorder.training.recipe.pretrained import weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import trackers_in
-from wordorder.training.run import curve
-from wordorder.training.run.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
-from wordorder.training.run.environment import describe_environment
-from wordorder.training.run.folder import (
+from wordorder.training.runs import curve
+from wordorder.training.runs.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
+from wordorder.training.runs.environment import describe_environment
+from wordorder.training.runs.folder import (
     DATA,
     ENVIRONMENT,
     LOGS,
@@ -61,11 +61,11 @@ from wordorder.training.run.folder import (
     RunResult,
     read_result,
 )
-from wordorder.training.run.model_card import write_run_card
-from wordorder.training.run.model_configuration import make_config as make_config
-from wordorder.training.run.passed_over import advise_of_reading, report_reading
-from wordorder.training.run.quiet import quiet_libraries
-from wordorder.training.run.word_vectors import start_from_word_vectors
+from wordorder.training.runs.model_card import write_run_card
+from wordorder.training.runs.model_configuration import make_config as make_config
+from wordorder.training.runs.passed_over import advise_of_reading, report_reading
+from wordorder.training.runs.quiet import quiet_libraries
+from wordorder.training.runs.word_vectors import start_from_word_vectors
 
 
 def train_and_test(
@@ -114,7 +114,7 @@ def _train_and_test(
     # A checkpoint holds all weights, so the folder that the run started from is not read again.
     pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
     vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
-    arguments = build_arguments(recipe.training, folder)
+    arguments = build_arguments(recipe.training, folder, TASKS[recipe.data.task].metrics)
     examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
         make_folder(folder)
@@ -276,7 +276,7 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -
 def _logs(recipe: Recipe, folder: Path, start: Path | None) -> Any:
     if not is_main() or not wants_tensorboard(recipe.training):
         return None
-    from wordorder.training.run.tensorboard import TensorBoardLogs
+    from wordorder.training.runs.tensorboard import TensorBoardLogs
 
     return TensorBoardLogs(folder / LOGS, first_step=read_state(start)["global_step"] + 1 if start else 0)
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
-from wordorder.training.run import curve
+from wordorder.training.runs import curve
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
 PRETRAINED = "pretrained.json"

@@ -19,9 +19,9 @@ from wordorder.training.loop.interruption import stopping_at_once
 from wordorder.training.recipe.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.run import curve
-from wordorder.training.run.folder import DATA, ENVIRONMENT, IDENTITY, METRICS, MODEL, RECIPE, RunResult, read_result
-from wordorder.training.run.older_version import older_version_fault
+from wordorder.training.runs import curve
+from wordorder.training.runs.folder import DATA, ENVIRONMENT, IDENTITY, METRICS, MODEL, RECIPE, RunResult, read_result
+from wordorder.training.runs.older_version import older_version_fault
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -90,7 +90,7 @@ def _run(
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
     _check_metric(recipe, prepared)
-    from wordorder.training.run.fit import train_and_test
+    from wordorder.training.runs.fit import train_and_test
 
     start: Path | None = None
     if resume:
