@@ -21,11 +21,11 @@ Metrics = Mapping[Path, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is known of the runs that count and are finished, besides their metrics."""
+    """Measurements of the finished runs that count, besides their metrics."""
 
     curves: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict[Path, Sequence[Mapping[str, Any]]])
     environments: Sequence[Mapping[str, Any]] = ()
-    """Of the runs that have one, in their order."""
+    """One for each run that has it, in their order."""
     probes: Sequence[tuple[Run, str, Mapping[str, Any]]] = ()
     """(run, name, content) of each probe that was measured with the options of now."""
     costs: Mapping[tuple[str, int | None], Mapping[str, Any]] = field(

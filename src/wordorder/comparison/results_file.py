@@ -293,7 +293,7 @@ class Skipped(Saved):
 
 
 class ProbeResult(Saved):
-    """What a probe measured of all runs, and how it is drawn; see `wordorder.comparison.probes.probe.Axes`."""
+    """The measurements of a probe in all runs, and how they are drawn; see `wordorder.comparison.probes.probe.Axes`."""
 
     title: str
     x: str
@@ -309,7 +309,7 @@ class ProbeResult(Saved):
 
 
 class ArmBudget(Saved):
-    """What an arm has of the matched quantity, what it should have, and which sizes were changed to get there."""
+    """An arm's amount of the matched quantity, the amount that it should have, and the sizes changed for it."""
 
     value: Number | None = None
     target: Number | None = None
@@ -327,7 +327,7 @@ class History(Saved):
 
 
 class MatchedBudget(Saved):
-    """What all arms were given the same of, and the changes made for it."""
+    """The quantity that is equal in all arms, and the changes made for it."""
 
     match: str = "none"
     tolerance: Number = 0
@@ -339,7 +339,7 @@ class MatchedBudget(Saved):
 
 
 class Plan(Saved):
-    """What an earlier version planned to fit a time that the user gave."""
+    """The plan of an earlier version to fit a time that the user gave."""
 
     budget_seconds: Number | None = None
     estimated_seconds: Number | None = None

@@ -99,7 +99,7 @@ class Arbitrary:
 Positions = Contiguous | Packed | Arbitrary
 
 PositionsLike = Positions | Tensor
-"""What `as_positions` takes: typed positions, or a tensor (T,) or (B, T) of integers."""
+"""Argument of `as_positions`: typed positions, or a tensor (T,) or (B, T) of integers."""
 
 
 def as_positions(positions: PositionsLike | int) -> Positions:

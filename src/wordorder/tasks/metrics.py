@@ -1,4 +1,4 @@
-"""What readers are told of a metric, and the metrics that several tasks have."""
+"""The words and the direction of a metric, and the metrics that several tasks have."""
 
 from dataclasses import dataclass
 

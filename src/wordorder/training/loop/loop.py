@@ -27,7 +27,7 @@ from wordorder.training.loop.share import skip_batches
 from wordorder.training.loop.training import Training
 
 _FLOW: Any = DefaultFlowCallback()
-"""What `logging_steps`, `eval_steps`, `save_steps` and their strategies mean, as transformers' Trainer has it."""
+"""Says at which steps to log, score and save, by `logging_steps` and the like, as in transformers' Trainer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

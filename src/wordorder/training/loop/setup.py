@@ -34,7 +34,7 @@ UNDECAYED = (r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What is trained, and what trains it."""
+    """The model in training, with its optimizer, learning rates, devices and processes."""
 
     args: Any
     """The section [training] as transformers.TrainingArguments, whose fields have types in part."""
@@ -45,7 +45,7 @@ class Parts:
     model: Any
     """The model; under FSDP2 its parameters are sharded in place."""
     wrapped: Any
-    """What is called in training: the model, or DDP or `torch.compile` around it."""
+    """The module that training calls: the model, or DDP or `torch.compile` around it."""
     optimizer: Any = None
     """None until training begins."""
     schedule: Any = None
@@ -53,7 +53,7 @@ class Parts:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is trained."""
+        """Device of the model."""
         return self.args.device
 
     @property

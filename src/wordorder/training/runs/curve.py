@@ -14,10 +14,10 @@ FILE = "curve.jsonl"
 
 
 def rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the learning curve of a Trainer's log: one row a step, training and validation together.
+    """Return the learning curve of a training's log: one row a step, training and validation together.
 
     Args:
-        log_history: the Trainer's entries, in order.
+        log_history: the entries, in order.
     """
     by_step: dict[int, dict[str, Any]] = {}
     for entry in log_history:
@@ -33,7 +33,7 @@ def row(entry: Mapping[str, Any]) -> dict[str, Any]:
     Loss is the mean since the entry before, in nats; grad_norm is that of the last step, before clipping.
 
     Args:
-        entry: one entry of the Trainer's log.
+        entry: of the log.
     """
     names = {name: name for name in ("loss", "learning_rate", "grad_norm", "train_seconds", "tokens")}
     names |= {f"eval_{name}": f"validation_{name}" for name in (*metric_names(), "perplexity")}
@@ -45,7 +45,7 @@ def rewrite(run_folder: Path, log_history: Iterable[Mapping[str, Any]]) -> None:
 
     Args:
         run_folder: an existing folder.
-        log_history: the Trainer's entries up to the checkpoint; empty for a run that starts.
+        log_history: the entries up to the checkpoint; empty for a run that starts.
     """
     write_text(run_folder / FILE, "".join(json.dumps(line) + "\n" for line in rows(log_history)))
 

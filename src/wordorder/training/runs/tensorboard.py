@@ -22,7 +22,7 @@ class TensorBoardLogs(TrainerCallback):
         self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)  # pyright: ignore[reportUnknownVariableType]
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the values that the Trainer logs."""
+        """Write the values of an entry of the log."""
         for name, value in kwargs.get("logs", {}).items():
             if isinstance(value, int | float) and name != "epoch":
                 group, _, rest = name.partition("_")
