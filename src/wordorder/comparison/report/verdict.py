@@ -9,6 +9,7 @@ from wordorder.comparison.quality import is_marked_optimistic, quality_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.results_file import Comparison, Results, Significance, Summary
 from wordorder.comparison.statistics.looks import looks_in_words
+from wordorder.comparison.statistics.pareto import listed
 from wordorder.comparison.statistics.significance import (
     BETTER,
     IDENTICAL,
@@ -211,7 +212,7 @@ def _sentence(
         parts.append(f"identical on every {'' if same else 'common '}{of} with {_names(judged.identical)}")
     if judged.tied:
         tied = [f"{entry.arm} ({measure.text(entry)}; p = {_p(found)})" for entry, found in judged.tied]
-        parts.append(f"not distinguishable from {_listed(tied)}")
+        parts.append(f"not distinguishable from {listed(tied)}")
     if judged.behind:
         parts.append(f"yet behind {_names([entry for entry, _ in judged.behind])} {of} by {of}")
     if judged.ahead_of:
@@ -226,7 +227,7 @@ def _sentence(
     if judged.lost:
         over = [f"{entry.arm} ({measure.text(entry)}; p = {_p(found)})" for entry, found in judged.lost]
         why = dict.fromkeys(str(found.lost) for _, found in judged.lost)
-        parts.append(f"no claim over {_listed(over)}: {_listed(list(why))}")
+        parts.append(f"no claim over {listed(over)}: {listed(list(why))}")
     return f"{lead}, {', '.join(parts)}."
 
 
@@ -248,7 +249,7 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
         found.setdefault(entry.outcome, []).append(entry.arm)
     if set(found) <= {TOO_FEW}:
         return ""
-    each = "; ".join(f"{outcome}: {_listed(arms)}" for outcome, arms in found.items())
+    each = "; ".join(f"{outcome}: {listed(arms)}" for outcome, arms in found.items())
     return f"Against the baseline {baselines.pop()}: {each}. Between the other arms nothing was tested."
 
 
@@ -293,16 +294,12 @@ def _unfinished(results: Results) -> str:
         finished = f"{finished if done < planned else 'Not every run has finished'}; nothing is tested before all have"
     if not lost:
         return f"{finished}."
-    of_arms = _listed([f"{arm} ({count})" for arm, count in lost.items()])
+    of_arms = listed([f"{arm} ({count})" for arm, count in lost.items()])
     return f"{finished}. Failed, and so in no mean and no test: {of_arms}."
 
 
 def _names(entries: Sequence[Summary]) -> str:
-    return _listed([entry.arm for entry in entries])
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    return listed([entry.arm for entry in entries])
 
 
 def _join(*sentences: str) -> str:

@@ -31,10 +31,10 @@ class Front:
         """The front as sentences."""
         if not self.on:
             return "No arm has both numbers."
-        text = f"On the Pareto front: {_listed(self.on)}."
+        text = f"On the Pareto front: {listed(self.on)}."
         if self.behind:
             text += f" Behind it: {', '.join(f'{arm} (beaten by {by})' for arm, by in self.behind)}."
-        return text + (f" Not known: {_listed(self.unknown)}." if self.unknown else "")
+        return text + (f" Not known: {listed(self.unknown)}." if self.unknown else "")
 
 
 def pareto_front(points: Sequence[Point], *, more_is_better: bool, more_cost_is_better: bool = False) -> Front:
@@ -70,5 +70,6 @@ def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one != other and one[0] <= other[0] and one[1] <= other[1]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence: `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
