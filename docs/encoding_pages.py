@@ -7,6 +7,7 @@ A line of a page
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
     <!-- catalogue: costs -->            all encodings, with what they cost
     <!-- catalogue: reference -->        arguments of the classes that the page does not name itself
+    <!-- recipe: SECTION -->             the names of a section of recipes
 
 and in the nav of mkdocs.yml `mechanisms/*.md` the pages of that folder, by the place where their encodings act.
 `site_hooks.py` calls `filled` and `navigation`.
@@ -23,11 +24,12 @@ from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.comparison.results_file import ArmResult, Results, read_results
 from wordorder.encodings import CATALOG, names_of
+from wordorder.training.recipe.schema import recipe_schema
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MARKER = re.compile(r"^<!-- (facts|measured|catalogue): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
+MARKER = re.compile(r"^<!-- (facts|measured|catalogue|recipe): ([a-z0-9 -]+) -->$", flags=re.MULTILINE)
 USES = ("encoder", "decoder", "cross-attention", "segment-recurrence", "look-ahead")
 COMPARISONS = {
     "compare-mlm": (
@@ -175,6 +177,27 @@ def reference(text: str) -> str:
     )
 
 
+def settings(section: str) -> str:
+    """Return a table of the names of a section of recipes: what each takes, its default and its meaning."""
+    rows = ["| name | takes | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, schema in recipe_schema()["properties"][section]["properties"].items():
+        default = f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+        meaning = schema.get("description", "").replace("``", "`").replace("|", "\\|")
+        rows.append(f"| `{name}` | {_taken(schema)} | {default} | {meaning} |")
+    return "\n".join(rows)
+
+
+def _taken(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_taken(inner) for inner in schema["anyOf"])
+    names = {"string": "text", "boolean": "true, false", "object": "table", "array": "list"}
+    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    bounds = [f"{word} {schema[bound]:,}" for bound, word in words.items() if bound in schema]
+    return " ".join([names.get(schema.get("type", ""), schema.get("type", "any")), *bounds])
+
+
 def filled(text: str, page: str) -> str:
     """Return the Markdown of a page with its tables in place of their markers.
 
@@ -196,6 +219,8 @@ def filled(text: str, page: str) -> str:
                 return costs(prefix)
             case "catalogue", "reference":
                 return reference(text)
+            case "recipe", section:
+                return settings(section)
             case _:
                 raise ValueError(f"{page}: there is no table {found[0]}")
 

@@ -33,7 +33,7 @@ FLOORS = {
 """Floor of a folder, or of a file that stands on another floor than its folder: data's tools are below the tasks, and
 what reads `[data]` by the task is above them."""
 
-EVERYWHERE = {"durable", "errors", "hints", "launch", "limits", "streams", "__version__"}
+EVERYWHERE = {"durable", "errors", "hints", "section", "launch", "limits", "streams", "__version__"}
 """Names of the package that stand on no floor and that every folder may import."""
 
 TOP = {"__init__", "__main__"}

@@ -4,7 +4,7 @@ import enum
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 
 def describe(hint: object) -> str:
@@ -12,18 +12,21 @@ def describe(hint: object) -> str:
     simple = {int: "an integer", float: "a number", bool: "true or false", str: "a string", dict: "a table"}
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "a string"
-    if hint in simple:
+    if isinstance(hint, type) and hint in simple:
         return simple[hint]
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return describe(arguments[0])
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(describe(part) for part in arguments if part is not type(None)))
+        parts = dict.fromkeys(describe(part) for part in arguments if part is not type(None))
+        if "a number" in parts:
+            parts.pop("an integer", None)
+        return " or ".join(parts)
     if origin in (list, tuple):
         return f"a list, each {describe(arguments[0])}" if arguments else "a list"
-    if origin is dict:
-        return "a table"
-    return f"{hint}"
+    return "a table" if origin in (dict, Mapping) else f"{hint}"
 
 
 def fits(hint: Any, value: object) -> bool:
@@ -72,6 +75,6 @@ def choices(hint: object) -> tuple[str, ...]:
         return tuple(str(member.value) for member in hint)
     if get_origin(hint) is Literal:
         return tuple(choice for choice in get_args(hint) if isinstance(choice, str))
-    if get_origin(hint) in (typing.Union, types.UnionType):
+    if get_origin(hint) in (Annotated, typing.Union, types.UnionType):
         return tuple(name for part in get_args(hint) for name in choices(part))
     return ()

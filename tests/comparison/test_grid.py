@@ -155,9 +155,9 @@ def test_the_page_and_the_table_show_every_rate(make_recipe, log, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"grid": [0.1, 0.1]}, "compare.grid: holds the same value twice"),
-        ({"grid": [0.0]}, "compare.grid: learning rates must be greater than 0"),
-        ({"grid": ["fast"]}, "compare.grid: must be a list, each a number"),
+        ({"grid": [0.1, 0.1]}, "compare.grid: must be a list that holds no value twice, got [0.1, 0.1]"),
+        ({"grid": [0.0]}, "compare.grid[0]: must be greater than 0, got 0.0"),
+        ({"grid": ["fast"]}, "compare.grid[0]: must be a number, got 'fast'"),
         ({"grid": [0.1], "tune": [0.1]}, "compare.grid: chooses the learning rates, as compare.tune does"),
     ],
 )
@@ -187,5 +187,6 @@ def test_trials_are_judged_by_the_metric_that_chooses_checkpoints(make_recipe, l
 @pytest.mark.parametrize("name", ["tune", "grid"])
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1])
 def test_rates_are_finite_and_positive(name, rate):
-    words = f"compare.{name}: learning rates must be greater than 0 and finite"
-    assert any(fault.startswith(words) for fault in check_compare({name: [0.1, rate], "arms": [{"name": "a"}]})[1])
+    expected = "greater than 0" if rate == -0.1 else "a finite number"
+    _, faults = check_compare({name: [0.1, rate], "arms": [{"name": "a"}]})
+    assert faults == [f"compare.{name}[1]: must be {expected}, got {rate}"]

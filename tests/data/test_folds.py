@@ -118,12 +118,12 @@ def test_what_cannot_be_folded_is_refused(documents, fields, fault):
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"folds": 1}, "data.folds must be a whole number of at least 2, got 1"),
+        ({"folds": 1}, "data.folds: must be at least 2, got 1"),
         ({"folds": 5, "fold": 5}, "data.fold must be below data.folds = 5, got 5"),
         ({"folds": None, "fold": 1}, "data.fold is only for cross-validation"),
         ({"folds": None, "fold_kind": "independent"}, "data.fold_kind is only for cross-validation"),
-        ({"fold_kind": "true"}, "data.fold_kind must be one of disjoint, independent, got 'true'"),
-        ({"protocol": "best"}, "data.protocol must be one of test-once, best-checkpoint-on-test, got 'best'"),
+        ({"fold_kind": "true"}, "data.fold_kind: unknown value 'true'; valid values: disjoint, independent"),
+        ({"protocol": "best"}, "data.protocol: unknown value 'best'; valid values: test-once, best-checkpoint-on-test"),
         ({"test_source": "y"}, "data.folds cuts the test part from the source"),
         ({"validation_source": "y"}, "data.folds takes no data.validation_source"),
         (
@@ -141,10 +141,10 @@ def test_values_that_do_not_go_together_are_named(fields, fault):
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"add_special_tokens": 0}, "tokenizer.add_special_tokens must be true or false, got 0"),
+        ({"add_special_tokens": 0}, "tokenizer.add_special_tokens: must be true or false, got 0"),
         ({"add_special_tokens": False, "kind": "existing", "path": "x"}, "is decided by the existing tokeniser"),
         ({"min_frequency": 2}, "tokenizer.min_frequency is only for kinds word and whitespace"),
-        ({"min_frequency": 0, "kind": "word"}, "tokenizer.min_frequency must be a whole number of at least 1"),
+        ({"min_frequency": 0, "kind": "word"}, "tokenizer.min_frequency: must be at least 1"),
     ],
 )
 def test_wrong_values_of_the_tokeniser_are_named(fields, fault):

@@ -227,9 +227,12 @@ def test_prepared_lanes_hold_the_whole_split(tmp_path):
             {"task": "translation", "packing": "lanes"},
             "data.packing lanes is only for task causal-lm, not for translation",
         ),
-        ({"packing": "lanes", "reset_memory": "sometimes"}, "data.reset_memory must be one of never, documents"),
-        ({"packing": "lanes", "eval_lanes": 0}, "data.eval_lanes must be a whole number of at least 1"),
-        ({"packing": "lanes", "roll": 1}, "data.roll must be true or false, got 1"),
+        (
+            {"packing": "lanes", "reset_memory": "sometimes"},
+            "data.reset_memory: unknown value 'sometimes'",
+        ),
+        ({"packing": "lanes", "eval_lanes": 0}, "data.eval_lanes: must be at least 1"),
+        ({"packing": "lanes", "roll": 1}, "data.roll: must be true or false, got 1"),
         ({"reset_memory": "documents"}, "data.reset_memory is only for data.packing lanes"),
         ({"roll": False}, "data.roll is only for data.packing lanes"),
         ({"eval_lanes": 2}, "data.eval_lanes is only for data.packing lanes"),
@@ -241,5 +244,5 @@ def test_options_of_lanes_that_do_not_fit(options, words):
 
 
 def test_a_packing_that_does_not_exist_is_one_fault_and_not_said_to_be_for_another_task():
-    with pytest.raises(BadInput, match=r"^data.packing must be one of .*, lanes, got 'lane'$"):
+    with pytest.raises(BadInput, match=r"^data.packing: unknown value 'lane'; did you mean 'lanes'\? .*, lanes$"):
         DataConfig(source="sotu", task="causal-lm", packing="lane")

@@ -261,7 +261,7 @@ def test_pairs_that_are_all_too_long_are_one_fault(given, cache):
             {"task": "translation", "test_target_source": "x", "test_source": "none"},
             "test_target_source needs the lines that it translates: give data.test_source too",
         ),
-        ({"task": "translation", "target_source": 3}, "data.target_source must be a text"),
+        ({"task": "translation", "target_source": 3}, "data.target_source: must be a string"),
         ({"task": "translation", "pair_column": "x"}, "data.pair_column is only for tasks"),
         (
             {"task": "translation", "max_pieces": 2},

@@ -1,7 +1,6 @@
 """docs/language-models.md: its code runs, and its names and defaults are those of the code."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from wordorder.data import DataConfig
@@ -19,7 +18,7 @@ def test_the_example_runs_and_learns(capsys):
 
 
 def test_the_defaults_of_the_table_are_those_of_the_code():
-    known = {field.name: field.default for field in fields(DataConfig)}
+    known = {name: field.default for name, field in DataConfig.model_fields.items()}
     table = dict(re.findall(r"^\| `(reset_memory|roll|eval_lanes)` \| `?(\w+)`? \|", PAGE, flags=re.MULTILINE))
     assert {name: str(known[name]).lower() for name in table} == table
     assert len(table) == 3

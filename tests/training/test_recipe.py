@@ -380,10 +380,10 @@ def test_what_is_matched_and_measured_is_read_and_written_back(recipe_file, tmp_
 def test_what_is_matched_and_measured_is_checked(recipe_file):
     for value, words in {
         "baseline = 'nestet'": ("compare.baseline", "did you mean 'nested'?"),
-        "confidence = 0.5": ("compare.confidence", "between 0.5 and 1"),
+        "confidence = 0.5": ("compare.confidence", "greater than 0.5 and less than 1"),
         "confidence = 1": ("compare.confidence", "got 1"),
         "history = 'longer'": ("compare.history", "segment, equal"),
-        "probes = { extrapolation = 3 }": ("compare.probes", "[compare.probes.extrapolation]", "got 3"),
+        "probes = { extrapolation = 3 }": ("compare.probes.extrapolation", "a table", "got 3"),
         "probes = 3": ("compare.probes", "a table"),
     }.items():
         text = recipe_file.read_text()
@@ -418,9 +418,12 @@ def test_batches_come_in_their_order(recipe_file):
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ({"folds": 300_000_000}, "compare.folds: must be at most 10,000, got 300000000"),
+        (
+            {"folds": 300_000_000},
+            "compare.folds: must be at least 1 and at most 10,000, or a list of folds, got",
+        ),
         ({"workers": 100_000}, "compare.workers: must be at least 1 and at most 256, got 100000"),
-        ({"seeds": [0, 2**32]}, "compare.seeds: must be at most 4,294,967,295, got 4294967296"),
+        ({"seeds": [0, 2**32]}, "compare.seeds[1]: must be at least 0 and at most 4,294,967,295, got 4294967296"),
         ({"tune_seed": 2**32}, "compare.tune_seed: must be at least 0 and at most 4,294,967,295, got 4294967296"),
         ({"arms": [{"name": f"a{i}"} for i in range(3000)]}, "[compare]: has 3,000 arms, more than the 500"),
         (

@@ -412,7 +412,10 @@ def test_without_sacrebleu_nothing_is_trained(recipe_file, tmp_path, monkeypatch
     [
         (["training.metric_for_best_model=bleu"], "only with predict_with_generate"),
         (["training.metric_for_best_model=macro_f1"], "task translation has no macro_f1"),
-        (["training.generation_num_beams=0"], "training.generation_num_beams: must be at least 1, got 0"),
+        (
+            ["training.generation_num_beams=0"],
+            "training.generation_num_beams: must be at least 1 and at most 1,024",
+        ),
         (["training.generation_max_length=1"], "training.generation_max_length: must be at least 2, got 1"),
         (["training.generation_max_length=18"], "training.generation_max_length: 18: length 17 is longer"),
         (["training.predict_with_generate=1"], "training.predict_with_generate: must be true or false"),

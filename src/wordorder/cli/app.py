@@ -13,7 +13,7 @@ from wordorder.cli.evaluate import evaluate
 from wordorder.cli.faults import FaultReporter
 from wordorder.cli.generate import generate
 from wordorder.cli.inspect import inspect
-from wordorder.cli.list import list_names
+from wordorder.cli.list import list_names, recipe_schema
 from wordorder.cli.predict import predict
 from wordorder.cli.push import push
 from wordorder.cli.train import train
@@ -54,6 +54,7 @@ def options(
 
 
 app.command("list")(list_names)
+app.command("recipe-schema")(recipe_schema)
 app.command("train")(train)
 app.command("compare")(compare)
 app.command("evaluate")(evaluate)

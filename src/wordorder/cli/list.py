@@ -1,4 +1,4 @@
-"""`wordorder list`: list the names that a recipe may use."""
+"""`wordorder list` and `wordorder recipe-schema`: show what a recipe may say."""
 
 from typing import Annotated, Any
 
@@ -28,6 +28,17 @@ def list_names(
     print("A pattern gives each layer its own, and is repeated over the layers: rope,rope,rope,none or rope*3,none.\n")
     for title in ("tasks", "corpora", "tokenizers"):
         print(f"{title}: {', '.join(listing[title])}")
+
+
+def recipe_schema() -> None:
+    """Print the JSON Schema of recipes, by which editors complete them and mark what is wrong.
+
+    Example: **wordorder recipe-schema > recipe.schema.json**, and as first line of a recipe: **#:schema
+    recipe.schema.json**
+    """
+    from wordorder.training.recipe.schema import recipe_schema
+
+    print_json(recipe_schema())
 
 
 def arxiv(paper: str) -> str:

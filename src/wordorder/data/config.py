@@ -1,26 +1,36 @@
 """The checked section `[data]`: its values, and what the task makes of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from wordorder.data.names import UNTRAINED_KINDS
 from wordorder.data.settings import DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
+from wordorder.section import unknown_choice
 from wordorder.tasks import TASKS, check_data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _known(task: str) -> str:
+    if task not in TASKS:
+        raise BadInput(unknown_choice("data.task", task, TASKS))
+    return task
+
+
 class DataConfig(DataSettings):
-    """The corpus, the task and the split; see `DataSettings` for the fields. Every fault is reported at once.
+    """The corpus, the task and the split, checked by the task too.
 
     Raises:
         BadInput: a value has the wrong type, is out of range, is not one of the known names, or is not for this task.
     """
 
-    def __post_init__(self) -> None:
-        faults = [*self.faults(), *check_data(self)]
-        if faults:
-            raise BadInput(faults)
+    task: Annotated[str, AfterValidator(_known)]
+    """One of the names of `wordorder.tasks.TASKS`."""
+
+    def faults(self) -> list[str]:
+        """Return one line for each value that does not go with another, or with the task."""
+        return [*super().faults(), *check_data(self)]
 
 
 def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
@@ -29,7 +39,7 @@ def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
     Only single labelled texts do without special tokens, and a tokeniser that is trained for a streamed text needs
     data.tokenizer_documents.
     """
-    if data.streaming is True and data.tokenizer_documents is None and tokenizer.kind not in UNTRAINED_KINDS:
+    if data.streaming and data.tokenizer_documents is None and tokenizer.kind not in UNTRAINED_KINDS:
         return [
             f"data.tokenizer_documents must say on how many of the first documents the {tokenizer.kind} tokeniser is "
             "trained, since streaming does not read all of them before; or take tokenizer.kind existing, or byte"
@@ -42,7 +52,7 @@ def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:
 
 def streaming_faults(data: DataConfig, training: Mapping[str, object]) -> list[str]:
     """Return the faults of [training] where the text is streamed."""
-    if data.streaming is not True:
+    if not data.streaming:
         return []
     faults: list[str] = []
     steps = training.get("max_steps")

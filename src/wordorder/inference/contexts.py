@@ -78,10 +78,10 @@ class Context:
             remembers: whether the model has a memory.
         """
         if remembers and TASKS[data.task].running_text and data.packing != "lanes":
-            data = replace(data, packing="lanes")
+            data = data.having(packing="lanes")
         if self.lanes is not None:
-            data = replace(data, eval_lanes=self.lanes)
-        return data if self.length is None else replace(data, length=self.length)
+            data = data.having(eval_lanes=self.lanes)
+        return data if self.length is None else data.having(length=self.length)
 
 
 def batches_in_context(

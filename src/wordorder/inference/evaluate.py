@@ -1,7 +1,6 @@
 """Compute the exact scores of a saved model on any data."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,7 +78,7 @@ def evaluate_model_dir(
     # another source has lost the protocol of the run's
     beside: dict[str, Any] = {"optimistic": True} if data.protocol == BEST_ON_TEST else {}
     if task.translates:
-        data = replace(data, truncate=True)
+        data = data.having(truncate=True)
         beside["bleu_signature"] = bleu_signature()  # first: sacrebleu may not be there
     with quiet_libraries():
         context = (context or Context()).resolved(task=task, remembers=remembers(folder))
@@ -98,7 +97,7 @@ def evaluate_model_dir(
             )
         tokenizer = TokenizerConfig(kind="existing", path=str(folder))
         check_tokenizer(load_tokenizer_of(folder), model.config, folder)
-        prepared = prepare(replace(data, length=length), tokenizer, seed=data.seed)
+        prepared = prepare(data.having(length=length), tokenizer, seed=data.seed)
         beams, longest = search_settings(folder)
         classes = model.config.num_labels if task.labels == "class" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
@@ -173,7 +172,7 @@ def _complete(folder: Path, data: "DataConfig | str", target: str | None) -> "Da
         if getattr(data, name) is not None:
             source, found = find_source(getattr(data, name), name)
             faults += found
-            data = replace(data, **{name: source})
+            data = data.having(**{name: source})
     if faults:
         raise BadInput(faults)
     return data

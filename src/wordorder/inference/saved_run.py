@@ -1,12 +1,15 @@
 """Read the settings of a saved model's run from the recipe.toml beside the model's folder."""
 
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from annotated_types import Ge, Gt, Le
 
 from wordorder.errors import BadInput
-from wordorder.limits import MOST_BEAMS, one_line, read_toml
-from wordorder.training.recipe.arguments import BEAMS
+from wordorder.limits import MOST_COUNT, one_line, read_toml
+from wordorder.section import value_fault
+from wordorder.training.recipe.training_section import BEAMS, GENERATION, TrainingSettings
 
 
 def data_settings(model_dir: str | Path) -> dict[str, Any]:
@@ -19,17 +22,10 @@ def data_settings(model_dir: str | Path) -> dict[str, Any]:
         BadInput: there is a recipe.toml, but it cannot be read, or its length or label_scale is none.
     """
     from wordorder.data import DataConfig
-    from wordorder.data.checks import scale_faults, whole_faults
 
     section = _section(model_dir, "data")
-    faults = [
-        *whole_faults("data.length", section.get("length"), 1, optional=True),
-        *scale_faults("data.label_scale", section.get("label_scale", 1.0)),
-    ]
-    if faults:
-        raise BadInput(f"{_recipe_beside(model_dir)}: {fault}" for fault in faults)
-    known = {field.name for field in fields(DataConfig)}
-    values = {name: value for name, value in section.items() if name in known}
+    _check(model_dir, "data", section, length=_Length, label_scale=_Scale)
+    values = {name: value for name, value in section.items() if name in DataConfig.model_fields}
     pieces, length = _section(model_dir, "training").get("segments_per_step"), values.get("length")
     if isinstance(pieces, int) and isinstance(length, int) and pieces > 0:
         values["length"] = length // pieces  # the segments that the model read
@@ -45,17 +41,20 @@ def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
     Raises:
         BadInput: see `data_settings`; or these are no such numbers.
     """
-    from wordorder.data.checks import whole_faults
-
     training = _section(model_dir, "training")
     beams, longest = training.get("generation_num_beams", BEAMS), training.get("generation_max_length")
-    faults = [
-        *whole_faults("training.generation_num_beams", beams, 1, largest=MOST_BEAMS),
-        *whole_faults("training.generation_max_length", longest, 2, optional=True),
-    ]
-    if faults:
-        raise BadInput(f"{_recipe_beside(model_dir)}: {fault}" for fault in faults)
+    hints = {name: TrainingSettings.model_fields[name].rebuild_annotation() for name in GENERATION}
+    _check(model_dir, "training", training, **hints)
     return cast(int, beams), longest
+
+
+_Length, _Scale = Annotated[int, Ge(1), Le(MOST_COUNT)], Annotated[float, Gt(0)]
+
+
+def _check(model_dir: str | Path, section: str, table: Mapping[str, Any], **hints: Any) -> None:
+    found = (value_fault(f"{section}.{name}", hint, table[name]) for name, hint in hints.items() if name in table)
+    if faults := [f"{_recipe_beside(model_dir)}: {fault}" for fault in found if fault]:
+        raise BadInput(faults)
 
 
 def _recipe_beside(model_dir: str | Path) -> Path:

@@ -1,13 +1,10 @@
 """The tasks by name. A new task is a file with a subclass of `Task` and a line here; see CONTRIBUTING.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
-from wordorder.data.checks import choice_faults
-from wordorder.data.names import PACKINGS
 from wordorder.data.settings import DataSettings
 from wordorder.tasks.metrics import PERPLEXITY, Metric
 from wordorder.tasks.task import Task, TaskOption
@@ -54,20 +51,14 @@ TASKS = _Tasks()
 
 
 def check_data(data: DataSettings) -> list[str]:
-    """Return a fault for an unknown task, and for each value of [data] that the task does not read.
-
-    Args:
-        data: the section, whatever its values.
-    """
-    if data.task not in tuple(TASKS):  # it may be a table or a list, which has no hash
-        return choice_faults("data.task", data.task, tuple(TASKS))
-    task, usual = TASKS[data.task], {field.name: field.default for field in fields(DataSettings)}
+    """Return a fault for each value of [data] that its task does not read."""
+    task = TASKS[data.task]
     faults: list[str] = []
-    for option in get_args(TaskOption):
-        if option not in task.options | task.ignored and getattr(data, option) != usual[option]:
+    for option in data.given(*get_args(TaskOption)):
+        if option not in task.options | task.ignored:
             known = [name for name, other in TASKS.items() if option in other.options]
             faults.append(f"data.{option} is only for {_tasks(known)}, not for {data.task}; leave it out")
-    if data.packing in PACKINGS and data.packing not in task.packings + task.ignored_packings:
+    if data.packing not in task.packings + task.ignored_packings:
         known = [name for name, other in TASKS.items() if data.packing in other.packings]
         faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
     return faults + task.data_faults(data)

@@ -1,130 +1,60 @@
 """Check the section [training], fill in its defaults, and make TrainingArguments of it."""
 
 import dataclasses
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from wordorder.hints import fits
+from wordorder.errors import BadInput
 from wordorder.launch import process_count
-from wordorder.limits import MOST_BEAMS, MOST_COUNT, MOST_SEED, MOST_THREADS, MOST_WORKERS, one_line
-from wordorder.tasks import Metric, metric_names
-from wordorder.training.recipe.argument_names import BEAMS as BEAMS
-from wordorder.training.recipe.argument_names import (
-    DEFAULTS,
-    FIXED,
-    OWN,
-    REMOVED_OPTIMIZERS,
-    RENAMED,
-    WRITTEN_OUT,
-)
-from wordorder.training.recipe.argument_names import GENERATION as GENERATION
-from wordorder.training.recipe.argument_names import NO_EFFECT_ON_RESULTS as NO_EFFECT_ON_RESULTS
-from wordorder.training.recipe.checks import table_faults, unknown_choice
+from wordorder.limits import one_line
+from wordorder.section import unknown_choice
+from wordorder.tasks import Metric
 from wordorder.training.recipe.trackers import TENSORBOARD, tracker_faults, tracker_names
+from wordorder.training.recipe.training_section import FIXED, OWN, TrainingSettings
 
-_FSDP_CONFIG: dict[str, Any] = {"reshard_after_forward": bool, "cpu_offload": bool}
+DEFAULTS: dict[str, Any] = {
+    name: field.default for name, field in TrainingSettings.model_fields.items() if field.default is not None
+}
+"""Default values that a resolved recipe writes out: ours, and those of transformers that decide what is learned, so
+that a recipe repeats its run with a version of transformers that has other defaults."""
 
-_POSITIVE = ("learning_rate", "num_train_epochs", "eval_steps", "save_steps", "logging_steps", "adam_epsilon")
-_AT_LEAST_ONE = (
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "save_total_limit",
-    "generation_num_beams",
-    "threads",
-    "segments_per_step",
-    "eval_stride",
-)
-_AT_LEAST_ZERO = ("warmup_steps", "weight_decay", "max_grad_norm", "dataloader_num_workers", "eval_delay", "seed")
-_BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
-_COUNTS = (
-    *("max_steps", "num_train_epochs", "eval_steps", "save_steps", "logging_steps", "warmup_steps", "eval_delay"),
-    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "save_total_limit"),
-    *("generation_max_length", "segments_per_step", "eval_stride"),
-)
-_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
-    (_POSITIVE, lambda value: value > 0, "greater than 0"),
-    (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
-    (_AT_LEAST_ZERO, lambda value: value >= 0, "at least 0"),
-    (_BELOW_ONE, lambda value: 0 <= value < 1, "at least 0 and less than 1"),
-    (("generation_max_length",), lambda value: value >= 2, "at least 2"),
-    (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for num_train_epochs"),
-    (_COUNTS, lambda value: value <= MOST_COUNT, f"at most {MOST_COUNT:,}"),
-    (("seed", "data_seed"), lambda value: value <= MOST_SEED, f"at most {MOST_SEED:,}"),
-    (("threads",), lambda value: value <= MOST_THREADS, f"at most {MOST_THREADS:,}"),
-    (("dataloader_num_workers",), lambda value: value <= MOST_WORKERS, f"at most {MOST_WORKERS:,}"),
-    (("generation_num_beams",), lambda value: value <= MOST_BEAMS, f"at most {MOST_BEAMS:,}"),
-)
+RENAMED = {
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+"""Names that transformers has renamed since the first version that this package supports; recipes may use both."""
 
 
 @cache
-def _fields() -> dict[str, Any]:
+def _known() -> frozenset[str]:
     from transformers import TrainingArguments
 
-    return {field.name: field for field in dataclasses.fields(TrainingArguments) if field.init}
+    return frozenset(field.name for field in dataclasses.fields(TrainingArguments) if field.init)
 
 
 def argument_names() -> list[str]:
     """Return the names that [training] may hold, sorted."""
-    return sorted((_fields().keys() | OWN.keys()) - FIXED.keys())
+    return sorted(TrainingSettings.model_fields)
 
 
-def argument_faults(table: Mapping[str, object]) -> list[str]:
-    """Return every fault of the section [training].
+def argument_faults(table: Mapping[str, Any]) -> list[str]:
+    """Return every fault of the section [training]: of each value, or else of those that do not go together here.
 
     Args:
         table: the section as it was read, with or without our defaults.
     """
-    faults = [f"training.{name}: cannot be set in a recipe: {FIXED[name]}" for name in table if name in FIXED]
-    hints = {name: OWN.get(name) or _fields()[name].type for name in argument_names()}
-    chosen = {name: value for name, value in table.items() if name not in FIXED}
-    if isinstance(optim := chosen.get("optim"), str) and optim in REMOVED_OPTIMIZERS:
-        faults.append(f"training.optim: {optim!r} has been removed; write {REMOVED_OPTIMIZERS[optim]!r}")
-        del chosen["optim"]
-    wrong_type = table_faults("training", chosen, hints)
-    faults += wrong_type
-    if isinstance(chosen.get("fsdp_config"), dict):
-        faults += table_faults("training.fsdp_config", cast("dict[str, object]", chosen["fsdp_config"]), _FSDP_CONFIG)
-    for name, value in chosen.items():
-        allowed = _fields()[name].metadata.get("choices") if name in hints and name not in OWN else None
-        if allowed and isinstance(value, str) and value not in allowed:
-            faults.append(unknown_choice(f"training.{name}", value, allowed))
-    for names, right, words in _RANGES:
-        for name in names:
-            value = chosen.get(name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                if (isinstance(value, int) or math.isfinite(value)) and not right(value):
-                    faults.append(f"training.{name}: must be {words}, got {value!r}")
-    faults += [
-        f"training.{name}: must be a finite number, got {value!r}"
-        for name, value in chosen.items()
-        if isinstance(value, float) and not math.isfinite(value)
-    ]
-    if "report_to" in chosen and not wrong_type:
-        faults += tracker_faults(chosen["report_to"])
-    metric = chosen.get("metric_for_best_model")
-    if isinstance(metric, str) and metric not in metric_names():
-        faults.append(unknown_choice("training.metric_for_best_model", metric, metric_names()))
-    steps = chosen.get("keep_steps")
-    if isinstance(steps, list) and fits(OWN["keep_steps"], steps):  # pyright: ignore[reportUnknownArgumentType]
-        faults += _keep_faults(cast("list[int]", steps), chosen.get("max_steps"))
-    return faults or _combination_faults(table)
-
-
-def _keep_faults(steps: list[int], last: object) -> list[str]:
-    past = isinstance(last, int) and last > 0 and any(step > last for step in steps)
-    if not past and all(step >= 1 for step in steps):
-        return []
-    limit = f" and at most training.max_steps = {last}" if past else ""
-    return [f"training.keep_steps: must be at least 1{limit}, got {steps}"]
-
-
-def _combination_faults(table: Mapping[str, Any]) -> list[str]:
-    """Return the faults of values that are valid alone but not together, or not on this machine."""
+    try:
+        TrainingSettings(**table)
+    except BadInput as error:
+        return list(error.faults)
+    if faults := tracker_faults(table["report_to"]) if "report_to" in table else []:
+        return faults
+    last, kept = table.get("max_steps") or -1, table.get("keep_steps") or ()
+    if 0 < last < max(kept, default=0):
+        return [f"training.keep_steps: must be at most training.max_steps = {last}, got {kept}"]
     resolved = with_defaults(table)
     saves, scores = resolved["save_strategy"], resolved["eval_strategy"]
     if resolved["load_best_model_at_end"] and saves not in (scores, "best"):
@@ -139,8 +69,6 @@ def _combination_faults(table: Mapping[str, Any]) -> list[str]:
             f"training.save_steps: must be a multiple of training.eval_steps = {score}, got {save}, since the best"
             f" checkpoint is one that was scored; set eval_steps to {save}, or load_best_model_at_end to false"
         ]
-    if table.get("use_liger_kernel"):
-        return ["training.use_liger_kernel: Liger has no kernels for the networks of this package; leave it out"]
     if table.get("torch_compile_backend"):
         from accelerate.utils import DynamoBackend
 
@@ -195,15 +123,8 @@ def _is_multiple(save: float, score: float) -> bool:
 
 
 def with_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section [training] with its defaults filled in: ours, and transformers' for `WRITTEN_OUT`.
-
-    Args:
-        table: the section as it was read.
-    """
+    """Return the section [training] with its defaults filled in, where one may follow from other values."""
     resolved = {**DEFAULTS, **table}
-    for name in WRITTEN_OUT:
-        default = _fields()[name].default
-        resolved.setdefault(name, getattr(default, "value", default))
     if resolved.get("max_steps", -1) > 0 and "num_train_epochs" not in table:
         del resolved["num_train_epochs"]
     resolved.setdefault("per_device_eval_batch_size", resolved["per_device_train_batch_size"])
@@ -241,8 +162,9 @@ def build_arguments(table: Mapping[str, Any], output_dir: Path, metrics: Sequenc
 
     given = {name: value for name, value in table.items() if name != "output_dir" and name not in OWN}
     for old, new in RENAMED.items():
-        if old in given and new in _fields():
-            given.setdefault(new, given.pop(old))
+        here, there = (new, old) if new in _known() else (old, new)
+        if there in given:
+            given.setdefault(here, given.pop(there))
     # transformers counts the pieces of a step, whether they have rows of their own or go on with the same
     pieces = int(table.get("segments_per_step") or 1)
     if pieces > 1:

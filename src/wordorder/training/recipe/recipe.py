@@ -3,12 +3,12 @@
 import copy
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from wordorder.errors import BadInput
-from wordorder.training.recipe.checks import unknown_name
+from wordorder.section import Section, unknown_name
 from wordorder.training.recipe.comparison_section import SECTIONS, ArmConfig, CompareConfig, check_compare
 from wordorder.training.recipe.file import read_tables
 from wordorder.training.recipe.pretrained import ARM, SEED, place
@@ -163,10 +163,9 @@ def _put(raw: dict[str, Any], overrides: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def _plain(config: Any) -> dict[str, Any]:
-    """Return the fields of a config by name, with tuples as lists, as TOML has them."""
-    values = {field.name: getattr(config, field.name) for field in fields(config)}
-    return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in values.items()}
+def _plain(config: Section) -> dict[str, Any]:
+    """Return the values of a section by name, with tuples as lists, as TOML has them."""
+    return {name: list(cast(Any, value)) if isinstance(value, tuple) else value for name, value in config}
 
 
 def _check(raw: dict[str, Any], path: Path) -> Recipe:

@@ -2,19 +2,21 @@
 
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from wordorder.errors import BadInput
 from wordorder.hints import fits
+from wordorder.section import Section, unknown_choice
 from wordorder.tasks import TASKS, metric_fault, tasks_of
-from wordorder.training.recipe.arguments import DEFAULTS, GENERATION, argument_faults, with_defaults
-from wordorder.training.recipe.checks import unknown_choice, unknown_name
+from wordorder.training.recipe.arguments import DEFAULTS, argument_faults, with_defaults
 from wordorder.training.recipe.pretrained import complete
 from wordorder.training.recipe.sources import SOURCES, find_source
+from wordorder.training.recipe.training_section import GENERATION
 
 if typing.TYPE_CHECKING:
     from wordorder.data import DataConfig, TokenizerConfig
+
+_Section = TypeVar("_Section", bound=Section)
 
 
 def declared_cls(tokenizer: "TokenizerConfig | None") -> dict[str, int]:
@@ -39,8 +41,8 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         seed = training.get("seed", DEFAULTS["seed"])
         tables, pretrained, faults = complete(tables, seed=seed)
     # A section that is missing altogether is one fault, not one for each name that it should have had.
-    data, data_faults = _config(DataConfig, "data", tables["data"]) if "data" in tables else (None, [])
-    tokenizer, tokenizer_faults = _config(TokenizerConfig, "tokenizer", tables.get("tokenizer", {}))
+    data, data_faults = _made(DataConfig, tables["data"]) if "data" in tables else (None, [])
+    tokenizer, tokenizer_faults = _made(TokenizerConfig, tables.get("tokenizer", {}))
     task = data.task if data is not None else None
     pieces = training.get("segments_per_step")
     pieces = pieces if type(pieces) is int and pieces > 0 else 1
@@ -54,7 +56,7 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
         if isinstance(source, str) and source.strip():
             source, source_faults = find_source(source, name)
             faults += source_faults
-            data = data and replace(data, **{name: source})
+            data = data and data.having(**{name: source})
     if data is not None and default_length is not None and not model_faults:
         data, length_faults = _fill_length(data, sizes, default_length, pieces)
         faults += length_faults + _generation_faults(training, sizes)
@@ -115,26 +117,12 @@ def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
     return faults
 
 
-def _config(kind: Any, section: str, table: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """Make a config dataclass from a table; return the config or None, and the faults."""
-    names = [field.name for field in fields(kind)]
-    faults = [unknown_name(f"[{section}]", name, names) for name in table if name not in names]
-    values = {name: tuple(cast(Any, v)) if isinstance(v, list) else v for name, v in table.items() if name in names}
-    for field in fields(kind):
-        if field.name not in table and field.default is MISSING and field.default_factory is MISSING:
-            faults.append(f"[{section}]: {field.name} is missing; give it here or by --set {section}.{field.name}=...")
-            # Stands in, so that the other values are still checked.
-            values[field.name] = _STAND_INS[field.name]
+def _made(kind: type[_Section], table: Mapping[str, Any]) -> tuple[_Section | None, list[str]]:
+    """Return a section made from its table, or None, and the faults."""
     try:
-        config = kind(**values)
+        return kind(**table), []
     except BadInput as error:
-        return None, faults + [_placed(section, fault) for fault in error.faults]
-    except (ValueError, TypeError) as error:
-        return None, [*faults, _placed(section, str(error))]
-    return (None, faults) if faults else (config, [])
-
-
-_STAND_INS = {"source": "sotu", "task": next(iter(TASKS))}
+        return None, list(error.faults)
 
 
 def _placed(section: str, fault: str) -> str:
@@ -187,7 +175,7 @@ def _fill_length(
     from wordorder.models import build_config, check_length
 
     if data.length is None:
-        data = replace(data, length=longest)
+        data = data.having(length=longest)
     config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
     try:
         check_length(config, cast(int, data.length) // pieces)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, cast
 
-from wordorder.training.recipe.checks import unknown_choice
+from wordorder.section import unknown_choice
 
 TENSORBOARD = "tensorboard"
 """The tracker that this package writes for itself, see `wordorder.training.runs.tensorboard`."""

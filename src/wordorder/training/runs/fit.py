@@ -43,7 +43,8 @@ from wordorder.training.loop.setup import prepare as prepare_model
 from wordorder.training.loop.share import training_loader
 from wordorder.training.loop.threads import cpu_threads
 from wordorder.training.loop.training import Training
-from wordorder.training.recipe.arguments import BEAMS, build_arguments, wants_tensorboard
+from wordorder.training.recipe.arguments import build_arguments, wants_tensorboard
+from wordorder.training.recipe.training_section import BEAMS
 from wordorder.training.recipe.pretrained import weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import trackers_in

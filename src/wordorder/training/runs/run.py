@@ -4,7 +4,6 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ from wordorder.streams import printable
 from wordorder.tasks import TASKS
 from wordorder.training.checkpoints.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
 from wordorder.training.loop.interruption import stopping_at_once
-from wordorder.training.recipe.arguments import NO_EFFECT_ON_RESULTS, with_defaults
+from wordorder.training.recipe.arguments import with_defaults
+from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.runs import curve
@@ -268,7 +268,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     # An option that an earlier version did not know, or did not write, has its default in what that version wrote.
     kinds: dict[str, Any] = {"data": DataConfig, "tokenizer": TokenizerConfig}
-    defaults = {name: {f.name: f.default for f in fields(kind)} for name, kind in kinds.items()}
+    defaults = {name: {field: known.default for field, known in kind.model_fields.items()} for name, kind in kinds.items()}
     defaults["training"] = with_defaults(before.get("training", {}))
     defaults["model"] = _filled_model(before.get("model", {}))
     for section in ("data", "tokenizer", "model", "training"):

@@ -1,0 +1,118 @@
+"""The JSON Schema of recipes, by which editors complete and check them, and from which the page of recipes is made."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+
+from wordorder import __version__
+from wordorder.limits import MOST_COUNT
+from wordorder.section import Section
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a recipe.
+
+    It knows names, types, ranges, defaults and what each value means; `read_recipe` also checks what does not go
+    together. Types of [model] are those of all networks; the description says which network has a field.
+    """
+    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.tasks import TASKS
+    from wordorder.training.recipe.comparison_section import CompareConfig
+    from wordorder.training.recipe.training_section import TrainingSettings
+
+    kinds: tuple[type[Section], ...] = (DataConfig, TokenizerConfig, TrainingSettings, CompareConfig)
+    sections = {kind.section: _table(kind.model_json_schema()) for kind in kinds}
+    sections["data"]["properties"]["task"]["enum"] = list(TASKS)
+    sections["model"] = _model()
+    del sections["data"]["required"]  # a recipe that is laid over a base says less
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Recipe of wordorder {__version__}",
+        "type": "object",
+        "properties": {
+            "base": {"type": "string", "description": "Another recipe, over which this one is laid."},
+            **{name: sections[name] for name in ("data", "tokenizer", "model", "training", "compare")},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _table(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with its definitions put in place, without titles and nulls, which TOML does not have."""
+    definitions: dict[str, Any] = schema.pop("$defs", {})
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, list):
+            return [plain(inner) for inner in cast("list[Any]", part) if inner != {"type": "null"}]
+        if not isinstance(part, dict):
+            return part
+        table = cast("dict[str, Any]", part)
+        if "$ref" in table:
+            table = definitions[table["$ref"].rpartition("/")[2]] | {k: v for k, v in table.items() if k != "$ref"}
+        kept = {key: plain(value) for key, value in table.items() if not (key == "title" and isinstance(value, str))}
+        if kept.get("default", ...) is None:
+            del kept["default"]
+        if isinstance(kept.get("description"), str):
+            kept["description"] = " ".join(kept["description"].partition("Raises:")[0].split())
+        if kept.get("maximum") == MOST_COUNT:
+            del kept["maximum"]  # a technical limit
+        if "anyOf" in kept:
+            types = kept.pop("anyOf")
+            if any(inner.get("type") == "number" for inner in types):
+                types = [inner for inner in types if inner.get("type") != "integer"]
+            kept = (types[0] if len(types) == 1 else {"anyOf": types}) | kept
+        return kept
+
+    return plain(schema)
+
+
+def _model() -> dict[str, Any]:
+    """Return the schema of [model]: the fields of all networks' configurations."""
+    from wordorder.models import NETWORK_TASKS, config_fields
+    from wordorder.models.factory import CONFIGS
+
+    properties: dict[str, Any] = {
+        "network": {"enum": list(NETWORK_TASKS), "description": "The network."},
+        "pretrained": {
+            "type": "string",
+            "description": "Folder of a saved model that gives weights, sizes and tokeniser; {arm} and {seed} in it "
+            "stand for an arm's name and a run's seed.",
+        },
+        "num_labels": {"type": "integer", "description": "Number of classes; the data says it."},
+    }
+    owners: dict[str, list[str]] = {}
+    for network in NETWORK_TASKS:
+        kind = CONFIGS[network]
+        types, described = {field.name: field.type for field in dataclasses.fields(kind)}, _described(kind)
+        for name, default in config_fields(network).items():
+            found = _table(TypeAdapter(cast("Any", types[name])).json_schema())
+            if default is not None:
+                found["default"] = default
+            if name in described:
+                found["description"] = described[name]
+            properties.setdefault(name, found)
+            owners.setdefault(name, []).append(network)
+    for name, networks in owners.items():
+        if len(networks) < len(NETWORK_TASKS):
+            text = properties[name].get("description", "")
+            properties[name]["description"] = f"Of {', '.join(networks)}. {text}".strip()
+    return {
+        "type": "object",
+        "description": "The network, and the fields of its configuration.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _described(kind: type) -> Mapping[str, str]:
+    """Return what the docstrings of a class and its bases say of its arguments."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        _, _, arguments = (owner.__doc__ or "").partition("Args:\n")
+        for name, text in re.findall(r"^ +(\w+): (.+(?:\n {12,}.+)*)", arguments.partition("\n\n")[0], re.MULTILINE):
+            sentence = " ".join(text.split())
+            found[name] = sentence[0].upper() + sentence[1:]
+    return found
