@@ -4,7 +4,7 @@ import pytest
 
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe
-from wordorder.training.recipe.file import read_tables
+from wordorder.training.recipe.recipe import read_tables
 
 ARMS = """
 [data]

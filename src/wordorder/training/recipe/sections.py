@@ -14,6 +14,8 @@ from wordorder.training.recipe.sources import SOURCES, find_source
 from wordorder.training.recipe.training_section import GENERATION
 
 if typing.TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
     from wordorder.data import DataConfig, TokenizerConfig
 
 _Section = TypeVar("_Section", bound=Section)
@@ -46,8 +48,10 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     task = data.task if data is not None else None
     pieces = training.get("segments_per_step")
     pieces = pieces if type(pieces) is int and pieces > 0 else 1
-    sizes = declared_cls(tokenizer) | _with_segments(tables.get("model", {}), data, pieces)
-    model_faults, default_length = _model_faults(sizes, task) if "model" in tables and not faults else ([], None)
+    config, model_faults = None, list[str]()
+    if "model" in tables and not faults:
+        fields = declared_cls(tokenizer) | _with_segments(tables["model"], data, pieces)
+        config, model_faults = _model(fields, task)
     faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
     faults += streaming_faults(data, training) if data is not None else []
@@ -57,14 +61,19 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
             source, source_faults = find_source(source, name)
             faults += source_faults
             data = data and data.having(**{name: source})
-    if data is not None and default_length is not None and not model_faults:
-        data, length_faults = _fill_length(data, sizes, default_length, pieces)
-        faults += length_faults + _generation_faults(training, sizes)
+    longest = training.get("generation_max_length")
+    if data is not None and config is not None and not model_faults:
+        data = data if data.length is not None else data.having(length=_longest(config))
+        faults += _too_long(config, data.length // pieces, "data.length") if data.length is not None else []
+        if type(longest) is int:  # the last token is written and not read again
+            faults += _too_long(config, longest - 1, f"training.generation_max_length: {longest}")
         faults += _running_text_faults(data, tables["model"], training)
         if tables["model"].get("label_smoothing") and training.get("label_smoothing_factor"):
             faults.append("training.label_smoothing_factor: model.label_smoothing smooths the labels too; say it once")
-    elif "model" in tables:
-        faults += _length_faults(tables.get("data", {}), tables["model"])
+    elif "model" in tables:  # a text that is too long is said even if other values are wrong too
+        length, decisive = tables.get("data", {}).get("length"), {"network", *_DECISIVE}
+        config, _ = _model({name: value for name, value in tables["model"].items() if name in decisive}, None)
+        faults += _too_long(config, length, "data.length") if config is not None and type(length) is int else []
     if faults or data is None or tokenizer is None or "model" not in tables:
         return None, faults
     from wordorder.models import FOLLOWED, filled_fields
@@ -139,15 +148,19 @@ def _with_segments(model: Mapping[str, Any], data: "DataConfig | None", pieces: 
     return fields
 
 
-def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str], int | None]:
-    """Return the faults of [model], and the longest position that its configuration names."""
-    from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config, takes_any_length
+_DECISIVE = ("encoding", "max_position_embeddings", "memory", "memory_length", "segment_length")
+"""Fields that say how long a text may be."""
+
+
+def _model(table: Mapping[str, Any], task: str | None) -> tuple["PreTrainedConfig | None", list[str]]:
+    """Return the configuration that [model] gives, or None, and the faults."""
+    from wordorder.models import NETWORK_TASKS, WordOrderConfig, build_config
 
     network = table.get("network")
     if network is None:
-        return [f"[model]: network is missing; valid values: {', '.join(NETWORK_TASKS)}"], None
+        return None, [f"[model]: network is missing; valid values: {', '.join(NETWORK_TASKS)}"]
     if not isinstance(network, str) or network not in NETWORK_TASKS:
-        return [unknown_choice("model.network", network, NETWORK_TASKS)], None
+        return None, [unknown_choice("model.network", network, NETWORK_TASKS)]
     faults: list[str] = []
     if task is not None and task not in tasks_of(network):
         faults.append(
@@ -155,33 +168,31 @@ def _model_faults(table: Mapping[str, Any], task: str | None) -> tuple[list[str]
         )
     try:
         config = build_config(network, **{name: value for name, value in table.items() if name != "network"})
-    except BadInput as error:
-        return faults + [_placed("model", fault) for fault in error.faults], None
     except (ValueError, TypeError) as error:
-        return [*faults, _placed("model", str(error))], None
+        found = error.faults if isinstance(error, BadInput) else (str(error),)
+        return None, faults + [_placed("model", fault) for fault in found]
     if task is not None and TASKS[task].predicts_tokens and isinstance(config, WordOrderConfig):
         faults += [_placed("model", fault) for fault in config.tying_faults()]
+    return config, faults
+
+
+def _longest(config: "PreTrainedConfig") -> int | None:
+    """Return the length of the examples where the recipe gives none."""
+    from wordorder.models import takes_any_length
+
     longest = getattr(config, "max_position_embeddings", None)
-    if takes_any_length(config):
-        return faults, longest
     # another network with a memory was made for segments, which leave room for its slots
-    return faults, getattr(config, "segment_length", None) or longest
+    return longest if takes_any_length(config) else getattr(config, "segment_length", None) or longest
 
 
-def _fill_length(
-    data: "DataConfig", model: Mapping[str, Any], longest: int | None, pieces: int
-) -> tuple["DataConfig", list[str]]:
-    """Fill data.length in from max_position_embeddings, and refuse one that the model cannot take."""
-    from wordorder.models import build_config, check_length
+def _too_long(config: "PreTrainedConfig", length: int, where: str) -> list[str]:
+    from wordorder.models import check_length
 
-    if data.length is None:
-        data = data.having(length=longest)
-    config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
     try:
-        check_length(config, cast(int, data.length) // pieces)
+        check_length(config, length)
     except BadInput as error:
-        return data, [f"data.length: {fault}" for fault in error.faults]
-    return data, []
+        return [f"{where}: {fault}" for fault in error.faults]
+    return []
 
 
 def _running_text_faults(data: "DataConfig", model: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
@@ -222,37 +233,3 @@ def _piece_faults(data: "DataConfig", training: Mapping[str, Any], *, in_lanes: 
     elif stride is not None and stride > length:
         faults.append(f"training.eval_stride: must be at most data.length {length}, got {stride}")
     return faults
-
-
-def _length_faults(data: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
-    """Refuse a data.length that the encoding cannot take, even if other values are wrong too."""
-    from wordorder.models import NETWORK_TASKS, build_config, check_length
-
-    length, network = data.get("length"), model.get("network")
-    if type(length) is not int or not isinstance(network, str) or network not in NETWORK_TASKS:
-        return []
-    decisive = ("encoding", "max_position_embeddings", "memory", "memory_length", "segment_length")
-    try:
-        config = build_config(network, **{name: model[name] for name in decisive if name in model})
-    except (BadInput, ValueError, TypeError):
-        return []
-    try:
-        check_length(config, length)
-    except BadInput as error:
-        return [f"data.length: {fault}" for fault in error.faults]
-    return []
-
-
-def _generation_faults(training: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
-    """Refuse translations that are longer than the model can write."""
-    from wordorder.models import build_config, check_length
-
-    longest = training.get("generation_max_length")
-    if type(longest) is not int:
-        return []
-    config = build_config(model["network"], **{name: value for name, value in model.items() if name != "network"})
-    try:
-        check_length(config, longest - 1)  # the last token is written and not read again
-    except BadInput as error:
-        return [f"training.generation_max_length: {longest}: {fault}" for fault in error.faults]
-    return []
