@@ -1,8 +1,7 @@
 """Read files that may be a stranger's, within limits: JSON, TOML, names of files and safetensors headers.
 
-A model folder, a checkpoint or a recipe may be a stranger's. Its bytes are read here first: so many of them and no
-more, nested so deep and no deeper, from a plain file. What is wrong with them is a `ValueError` of one line, whatever
-the parser underneath raises (RecursionError for a thousand brackets, for instance).
+So many bytes and no more, nested so deep and no deeper, from a plain file. A file that cannot be read is an `OSError`;
+what is wrong with its content is a `ValueError`, whatever the parser underneath raises.
 """
 
 import errno
@@ -15,7 +14,12 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_Model = TypeVar("_Model", bound="BaseModel")
 
 MOST_JSON = 256 * 2**20
 """Most bytes of a JSON file. The largest that this package reads are tokenisers and results: some tens of megabytes."""
@@ -62,15 +66,7 @@ ITEM_BITS = {
 
 
 def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
-    """Return the content of a plain file.
-
-    Args:
-        path: the file; a pipe or a device would never end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file, or has more bytes.
-    """
+    """Return the content of a plain file."""
     size = path.stat().st_size
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -83,11 +79,7 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
 
 
 def check_plain(path: Path) -> None:
-    """Refuse a pipe, which would wait for somebody to write, and a device, which may never end.
-
-    Raises:
-        OSError: it is one of them.
-    """
+    """Refuse a pipe, which would wait for somebody to write, and a device, which may never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
@@ -101,9 +93,6 @@ def matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
 
     A link to a folder that lies around it is not followed: the standard library goes round in it for hours.
-
-    Raises:
-        ValueError: it goes through more than `MOST_FOLDERS` folders.
     """
     return _matches(pattern, iter(range(MOST_FOLDERS)))
 
@@ -128,24 +117,31 @@ def _matches(pattern: str, left: Iterator[int]) -> Iterator[str]:
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """Read a JSON file and return its value.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file, too large, not UTF-8, no JSON, or nested too deep.
-    """
+    """Read a JSON file and return its value."""
     return parse_json(read_bytes(path, most))
 
 
+def read_model(path: Path, kind: type[_Model]) -> _Model:
+    """Read a JSON file as a pydantic model."""
+    return as_model(read_json(path), kind)
+
+
+def as_model(value: object, kind: type[_Model]) -> _Model:
+    """Check the value of a JSON file as a pydantic model; all its faults are one `ValueError`."""
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        faults: list[str] = []
+        for found in error.errors():
+            said = found["msg"].removeprefix("Value error, ").replace("Input should", "must")
+            faults.append(f"{'.'.join(map(str, found['loc'])) or 'it'} {said.replace('Field required', 'is missing')}")
+        raise ValueError("; ".join(faults)) from None
+
+
 def parse_json(content: bytes | str) -> object:
-    """Parse a JSON text and return its value.
-
-    Args:
-        content: all of it; bytes are UTF-8.
-
-    Raises:
-        ValueError: it is not UTF-8, no JSON, or nested too deep.
-    """
+    """Parse a JSON text and return its value."""
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
         value = json.loads(text)
@@ -157,21 +153,12 @@ def parse_json(content: bytes | str) -> object:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file and return its tables.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file, too large, not UTF-8, no TOML, or nested too deep.
-    """
+    """Read a TOML file and return its tables."""
     return parse_toml(read_bytes(path, MOST_TOML).decode("utf-8").replace("\r\n", "\n"))
 
 
 def parse_toml(text: str) -> dict[str, object]:
-    """Parse a TOML text and return its tables.
-
-    Raises:
-        ValueError: it is too long, no TOML, nested too deep, or has a key of too many parts.
-    """
+    """Parse a TOML text and return its tables."""
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text):,} characters, more than the {MOST_TOML:,} that are read")
     if _LONG_KEY.search(_STRING_OR_COMMENT.sub("s", text)):  # a quoted part of a key is a part too
@@ -185,12 +172,8 @@ def parse_toml(text: str) -> dict[str, object]:
 
 
 def check_depth(value: object, most: int = MOST_DEEP) -> None:
-    """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else.
-
-    Raises:
-        ValueError: there are more.
-    """
-    level: list[object] = [value]
+    """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else."""
+    level = [value]
     for _ in range(most):
         level = [inner for outer in level for inner in _held(outer) if isinstance(inner, dict | list)]
         if not level:
@@ -216,11 +199,7 @@ def is_plain_name(name: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredShape:
-    """The type and shape of a tensor, as a safetensors header gives them.
-
-    Args:
-        kind: the format's name of its type, such as "F32".
-    """
+    """The type and shape of a tensor, as a safetensors header gives them."""
 
     kind: str
     shape: tuple[int, ...]
@@ -236,11 +215,6 @@ def safetensors_header(path: Path) -> dict[str, StoredShape]:
 
     https://github.com/huggingface/safetensors#format: 8 bytes, the header's length; JSON {name: {dtype, shape,
     data_offsets: [begin, end]}}; the numbers.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file; its header is longer than `MOST_HEADER` or than the file, or no JSON of this
-            form; or a tensor's shape, type and bytes do not go together, or reach beyond the end of the file.
     """
     size = path.stat().st_size
     if not path.is_file():
@@ -288,12 +262,7 @@ def _are_sizes(value: object) -> bool:
 
 
 def one_line(error: object, most: int = 300) -> str:
-    """Return the message of an error on one line, short, without control characters.
-
-    Args:
-        error: an exception, or its message.
-        most: characters.
-    """
+    """Return the message of an error on one line, short, without control characters."""
     words = " ".join(str(error).split()) or type(error).__name__
     shown = words if len(words) <= most else f"{words[:most]}..."
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)

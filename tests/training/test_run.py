@@ -363,7 +363,7 @@ def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
     def append(folder, line):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(wordorder.training.loop.log.curve, "append", append)
+    monkeypatch.setattr(wordorder.training.loop.log, "append_curve", append)
     with pytest.raises(RunFailed, match="No space left on device"):
         go(recipe_file)
 

@@ -71,12 +71,7 @@ class Context:
         return replace(self, kind=kind)
 
     def in_data(self, data: "DataConfig", *, remembers: bool) -> "DataConfig":
-        """Return the data settings that this context needs; a decoder with a memory always reads lanes.
-
-        Args:
-            data: the settings of the model's run, or defaults.
-            remembers: whether the model has a memory.
-        """
+        """Return the data settings that this context needs; a decoder with a memory always reads lanes."""
         if remembers and TASKS[data.task].running_text and data.packing != "lanes":
             data = replace(data, packing="lanes")
         if self.lanes is not None:
@@ -92,18 +87,7 @@ def batches_in_context(
     batch_size: int,
     start_id: int | None = None,
 ) -> Iterator[Iterator[Mapping[str, "Tensor"]]]:
-    """Yield streams of batches of a text; memory is carried within a stream where the context is memory.
-
-    Args:
-        text: the text.
-        context: resolved.
-        collate: makes a batch.
-        batch_size: rows at a time; changes no prediction.
-        start_id: see `wordorder.data.windows.Windows`.
-
-    Raises:
-        BadInput: the stride is longer than a window.
-    """
+    """Yield streams of batches of a text; memory is carried within a stream where the context is memory."""
     from torch.utils.data import DataLoader
 
     def loader(dataset: "Dataset[Any]", rows: int) -> Iterator[Mapping[str, "Tensor"]]:

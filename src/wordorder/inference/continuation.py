@@ -13,13 +13,7 @@ _WINDOW = 16  # tokens that are decoded before a new one: what stands before it 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One step of writing a continuation.
-
-    Args:
-        token: what the model wrote; None = nothing more, the text is what was still to be shown.
-        text: what can be read now and could not before; may be empty, since a token may be part of a character.
-        ended: the model said that the text ends here.
-    """
+    """One step of writing a continuation."""
 
     token: int | None
     text: str
@@ -63,12 +57,6 @@ class Continuation:
         """Encode the prompt as in training, long (1, T): the start token, then its own tokens, without an end.
 
         A special token's name inside it is encoded as the characters that it is.
-
-        Args:
-            prompt: may be empty where the model knows what a text begins with.
-
-        Raises:
-            BadInput: there is nothing to begin with.
         """
         import torch
 
@@ -176,10 +164,6 @@ class Readable:
     A token by itself is no text: it may be one byte of a character, and whether a space stands before it, or an
     apostrophe is drawn to it, depends on its neighbours. So a window of tokens is decoded with and without the newest
     one, and what both agree on is shown, but for a broken character at the end, which the next byte may mend.
-
-    Args:
-        tokenizer: decodes.
-        before: the tokens that stand before the first one.
     """
 
     def __init__(self, tokenizer: Any, before: Sequence[int]) -> None:
@@ -189,11 +173,7 @@ class Readable:
         self._shown = len(self._text)
 
     def add(self, token: int) -> str:
-        """Add a token, and return the text that becomes readable with it.
-
-        Args:
-            token: the next one.
-        """
+        """Add a token, and return the text that becomes readable with it."""
         self._tokens.append(token)
         before, self._text = self._text, self._decoded(self._tokens)
         sure = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, self._text, strict=False)))

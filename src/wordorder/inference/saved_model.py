@@ -10,14 +10,7 @@ _OURS = "wordorder-"  # prefix of the model types of this package, grafted ones 
 
 
 def task_of(model_dir: str | Path) -> Task:
-    """Return the task that a saved model was trained for.
-
-    Args:
-        model_dir: holds config.json.
-
-    Raises:
-        BadInput: there is no model, or it is for something else.
-    """
+    """Return the task that a saved model was trained for."""
     config = _config(model_dir)
     for task in TASKS.values():
         if task.fits(config):
@@ -46,29 +39,12 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
 
 
 def remembers(model_dir: str | Path) -> bool:
-    """Tell whether a saved model has a memory of earlier segments.
-
-    Args:
-        model_dir: holds config.json.
-
-    Raises:
-        BadInput: there is no model.
-    """
+    """Tell whether a saved model has a memory of earlier segments."""
     return _config(model_dir).get("memory", "none") != "none"
 
 
 def load_model(model_dir: str | Path, *, memory_length: int | None = None, segment_length: int | None = None) -> Any:
-    """Load a saved model with the head of its task, from safetensors only: nothing is unpickled.
-
-    Args:
-        model_dir: holds the model.
-        memory_length: slots of its memory, which no weight depends on; None = as it was saved.
-        segment_length: tokens of the segments that will be read beside another memory_length; None = as it was saved.
-
-    Raises:
-        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
-            position table is too short for such a memory.
-    """
+    """Load a saved model with the head of its task, from safetensors only: nothing is unpickled."""
     import transformers
 
     from wordorder.models import NETWORK_TASKS
@@ -90,14 +66,7 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
 
 
 def load_tokenizer_of(model_dir: str | Path) -> Any:
-    """Load the tokenizer beside a saved model.
-
-    Args:
-        model_dir: holds the model.
-
-    Raises:
-        BadInput: it holds none.
-    """
+    """Load the tokenizer beside a saved model."""
     from wordorder.data import TokenizerConfig, load_tokenizer
 
     return load_tokenizer(TokenizerConfig(kind="existing", path=str(model_dir)), [], cache_dir=Path())

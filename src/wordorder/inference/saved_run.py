@@ -10,14 +10,7 @@ from wordorder.training.recipe.arguments import BEAMS
 
 
 def data_settings(model_dir: str | Path) -> dict[str, Any]:
-    """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder.
-
-    Args:
-        model_dir: model/ or checkpoint-N/ of a run.
-
-    Raises:
-        BadInput: there is a recipe.toml, but it cannot be read, or its length or label_scale is none.
-    """
+    """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder."""
     from wordorder.data import DataConfig
     from wordorder.data.checks import scale_faults, whole_faults
 
@@ -37,14 +30,7 @@ def data_settings(model_dir: str | Path) -> dict[str, Any]:
 
 
 def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
-    """Return the beams of the run's search, and the maximum length of a translation or None.
-
-    Args:
-        model_dir: see `data_settings`.
-
-    Raises:
-        BadInput: see `data_settings`; or these are no such numbers.
-    """
+    """Return the beams of the run's search, and the maximum length of a translation or None."""
     from wordorder.data.checks import whole_faults
 
     training = _section(model_dir, "training")

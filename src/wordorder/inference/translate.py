@@ -76,11 +76,6 @@ def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> l
     """Encode each text as `[CLS] text [SEP]`, exactly as in training.
 
     A special token's name inside a text is encoded as the characters that it is.
-
-    Args:
-        tokenizer: of a run.
-        texts: may have white space around them.
-        strip: leave it out.
     """
     from tokenizers import Tokenizer
 

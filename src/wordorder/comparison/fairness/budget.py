@@ -11,7 +11,7 @@ from wordorder.comparison.fairness.sizing import SIZES, Sized, count_parameters,
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.results_file import ArmBudget, MatchedBudget, Results, Row
 from wordorder.errors import BadInput, UnfairComparison
-from wordorder.training.loop.batch_digest import same_batches
+from wordorder.training.loop.batches import same_batches
 from wordorder.training.recipe.toml_text import split_key
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _sizes_set(overrides: Mapping[str, Any]) -> list[str]:
 
 def _config_of(recipe: Recipe, compare: CompareConfig, pipeline: Pipeline) -> ConfigOf:
     """Return the configuration function of training, with vocabulary and classes of the data of the first fold."""
-    from wordorder.training.runs.fit import make_config
+    from wordorder.training.runs.model import make_config
 
     own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
     prepared = pipeline.prepare(own, compare.seeds[0])

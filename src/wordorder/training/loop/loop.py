@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import set_seed
+from accelerate.utils import send_to_device, set_seed
 from torch import Tensor
 from transformers import TrainerControl
 from transformers.trainer_callback import DefaultFlowCallback
 
 from wordorder.errors import BadInput, Stopped
 from wordorder.training.checkpoints.checkpoint import last_good
-from wordorder.training.loop.batch_digest import FED, READ
+from wordorder.training.loop.batches import FED, READ, skip_batches
 from wordorder.training.loop.evaluation import Evaluation
 from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log
-from wordorder.training.loop.loss import StepLoss, to_device
+from wordorder.training.loop.loss import StepLoss
 from wordorder.training.loop.saving import Saving
-from wordorder.training.loop.setup import follows_a_metric, prepare_training
-from wordorder.training.loop.share import skip_batches
-from wordorder.training.loop.training import Training
+from wordorder.training.loop.training import Training, follows_a_metric, prepare_training
 
 _FLOW: Any = DefaultFlowCallback()
 """Says at which steps to log, score and save, by `logging_steps` and the like, as in transformers' Trainer."""
@@ -32,28 +30,18 @@ _FLOW: Any = DefaultFlowCallback()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """How long a training is."""
+    """The length of a training."""
 
     batches: int
     """Micro-batches of an epoch."""
     steps_per_epoch: int
-    """Optimizer steps of an epoch."""
     steps: int
-    """Optimizer steps of the run."""
     epochs: int
-    """Epochs of the run, the last one perhaps in part."""
+    """The last one perhaps in part."""
 
 
 def length_of(args: Any, batches: int) -> Length:
-    """Return the length of a training: `max_steps` decides, or else `num_train_epochs`.
-
-    Args:
-        args: transformers.TrainingArguments.
-        batches: micro-batches of an epoch.
-
-    Raises:
-        BadInput: there are none.
-    """
+    """Return the length of a training, given the micro-batches of an epoch: `max_steps` decides if it is set."""
     if not batches:
         raise BadInput(
             "training.dataloader_drop_last: an epoch has fewer examples than one batch, so nothing is left; set it to "
@@ -74,11 +62,10 @@ class Loop:
         training: what is changed.
         loader: micro-batches of this process, each with its rows under `FED`.
         order: of the examples; told the epoch.
-        loss: see `StepLoss`.
-        evaluation: see `Evaluation`.
-        validation: the data set whose scores choose the best checkpoint.
-        saving: see `Saving`.
-        log: see `Log`.
+        loss: divides the losses of micro-batches.
+        evaluation: scores the model on `validation`, and so chooses the best checkpoint.
+        saving: writes and restores checkpoints.
+        log: is told the losses and scores.
         interruption: asked after every step whether to stop.
         decay_all: weight decay acts on biases and norms too.
     """
@@ -105,10 +92,7 @@ class Loop:
         self._control = TrainerControl()
 
     def train(self, start: Path | None) -> None:
-        """Train to the last step, and end with the best weights where the recipe wants them.
-
-        Args:
-            start: the whole checkpoint to go on from, or None.
+        """Train to the last step, from a whole checkpoint or anew, and end with the best weights if the recipe says so.
 
         Raises:
             Stopped: a signal asked for it; the checkpoint of the last step is written.
@@ -138,9 +122,8 @@ class Loop:
                 self._evaluate(at_start=True)
             done, skip = divmod(state.global_step, length.steps_per_epoch)
             for epoch in range(done, length.epochs):
-                self._run_epoch(
-                    epoch, length, skip=skip if epoch == done else 0, start=start if epoch == done else None
-                )
+                self._run_epoch(epoch, length, skip=skip, start=start)
+                skip, start = 0, None
                 if self._control.should_training_stop:
                     break
             self._saving.load_best()
@@ -180,40 +163,23 @@ class Loop:
         self._after_step(may_stop=True)
 
     def step(self, micro_batches: list[dict[str, Any]], items: Tensor | None) -> None:
-        """Make one optimizer step.
-
-        Args:
-            micro_batches: of this process.
-            items: see `StepLoss.items`.
-        """
+        """Make one optimizer step."""
         parts, args = self.training.parts, self.training.parts.args
         for number, batch in enumerate(micro_batches):
             last = number == len(micro_batches) - 1
             with nullcontext() if last else parts.later():
                 loss = self.micro_step(batch, items, number=number, micro_batches=len(micro_batches))
             self.training.loss_sum += loss
-        self._grad_norm = self.clip()
+        most = args.max_grad_norm if args.max_grad_norm > 0 else math.inf
+        self._grad_norm = parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
         parts.optimizer.step()
         self._learning_rate = parts.learning_rate
         if not parts.accelerator.optimizer_step_was_skipped and not follows_a_metric(args):
             parts.schedule.step()
         parts.wrapped.zero_grad()
 
-    def clip(self) -> Tensor | None:
-        """Scale the gradients down to `max_grad_norm`, and return their norm before."""
-        parts = self.training.parts
-        most = parts.args.max_grad_norm if parts.args.max_grad_norm > 0 else math.inf
-        return parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
-
     def micro_step(self, batch: dict[str, Any], items: Tensor | None, *, number: int, micro_batches: int) -> Tensor:
-        """Run one forward and backward pass, and return the loss.
-
-        Args:
-            batch: with its rows under `FED`; changed.
-            items: see `StepLoss.items`.
-            number: of the micro-batch within the step.
-            micro_batches: of the step.
-        """
+        """Run one forward and backward pass, and return the loss."""
         training, parts, args = self.training, self.training.parts, self.training.parts.args
         step = training.state.global_step + 1
         rows = batch.pop(FED)
@@ -221,7 +187,7 @@ class Loop:
         training.meter.count(batch)
         parts.wrapped.train()
         parts.optimizer.train()
-        inputs = to_device(batch, parts.device)
+        inputs: dict[str, Any] = send_to_device(batch, parts.device)
         memory = None if training.memories is None else training.memories.of(number)
         if memory is not None:
             inputs = memory.put_in(inputs)
@@ -240,8 +206,7 @@ class Loop:
     def _after_step(self, *, may_stop: bool) -> None:
         """Show the step, and log, score, save and stop where that is due."""
         training, state, control = self.training, self.training.state, self._control
-        processes, args = training.parts.processes, training.parts.args
-        step = state.global_step
+        processes, args, step = training.parts.processes, training.parts.args, state.global_step
         control.should_save |= step in self._saving.keep_steps and training.saved_step != step
         tokens = processes.count * training.meter.tokens_for_display()
         training.progress.update(step, training.watch.step_loss(), tokens)
@@ -251,8 +216,8 @@ class Loop:
         due = control.should_log or control.should_evaluate or control.should_save
         if processes.count > 1 and due:
             training.watch.settle()  # before anything relies on it, and here all processes can be told
-        stop = training.watch.agree(self._interruption.requested)
-        stop = stop if may_stop else None
+        requested = training.watch.agree(self._interruption.requested)
+        stop = requested if may_stop else None
         if not (due or stop):
             return
         training.meter.pause()

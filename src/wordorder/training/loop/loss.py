@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.trainer_pt_utils import LabelSmoother
 
@@ -17,10 +16,6 @@ class StepLoss:
 
     A model that takes `num_items_in_batch` divides its sum by the predicted tokens of the whole step. Another one
     returns the mean of a micro-batch, which is divided by the number of micro-batches.
-
-    Args:
-        training: of which model, in which processes.
-        before_smoothing: changes a batch before its labels are smoothed, see `Task.before_smoothing`.
     """
 
     def __init__(self, training: Training, before_smoothing: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -36,11 +31,7 @@ class StepLoss:
         self._smoother: Callable[..., Tensor] | None = LabelSmoother(epsilon=epsilon) if epsilon else None
 
     def items(self, batches: Sequence[Mapping[str, Any]]) -> Tensor | None:
-        """Return the number of predicted tokens in the micro-batches of a step, of all processes together.
-
-        Args:
-            batches: of this process.
-        """
+        """Return the number of predicted tokens in the micro-batches of a step, of all processes together."""
         if not self._divides or not batches or not {"labels", "shift_labels"} & batches[0].keys():
             return None
         counted = sum(self._labels(batch).ne(IGNORED).sum() for batch in batches)
@@ -60,12 +51,7 @@ class StepLoss:
     ) -> tuple[Tensor, Any]:
         """Return the loss to add to those of the step's other micro-batches, and the model's output.
 
-        Args:
-            model: in training mode; perhaps wrapped.
-            batch: on the device.
-            items: see `items`.
-            micro_batches: of the step.
-            rows: examples of this batch from which something is learned.
+        `rows` are the examples of this batch from which something is learned, `items` those of the step, see `items`.
         """
         labels = None
         if self._smoother is not None:
@@ -84,13 +70,3 @@ class StepLoss:
             (all_rows,) = self._parts.processes.total(rows)
             loss = loss * (rows * self._parts.processes.count / all_rows)
         return (loss if scaled else loss / micro_batches), output
-
-
-def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return a batch with its tensors on a device.
-
-    Args:
-        batch: by name.
-        device: where the model is.
-    """
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
