@@ -16,7 +16,7 @@ from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.data.examples.encode import encode_documents
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.inference import evaluate_model_dir, translate
-from wordorder.inference.translate import source_ids
+from wordorder.inference.predict import source_ids
 from wordorder.tasks import TASKS
 from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
 from wordorder.training import read_recipe, run

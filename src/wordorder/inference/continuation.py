@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.errors import BadInput
+from wordorder.inference.predict import source_ids
+from wordorder.inference.saved_model import best_device, load_model, task_of
+from wordorder.training.runs.quiet import quiet_libraries
 
 _WINDOW = 16  # tokens that are decoded before a new one: what stands before it may decide about spaces
 
@@ -31,12 +34,8 @@ class Continuation:
     """
 
     def __init__(self, model_dir: str | Path) -> None:
-        import torch
-
         from wordorder.data.tokenizers.tokenizer import read_tokenizer
-        from wordorder.inference.saved_model import load_model, task_of
         from wordorder.models.hub.saved_folder import check_tokenizer
-        from wordorder.training.runs.quiet import quiet_libraries
 
         task = task_of(model_dir)
         if not task.running_text:
@@ -47,8 +46,7 @@ class Continuation:
         with quiet_libraries():
             model, self.tokenizer = load_model(model_dir), read_tokenizer(Path(model_dir))
         check_tokenizer(self.tokenizer, model.config, Path(model_dir))
-        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        self.model = model.to(device or torch.device("cpu")).eval()
+        self.model = model.to(best_device()).eval()
         end: int | list[int] | None = self.model.config.eos_token_id
         self.ends = frozenset([] if end is None else [end] if isinstance(end, int) else end)
         """Tokens that end a text."""
@@ -59,8 +57,6 @@ class Continuation:
         A special token's name inside it is encoded as the characters that it is.
         """
         import torch
-
-        from wordorder.inference.translate import source_ids
 
         start: int | None = self.model.config.bos_token_id
         ids = [] if start is None else [start]
@@ -124,7 +120,6 @@ class Continuation:
         """
         from wordorder.models import check_room
         from wordorder.tasks.beam_search import check_beams
-        from wordorder.training.runs.quiet import quiet_libraries
 
         check_beams(self.model.config, beams)
         ids = self.prompt_ids(prompt)

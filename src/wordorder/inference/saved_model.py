@@ -1,10 +1,16 @@
-"""Load a saved model with its tokenizer, and tell what it was trained for."""
+"""Load a saved model with its tokenizer, and tell what it was trained for and with which settings."""
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from wordorder.errors import BadInput
+from wordorder.limits import MOST_BEAMS, one_line, read_toml
 from wordorder.tasks import TASKS, Task
+from wordorder.training.recipe.arguments import BEAMS
+
+if TYPE_CHECKING:
+    import torch
 
 _OURS = "wordorder-"  # prefix of the model types of this package, grafted ones too
 
@@ -44,7 +50,16 @@ def remembers(model_dir: str | Path) -> bool:
 
 
 def load_model(model_dir: str | Path, *, memory_length: int | None = None, segment_length: int | None = None) -> Any:
-    """Load a saved model with the head of its task, from safetensors only: nothing is unpickled."""
+    """Load a saved model with the head of its task, from safetensors only: nothing is unpickled.
+
+    Args:
+        memory_length: slots of its memory, which no weight depends on; None = as it was saved.
+        segment_length: tokens of the segments that will be read beside another memory_length; None = as it was saved.
+
+    Raises:
+        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
+            position table is too short for such a memory.
+    """
     import transformers
 
     from wordorder.models import NETWORK_TASKS
@@ -70,3 +85,65 @@ def load_tokenizer_of(model_dir: str | Path) -> Any:
     from wordorder.data import TokenizerConfig, load_tokenizer
 
     return load_tokenizer(TokenizerConfig(kind="existing", path=str(model_dir)), [], cache_dir=Path())
+
+
+def best_device() -> "torch.device":
+    """Return the accelerator of this machine, or else the CPU."""
+    import torch
+
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def data_settings(model_dir: str | Path) -> dict[str, Any]:
+    """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder."""
+    from wordorder.data import DataConfig
+    from wordorder.data.checks import scale_faults, whole_faults
+
+    section = _section(model_dir, "data")
+    _refuse(
+        model_dir,
+        *whole_faults("data.length", section.get("length"), 1, optional=True),
+        *scale_faults("data.label_scale", section.get("label_scale", 1.0)),
+    )
+    known = {field.name for field in fields(DataConfig)}
+    values = {name: value for name, value in section.items() if name in known}
+    pieces, length = _section(model_dir, "training").get("segments_per_step"), values.get("length")
+    if isinstance(pieces, int) and isinstance(length, int) and pieces > 0:
+        values["length"] = length // pieces  # the segments that the model read
+    return {name: tuple(cast(Any, value)) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
+    """Return the beams of the run's search, and the maximum length of a translation or None."""
+    from wordorder.data.checks import whole_faults
+
+    training = _section(model_dir, "training")
+    beams, longest = training.get("generation_num_beams", BEAMS), training.get("generation_max_length")
+    _refuse(
+        model_dir,
+        *whole_faults("training.generation_num_beams", beams, 1, largest=MOST_BEAMS),
+        *whole_faults("training.generation_max_length", longest, 2, optional=True),
+    )
+    return beams, longest
+
+
+def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
+    recipe = _recipe_beside(model_dir)
+    if not recipe.exists():
+        return {}
+    try:
+        table = read_toml(recipe).get(name, {})
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {one_line(error)}") from None
+    if not isinstance(table, dict):
+        raise BadInput(f"{recipe}: {name} must be a section, [{name}], got {table!r}")
+    return cast("dict[str, Any]", table)
+
+
+def _refuse(model_dir: str | Path, *faults: str) -> None:
+    if faults:
+        raise BadInput(f"{_recipe_beside(model_dir)}: {fault}" for fault in faults)
+
+
+def _recipe_beside(model_dir: str | Path) -> Path:
+    return Path(model_dir).resolve().parent / "recipe.toml"

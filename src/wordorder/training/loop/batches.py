@@ -142,9 +142,10 @@ def rows_of(batch: Mapping[str, Tensor]) -> Rows:
             continue
         values = batch[name] if batch[name].is_floating_point() else batch[name].int()  # half the bytes to digest
         array = values.contiguous().numpy()
-        masked = present is not None and array.shape == present.shape
-        shown = [row[there] for row, there in zip(array, present, strict=True)] if masked else array
-        found[name] = [row.tobytes() for row in shown]
+        if present is None or array.shape != present.shape:
+            found[name] = [row.tobytes() for row in array]
+        else:
+            found[name] = [row[there].tobytes() for row, there in zip(array, present, strict=True)]
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device, set_seed
+from accelerate.utils import set_seed
 from torch import Tensor
 from transformers import TrainerControl
 from transformers.trainer_callback import DefaultFlowCallback
@@ -187,7 +187,7 @@ class Loop:
         training.meter.count(batch)
         parts.wrapped.train()
         parts.optimizer.train()
-        inputs: dict[str, Any] = send_to_device(batch, parts.device)
+        inputs = {name: value.to(parts.device) if isinstance(value, Tensor) else value for name, value in batch.items()}
         memory = None if training.memories is None else training.memories.of(number)
         if memory is not None:
             inputs = memory.put_in(inputs)
