@@ -19,8 +19,11 @@ class Written:
     """One step of writing a continuation."""
 
     token: int | None
+    """None: nothing more comes, and the text is what was still to be shown."""
     text: str
+    """Text that can be read now and could not before; may be empty, since a token may be part of a character."""
     ended: bool = False
+    """The model said that the text ends here."""
 
 
 class Continuation:
@@ -79,12 +82,6 @@ class Continuation:
         """Write token by token; see `wordorder.models.stream_tokens` for sampling and cost.
 
         Args:
-            prompt: the text to continue.
-            max_new_tokens: see `stream_tokens`, as for the next four.
-            temperature: see `stream_tokens`.
-            top_k: see `stream_tokens`.
-            top_p: see `stream_tokens`.
-            seed: see `stream_tokens`.
             stop_at_end: stop where the model ends the text; else an empty line is written, and then another text.
 
         Raises:

@@ -1,7 +1,8 @@
 """Compute the exact scores of a saved model on any data."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +21,6 @@ from wordorder.training.recipe.sources import SOURCES, find_source
 from wordorder.training.runs.quiet import quiet_libraries
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from wordorder.data import DataConfig, PreparedData
     from wordorder.tasks.scores import CausalTally
 
@@ -130,6 +129,8 @@ def evaluate_model_dir(
         BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
             has classes that the model does not know, or the context is not one for this model.
     """
+    from torch.utils.data import DataLoader
+
     from wordorder.data import TokenizerConfig, prepare
     from wordorder.data.names import BEST_ON_TEST, LANES
     from wordorder.models import check_length, longest_text, takes_any_length
@@ -176,7 +177,8 @@ def evaluate_model_dir(
         tally = task.tally(device, classes=classes, examples=parts)
         if isinstance(tally, CausalTally) and (data.packing == LANES or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
-        score(model, _batches(parts, collate, batch_size), tally, device=device)
+        batches = chain.from_iterable(DataLoader(part, batch_size=batch_size, collate_fn=collate) for part in parts)
+        score(model, batches, tally, device=device)
         if not isinstance(tally, TranslationTally):
             return {**tally.scores(), **beside}
         search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
@@ -261,15 +263,6 @@ def _parts(prepared: "PreparedData", split: str) -> list[Any]:
     if split not in parts:
         raise BadInput(f"the data has no {split} split; valid: {', '.join(parts)}, all")
     return [parts[split]]
-
-
-def _batches(
-    datasets: Sequence[Any], collate: Callable[[list[Any]], Mapping[str, "Tensor"]], batch_size: int
-) -> Iterator[Mapping[str, "Tensor"]]:
-    from torch.utils.data import DataLoader
-
-    for dataset in datasets:
-        yield from DataLoader(dataset, batch_size=batch_size, collate_fn=collate)
 
 
 def _with_the_models_classes(prepared: "PreparedData", ids: Mapping[str, int]) -> Callable[[list[Any]], Any]:

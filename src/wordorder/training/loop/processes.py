@@ -48,22 +48,23 @@ class Processes:
         return [int(number) for number in numbers]
 
     def everyones(self, state: Any) -> list[Any]:
-        """Return the values of all processes, in order."""
-        if self.count == 1:
-            return [state]
-        own = self._as_long_as_any(pack_state(state))
-        found = [torch.empty_like(own) for _ in range(self.count)]
-        dist.all_gather(found, own, group=self._group)
-        return [unpack_state(_content(piece)) for piece in found]
+        """Return the values of all processes, in order; they are what `save_state` takes, and small."""
+        return self._gathered(state, everywhere=True)
 
     def given_to_main(self, state: Any) -> list[Any]:
         """Return the values of all processes, in order, in process 0; an empty list in the others."""
+        return self._gathered(state, everywhere=False)
+
+    def _gathered(self, state: Any, *, everywhere: bool) -> list[Any]:
         if self.count == 1:
             return [state]
         own = self._as_long_as_any(pack_state(state))
-        found = [torch.empty_like(own) for _ in range(self.count)] if self.is_main else None
-        dist.gather(own, found, dst=0, group=self._group)
-        return [unpack_state(_content(piece)) for piece in found or ()]
+        found = [torch.empty_like(own) for _ in range(self.count if everywhere or self.is_main else 0)]
+        if everywhere:
+            dist.all_gather(found, own, group=self._group)
+        else:
+            dist.gather(own, found or None, dst=0, group=self._group)
+        return [unpack_state(_content(piece)) for piece in found]
 
     def _as_long_as_any(self, content: bytes) -> Tensor:
         """Return the bytes after their length, padded to the length of the longest in any process."""

@@ -48,9 +48,7 @@ class Parts:
     args: Any
     """The section [training] as transformers.TrainingArguments, whose fields have types in part."""
     accelerator: Any
-    """Devices, precision, DDP and FSDP2."""
     processes: Processes
-    """All processes of the run."""
     model: Any
     """The model; under FSDP2 its parameters are sharded in place."""
     wrapped: Any
@@ -62,7 +60,6 @@ class Parts:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return self.args.device
 
     @property
@@ -142,15 +139,10 @@ class Training:
     """All that the loop changes; a checkpoint holds it, and restoring a checkpoint sets it."""
 
     parts: Parts
-    """Model, optimizer, learning rates, processes."""
     folder: Path
-    """The run folder."""
     meter: Meter
-    """Counts seconds, tokens, memory."""
     progress: Progress
-    """Shows the steps."""
     digest: FedBatches
-    """Digests of the batches so far."""
     memories: Memories | None = None
     """Memories that go from batch to batch, for texts in lanes."""
     state: Any = field(default_factory=lambda: TrainerState())
@@ -164,7 +156,6 @@ class Training:
     active: bool = False
     """True from the first step to the last."""
     watch: LossWatch = field(init=False)
-    """Looks for losses that are not finite."""
 
     def __post_init__(self) -> None:
         self.loss_sum = torch.tensor(0.0, device=self.parts.device)

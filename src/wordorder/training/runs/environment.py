@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,18 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate",
 def write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:
     """Write versions, device, threads, command line, commit and seed of this start, beside those of earlier starts."""
     path = folder / ENVIRONMENT
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     environment: dict[str, Any] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(sys.argv),
         "seed": seed,
         "python": platform.python_version(),
         "packages": {"wordorder": __version__}
-        | {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        | {package: version for package in _PACKAGES if (version := _version(package)) is not None},
         "platform": platform.platform(),
-        "device": _device_name(device),
+        "device": f"{device.type}: {name}",
         "processes": process_count(),
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -59,24 +63,15 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"cuda: {torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
-    return f"{device.type}: {platform.processor() or platform.machine()}"
-
-
 def _package_commit() -> str | None:
     """Return the git commit of the package's own checkout, with `-modified` if files changed; None when installed."""
     root = Path(__file__).resolve().parents[4]
     if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
         return None
+    git = partial(subprocess.run, cwd=root, check=True, capture_output=True, text=True, timeout=10)
     try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return f"{commit}-modified" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+        commit = git(["git", "rev-parse", "HEAD"]).stdout.strip()
+        changed = git(["git", "status", "--porcelain", "--untracked-files=no"]).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+    return f"{commit}-modified" if changed else commit
