@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate.utils import set_seed
 from torch import Tensor
-from transformers import TrainerControl
+from transformers import TrainerControl, TrainingArguments
 from transformers.trainer_callback import DefaultFlowCallback
 
 from wordorder.errors import BadInput, Stopped
@@ -40,7 +40,7 @@ class Length:
     """The last one perhaps in part."""
 
 
-def length_of(args: Any, batches: int) -> Length:
+def length_of(args: TrainingArguments, batches: int) -> Length:
     """Return the length of a training, given the micro-batches of an epoch: `max_steps` decides if it is set."""
     if not batches:
         raise BadInput(
@@ -107,7 +107,7 @@ class Loop:
         state = training.state
         if start is None:
             state.train_batch_size = args.per_device_train_batch_size
-            state.compute_steps(args, length.steps)
+            state.compute_steps(args, length.steps)  # pyright: ignore[reportUnknownMemberType]
         state.max_steps, state.num_train_epochs = length.steps, length.epochs
         prepare_training(parts, steps=length.steps, decay_all=self._decay_all)
         if start is not None:

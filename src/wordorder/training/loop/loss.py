@@ -37,7 +37,7 @@ class StepLoss:
         counted = sum(self._labels(batch).ne(IGNORED).sum() for batch in batches)
         assert isinstance(counted, Tensor)
         args = self._parts.args
-        if args.average_tokens_across_devices and args.world_size > 1:
+        if args.average_tokens_across_devices and self._parts.processes.count > 1:
             counted = self._parts.accelerator.gather(counted.to(self._parts.device)).sum()
         return counted.to(self._parts.device) / 1  # a floating-point number, as transformers divides by
 

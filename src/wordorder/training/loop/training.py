@@ -22,7 +22,13 @@ from accelerate.utils import (
 )
 from torch import Tensor, nn
 from torch.distributed.fsdp import register_fsdp_forward_method
-from transformers import Trainer, TrainerState, enable_full_determinism, get_scheduler
+from transformers import (
+    Trainer,
+    TrainerState,
+    TrainingArguments,
+    enable_full_determinism,
+    get_scheduler,
+)
 from transformers.debug_utils import DebugOption, DebugUnderflowOverflow
 from transformers.trainer_pt_utils import get_parameter_names
 from transformers.trainer_utils import align_special_tokens
@@ -45,8 +51,8 @@ UNDECAYED = (r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 class Parts:
     """The model in training, with its optimizer, learning rates, devices and processes."""
 
-    args: Any
-    """The section [training] as transformers.TrainingArguments, whose fields have types in part."""
+    args: TrainingArguments
+    """The section [training] of the recipe."""
     accelerator: Any
     processes: Processes
     model: Any
@@ -145,8 +151,8 @@ class Training:
     digest: FedBatches
     memories: Memories | None = None
     """Memories that go from batch to batch, for texts in lanes."""
-    state: Any = field(default_factory=lambda: TrainerState())
-    """Steps done, the log and the best score: a transformers.TrainerState, whose fields have no types."""
+    state: TrainerState = field(default_factory=lambda: TrainerState())
+    """Steps done, the log and the best score."""
     loss_sum: Tensor = field(init=False)
     """Sum of the losses since they were logged last, on the device."""
     logged_step: int = 0
@@ -187,7 +193,7 @@ class Training:
         return {"seconds": own["seconds"], "tokens": tokens, "peak_bytes": peak}
 
 
-def prepare(model: Any, args: Any, *, tokenizer: Any = None) -> Parts:
+def prepare(model: Any, args: TrainingArguments, *, tokenizer: Any = None) -> Parts:
     """Seed the generators, and place a model on its device."""
     enable_full_determinism(args.seed) if args.full_determinism else set_seed(args.seed)
     logging.set_verbosity(args.get_process_log_level())
@@ -201,7 +207,7 @@ def prepare(model: Any, args: Any, *, tokenizer: Any = None) -> Parts:
     return Parts(args=args, accelerator=accelerator, processes=processes, model=model, wrapped=model)
 
 
-def _accelerator(args: Any) -> Accelerator:
+def _accelerator(args: TrainingArguments) -> Accelerator:
     fsdp = getattr(args, "fsdp_plugin_args", None)
     ddp = {
         "find_unused_parameters": args.ddp_find_unused_parameters,
@@ -209,13 +215,14 @@ def _accelerator(args: Any) -> Accelerator:
         "broadcast_buffers": args.ddp_broadcast_buffers,
         "static_graph": getattr(args, "ddp_static_graph", None),
     }
+    compiled: Any = {"backend": args.torch_compile_backend, "mode": args.torch_compile_mode}
     said: Any = {name: value for name, value in ddp.items() if value is not None}
     return Accelerator(
         mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
         # the loop adds up gradients itself, since a loss is divided by the tokens of the whole step
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         kwargs_handlers=[DistributedDataParallelKwargs(**said)],
-        dynamo_plugin=TorchDynamoPlugin(backend=args.torch_compile_backend, mode=args.torch_compile_mode),
+        dynamo_plugin=TorchDynamoPlugin(**compiled),
         fsdp_plugin=None if fsdp is None else FullyShardedDataParallelPlugin(**fsdp),
     )
 
@@ -238,21 +245,22 @@ def prepare_training(parts: Parts, *, steps: int, decay_all: bool) -> None:
         parts.model = parts.wrapped
         if hasattr(parts.model, "generate"):  # it would meet sharded and whole tensors together
             register_fsdp_forward_method(parts.model, "generate")
+    options: Any = args.lr_scheduler_kwargs  # its type has a string, as a command line gives it
     parts.schedule = get_scheduler(
         args.lr_scheduler_type,
         optimizer=parts.optimizer,
         num_warmup_steps=args.get_warmup_steps(steps),
         num_training_steps=steps,
-        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+        scheduler_specific_kwargs=options,
     )
 
 
-def follows_a_metric(args: Any) -> bool:
+def follows_a_metric(args: TrainingArguments) -> bool:
     """Tell whether the learning rate changes with validation scores and not with steps."""
     return str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) in ("reduce_lr_on_plateau", "greedy")
 
 
-def _checkpoint_activations(model: Any, args: Any) -> None:
+def _checkpoint_activations(model: Any, args: TrainingArguments) -> None:
     """Compute activations again in the backward pass where the arguments say so; transformers 5.18 renamed them."""
     for name in ("activation_checkpointing", "gradient_checkpointing"):
         if getattr(args, name, None):
@@ -274,7 +282,7 @@ def _noise(alpha: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     return add
 
 
-def _optimizer(model: Any, args: Any, *, decay_all: bool) -> Any:
+def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool) -> Any:
     """Build the optimizer that `training.optim` names, with weight decay on the parameters that have it."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if decay_all:
