@@ -11,10 +11,11 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -167,18 +168,13 @@ def parse_toml(text: str) -> dict[str, object]:
 
 def check_depth(value: object, most: int = MOST_DEEP) -> None:
     """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else."""
-    level = [value]
-    for _ in range(most):
-        level = [inner for outer in level for inner in _held(outer) if isinstance(inner, dict | list)]
+    level: list[Any] = [[value]]
+    for _ in range(most + 1):
+        held = chain.from_iterable(outer.values() if hasattr(outer, "values") else outer for outer in level)
+        level = [inner for inner in held if isinstance(inner, dict | list)]
         if not level:
             return
     raise ValueError(f"it is nested more than {most} deep")
-
-
-def _held(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast("dict[object, object]", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def is_plain_name(name: object) -> bool:

@@ -55,38 +55,27 @@ def length_of(args: TrainingArguments, batches: int) -> Length:
     return Length(batches=batches, steps_per_epoch=per_epoch, steps=steps, epochs=epochs)
 
 
+@dataclass(kw_only=True)
 class Loop:
-    """Trains: forward, backward, optimizer step, and what is due after a step.
+    """Trains: forward, backward, optimizer step, and what is due after a step."""
 
-    Args:
-        training: what is changed.
-        loader: micro-batches of this process, each with its rows under `FED`.
-        order: of the examples; told the epoch.
-        loss: divides the losses of micro-batches.
-        evaluation: scores the model on `validation`, and so chooses the best checkpoint.
-        saving: writes and restores checkpoints.
-        log: is told the losses and scores.
-        interruption: asked after every step whether to stop.
-        decay_all: weight decay acts on biases and norms too.
-    """
+    training: Training
+    loader: Any
+    """Micro-batches of this process, each with its rows under `FED`."""
+    order: Any
+    """Order of the examples; told the epoch."""
+    loss: StepLoss
+    evaluation: Evaluation
+    validation: Any
+    """The data set whose scores choose the best checkpoint."""
+    saving: Saving
+    log: Log
+    interruption: Interruption
+    """Asked after every step whether to stop."""
+    decay_all: bool
+    """Weight decay acts on biases and norms too."""
 
-    def __init__(
-        self,
-        training: Training,
-        *,
-        loader: Any,
-        order: Any,
-        loss: StepLoss,
-        evaluation: Evaluation,
-        validation: Any,
-        saving: Saving,
-        log: Log,
-        interruption: Interruption,
-        decay_all: bool,
-    ) -> None:
-        self.training, self._loader, self._order, self._loss = training, loader, order, loss
-        self._evaluation, self._validation, self._saving, self._log = evaluation, validation, saving, log
-        self._interruption, self._decay_all = interruption, decay_all
+    def __post_init__(self) -> None:
         self._grad_norm: Tensor | None = None
         self._learning_rate = 0.0
         self._control = TrainerControl()
@@ -99,25 +88,25 @@ class Loop:
             RunFailed: a loss or the weights are not finite, or files cannot be written.
         """
         training, parts, args = self.training, self.training.parts, self.training.parts.args
-        length = length_of(args, len(self._loader))
+        length = length_of(args, len(self.loader))
         training.active = True
         if start is None and parts.processes.count > 1:
             set_seed(args.seed, device_specific=True)  # or dropout would be the same in all processes
-        self._saving.begin(start)
+        self.saving.begin(start)
         state = training.state
         if start is None:
             state.train_batch_size = args.per_device_train_batch_size
             state.compute_steps(args, length.steps)  # pyright: ignore[reportUnknownMemberType]
         state.max_steps, state.num_train_epochs = length.steps, length.epochs
-        prepare_training(parts, steps=length.steps, decay_all=self._decay_all)
+        prepare_training(parts, steps=length.steps, decay_all=self.decay_all)
         if start is not None:
-            self._saving.restore_optimizer(start)
+            self.saving.restore_optimizer(start)
         if state.logging_steps > state.max_steps:
             state.logging_steps = max(1, state.max_steps // 10)  # a short run has a curve too
         try:
             training.progress.start(state.global_step, state.max_steps)
             parts.wrapped.zero_grad()
-            self._log.tell("on_train_begin")
+            self.log.tell("on_train_begin")
             if args.eval_on_start:
                 self._evaluate(at_start=True)
             done, skip = divmod(state.global_step, length.steps_per_epoch)
@@ -126,8 +115,8 @@ class Loop:
                 skip, start = 0, None
                 if self._control.should_training_stop:
                     break
-            self._saving.load_best()
-            self._log.tell("on_train_end")
+            self.saving.load_best()
+            self.log.tell("on_train_end")
         finally:
             training.active = False
             training.meter.close()
@@ -137,24 +126,24 @@ class Loop:
         training, state, args = self.training, self.training.state, self.training.parts.args
         size = args.gradient_accumulation_steps
         if start is not None and skip == 0:
-            self._saving.restore_random(start)
+            self.saving.restore_random(start)
         if training.memories is not None:
             training.memories.begin_epoch(within=skip > 0)
-        self._order.set_epoch(epoch)
+        self.order.set_epoch(epoch)
         training.meter.resume()
-        batches: Iterator[dict[str, Any]] = iter(skip_batches(self._loader, skip * size))
+        batches: Iterator[dict[str, Any]] = iter(skip_batches(self.loader, skip * size))
         for step in range(skip, length.steps_per_epoch):
             micro_batches = list(islice(batches, min(size, length.batches - step * size)))
-            items = self._loss.items(micro_batches)
+            items = self.loss.items(micro_batches)
             if start is not None and step == skip > 0:
-                self._saving.restore_random(start)  # after the batches that were skipped
+                self.saving.restore_random(start)  # after the batches that were skipped
             self._control.should_log = self._control.should_evaluate = self._control.should_save = False
             self.step(micro_batches, items)
             state.global_step += 1
             read = min((step + 1) * size, length.batches)
             state.epoch = epoch + read / length.batches
             _FLOW.on_step_end(args, state, self._control)
-            self._log.tell("on_step_end")
+            self.log.tell("on_step_end")
             # What is due each epoch comes after its last step, and a stop after that, or the resumed run would miss it.
             self._after_step(may_stop=read < length.batches)
             if self._control.should_training_stop:
@@ -192,7 +181,7 @@ class Loop:
         if memory is not None:
             inputs = memory.put_in(inputs)
         learned = sum(len(row) > 0 for row in rows[READ[0]])  # none of a `Spare`
-        loss, output = self._loss(parts.wrapped, inputs, items=items, micro_batches=micro_batches, rows=learned)
+        loss, output = self.loss(parts.wrapped, inputs, items=items, micro_batches=micro_batches, rows=learned)
         if memory is not None:
             memory.take(output)
         every = args.torch_empty_cache_steps
@@ -207,7 +196,7 @@ class Loop:
         """Show the step, and log, score, save and stop where that is due."""
         training, state, control = self.training, self.training.state, self._control
         processes, args, step = training.parts.processes, training.parts.args, state.global_step
-        control.should_save |= step in self._saving.keep_steps and training.saved_step != step
+        control.should_save |= step in self.saving.keep_steps and training.saved_step != step
         tokens = processes.count * training.meter.tokens_for_display()
         training.progress.update(step, training.watch.step_loss(), tokens)
         advice = training.meter.advice()
@@ -216,41 +205,41 @@ class Loop:
         due = control.should_log or control.should_evaluate or control.should_save
         if processes.count > 1 and due:
             training.watch.settle()  # before anything relies on it, and here all processes can be told
-        requested = training.watch.agree(self._interruption.requested)
+        requested = training.watch.agree(self.interruption.requested)
         stop = requested if may_stop else None
         if not (due or stop):
             return
         training.meter.pause()
         logged = len(state.log_history)
         if control.should_log and step > training.logged_step:
-            self._log.loss(None if self._grad_norm is None else self._grad_norm.item(), self._learning_rate)
+            self.log.loss(None if self._grad_norm is None else self._grad_norm.item(), self._learning_rate)
         control.should_log = False
         if control.should_evaluate:
             best = self._is_best(self._evaluate())
             control.should_save |= best and args.load_best_model_at_end  # also between two saves
             if args.save_strategy == "best":
-                control.should_save = best or step in self._saving.keep_steps
+                control.should_save = best or step in self.saving.keep_steps
             control.should_evaluate = False
         if control.should_save:
-            self._saving.save()
-            self._log.tell("on_save")
+            self.saving.save()
+            self.log.tell("on_save")
             control.should_save = False
-        self._log.write_curve(since=logged)
+        self.log.write_curve(since=logged)
         if stop is not None:
             if training.saved_step != step:
-                self._saving.save()
+                self.saving.save()
             raise Stopped(f"stopped by {stop.name} after step {step}; {last_good(training.folder)}; --resume goes on")
         training.meter.resume()
 
     def _evaluate(self, *, at_start: bool = False) -> dict[str, float]:
         """Score the validation data, log and show it, and return the scores as the log has them."""
         training, state = self.training, self.training.state
-        scores = self._evaluation.scores(self._validation)
+        scores = self.evaluation.scores(self.validation)
         logged = {f"eval_{name}": value for name, value in scores.items()}
-        self._log.add(dict(logged))
-        self._log.tell("on_evaluate", metrics=logged)
+        self.log.add(dict(logged))
+        self.log.tell("on_evaluate", metrics=logged)
         progress = f"step {state.global_step}/{state.max_steps}"
-        training.progress.say(f"{progress}  validation {self._evaluation.in_short(scores)}")
+        training.progress.say(f"{progress}  validation {self.evaluation.in_short(scores)}")
         if follows_a_metric(training.parts.args) and not at_start:
             training.parts.schedule.step(logged[self._metric])
         return logged

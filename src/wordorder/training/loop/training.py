@@ -179,19 +179,6 @@ class Training:
         args = self.parts.args
         return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
 
-    @property
-    def kept_step(self) -> int:
-        """Step of the weights that the model has after training: the best one, or the last."""
-        best = self.state.best_global_step if self.parts.args.load_best_model_at_end else None
-        return best or self.state.global_step
-
-    def counted(self) -> dict[str, float]:
-        """Return the counts of all processes together: seconds, tokens, and the largest peak_bytes."""
-        own, processes = self.meter.state(), self.parts.processes
-        (tokens,) = processes.total(int(own["tokens"]))
-        (peak,) = processes.greatest(int(own["peak_bytes"]))
-        return {"seconds": own["seconds"], "tokens": tokens, "peak_bytes": peak}
-
 
 def prepare(model: Any, args: TrainingArguments, *, tokenizer: Any = None) -> Parts:
     """Seed the generators, and place a model on its device."""

@@ -46,21 +46,8 @@ from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import trackers_in
 from wordorder.training.runs.advice import advice_on
 from wordorder.training.runs.environment import write_environment
-from wordorder.training.runs.folder import (
-    CURVE,
-    DATA,
-    ENVIRONMENT,
-    LOGS,
-    METRICS,
-    MODEL,
-    PRETRAINED,
-    READING,
-    RECIPE,
-    RunResult,
-    curve_rows,
-    read_result,
-    rewrite_curve,
-)
+from wordorder.training.runs import folder as files
+from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
 from wordorder.training.runs.model import make_config, start_from_saved_model, start_from_word_vectors
 from wordorder.training.runs.model_card import write_run_card
 from wordorder.training.runs.quiet import quiet_libraries
@@ -83,10 +70,10 @@ def train_and_test(
 
 def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) -> None:
     """Remove the files that a run wrote before its first step, and the folders made for them, innermost first."""
-    for name in {CURVE, DATA, RECIPE, ENVIRONMENT, PRETRAINED} - set(there):
+    for name in {files.CURVE, files.DATA, files.RECIPE, files.ENVIRONMENT, files.PRETRAINED} - set(there):
         (folder / name).unlink(missing_ok=True)
-    if LOGS not in there:
-        shutil.rmtree(folder / LOGS, ignore_errors=True)
+    if files.LOGS not in there:
+        shutil.rmtree(folder / files.LOGS, ignore_errors=True)
     with suppress(OSError):  # something else is in it
         for path in missing:
             path.rmdir()
@@ -113,13 +100,13 @@ def _train_and_test(
         make_folder(folder)
         clean(folder)
         rewrite_curve(folder, state.log_history if state else ())
-        write_json(folder / DATA, prepared.statistics)
-        write_text(folder / RECIPE, recipe.to_toml())
+        write_json(folder / files.DATA, prepared.statistics)
+        write_text(folder / files.RECIPE, recipe.to_toml())
         write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
     progress = choose_progress(folder.name, shown=shown and is_main()) if isinstance(shown, bool) else shown
     if pretrained is not None:
         if is_main():
-            write_json(folder / PRETRAINED, pretrained)
+            write_json(folder / files.PRETRAINED, pretrained)
         new, unused = (", ".join(pretrained[name]) or "none" for name in ("new", "unused"))
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
@@ -129,10 +116,10 @@ def _train_and_test(
     meter = Meter(arguments.device, targets=task.translates)
     logs = None
     if is_main() and wants_tensorboard(recipe.training):
-        logs = TensorBoardLogs(folder / LOGS, first_step=state.global_step + 1 if state else 0)
+        logs = TensorBoardLogs(folder / files.LOGS, first_step=state.global_step + 1 if state else 0)
     try:
         reporters = recipe.training.get("report_to")
-        with trackers_in(folder / LOGS, reporters), quiet_libraries(), Interruption() as interruption:
+        with trackers_in(folder / files.LOGS, reporters), quiet_libraries(), Interruption() as interruption:
             parts = prepare_model(model, arguments, tokenizer=prepared.tokenizer)
             groups = arguments.gradient_accumulation_steps // recipe.segments_per_step
             in_lanes = isinstance(prepared.validation, RunningText)
@@ -149,7 +136,7 @@ def _train_and_test(
             saving = Saving(training, tokenizer=prepared.tokenizer, examples=examples, keep_steps=keep_steps)
             cls, pad = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
             loop = Loop(
-                training,
+                training=training,
                 loader=training_loader(examples, order, arguments, collate=WithRows(prepared.collate)),
                 order=order,
                 loss=StepLoss(training, partial(task.before_smoothing, start=cls, padding=pad)),
@@ -246,18 +233,20 @@ def _finish(
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
     if prepared.test is not None:
         scores["test"] = scores["validation"] if twice else evaluation.scores(prepared.test)
-    counted, processes = training.counted(), training.parts.processes
+    state, meter, processes = training.state, training.meter, training.parts.processes
+    (tokens,), (peak,) = processes.total(meter.tokens), processes.greatest(meter.peak_bytes)
+    kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
     metrics: dict[str, Any] = {
         **scores,
         "optimistic": twice or prepared.test is None,
-        "train_seconds": counted["seconds"],
-        "tokens": counted["tokens"],
-        "tokens_per_second": counted["tokens"] / max(counted["seconds"], 1e-9),
-        "peak_memory_bytes": counted["peak_bytes"],
+        "train_seconds": meter.seconds,
+        "tokens": tokens,
+        "tokens_per_second": tokens / max(meter.seconds, 1e-9),
+        "peak_memory_bytes": peak,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "steps": training.state.global_step,
+        "steps": state.global_step,
         "seed": seed,
-        "best_step": training.kept_step,
+        "best_step": kept or state.global_step,  # of the weights that the model has now
         "batches": of_all_processes(processes.everyones(training.digest.found())),
     }
     if isinstance(evaluation, TranslationEvaluation):
@@ -271,15 +260,15 @@ def _finish(
             saving.save_for_use(staging, weights)
             write_run_card(staging, folder, metrics)
 
-        write_model(folder / MODEL, fill)
-        rewrite_curve(folder, training.state.log_history)  # its rows were appended without waiting for the disk
-        write_json(folder / METRICS, metrics)  # last of all: it says that all the rest is there
+        write_model(folder / files.MODEL, fill)
+        rewrite_curve(folder, state.log_history)  # its rows were appended without waiting for the disk
+        write_json(folder / files.METRICS, metrics)  # last of all: it says that all the rest is there
     training.parts.accelerator.wait_for_everyone()
     split, last = list(scores.items())[-1]
     progress.say(f"{'optimistic ' if twice else ''}{split} {evaluation.in_short(last)}")
     if is_main():
         return read_result(folder)
-    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve_rows(training.state.log_history))
+    return RunResult(metrics=metrics, model_dir=folder / files.MODEL, curve=curve_rows(state.log_history))
 
 
 def _report_reading(prepared: PreparedData, training: Training) -> None:
@@ -291,4 +280,4 @@ def _report_reading(prepared: PreparedData, training: Training) -> None:
         training.progress.say(line)
     both = streamed.merged([prepared.log.state_dict(), streamed.state_dict()])
     if both and processes.is_main:
-        write_json(training.folder / READING, both.summary())
+        write_json(training.folder / files.READING, both.summary())

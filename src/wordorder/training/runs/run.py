@@ -26,19 +26,8 @@ from wordorder.training.loop.interruption import stopping_at_once
 from wordorder.training.recipe.arguments import NO_EFFECT_ON_RESULTS, with_defaults
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.runs.folder import (
-    CURVE,
-    DATA,
-    ENVIRONMENT,
-    IDENTITY,
-    METRICS,
-    MODEL,
-    RECIPE,
-    Data,
-    Environment,
-    RunResult,
-    read_result,
-)
+from wordorder.training.runs import folder as files
+from wordorder.training.runs.folder import Data, Environment, RunResult, read_result
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -100,9 +89,9 @@ def _run(
     if is_main():
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
-    if (folder / METRICS).exists():
+    if (folder / files.METRICS).exists():
         result = read_result(folder)
-        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / METRICS})")
+        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / files.METRICS})")
         return result
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
@@ -158,7 +147,7 @@ def _prepare(recipe: Recipe) -> "PreparedData":
 
 def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     """Refuse a folder with files that are not a run's: a run would overwrite or remove them."""
-    if resume and (folder / METRICS).is_file():
+    if resume and (folder / files.METRICS).is_file():
         return  # nothing is written
     if not _is_ours(folder):
         found = sorted(path.name for path in folder.iterdir())
@@ -167,7 +156,7 @@ def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             f"{', ...' * (len(found) > 4)}), so nothing is written into it; name another folder by"
             " --set training.output_dir=..."
         )
-    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / MODEL).resolve()):
+    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / files.MODEL).resolve()):
         raise BadInput(
             f"model.pretrained: {recipe.pretrained} is where the run would save its own model; name another folder by"
             " --set training.output_dir=..."
@@ -180,11 +169,11 @@ def _is_ours(folder: Path) -> bool:
         return True
     # half-written files of a killed run have hidden names; a shell or a scheduler puts its log there beforehand
     names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
-    there = {name for name in names if not name.startswith(".")} - {IDENTITY}
-    if there <= {CURVE}:  # a run begins with an empty curve, and writes the data's fingerprint next
-        return not there or (folder / CURVE).stat().st_size == 0
+    there = {name for name in names if not name.startswith(".")} - {files.IDENTITY}
+    if there <= {files.CURVE}:  # a run begins with an empty curve, and writes the data's fingerprint next
+        return not there or (folder / files.CURVE).stat().st_size == 0
     with suppress(OSError, ValueError):
-        if read_model(folder / DATA, Data).fingerprint:
+        if read_model(folder / files.DATA, Data).fingerprint:
             return True
     return any((path / MANIFEST).is_file() for _, path in checkpoints(folder))
 
@@ -192,16 +181,16 @@ def _is_ours(folder: Path) -> bool:
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     """Refuse to mix two runs in one folder."""
     if not resume:
-        if (folder / METRICS).exists() or checkpoints(folder):
+        if (folder / files.METRICS).exists() or checkpoints(folder):
             raise BadInput(
                 f"training.output_dir: {str(folder)!r} already holds a run; go on with it by --resume, remove it, "
                 "or name another folder by --set training.output_dir=..."
             )
         return
     older = older_version_fault(folder, recipe)
-    if older is not None and not (folder / METRICS).exists():  # a finished run is only read
+    if older is not None and not (folder / files.METRICS).exists():  # a finished run is only read
         raise BadInput(f"--resume: {older}")
-    path = folder / RECIPE
+    path = folder / files.RECIPE
     if not path.exists():
         return
     try:
@@ -222,7 +211,7 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
     """
     size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
     try:
-        processes = read_model(folder / ENVIRONMENT, Environment).processes
+        processes = read_model(folder / files.ENVIRONMENT, Environment).processes
         tables = [recipe["training"] for recipe in (before, now)]
         then, here = (
             (table[size] * count, table[pieces])
@@ -239,7 +228,7 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
 
 def _check_data(prepared: "PreparedData", folder: Path) -> None:
     """Refuse to resume with other data under the same name: the recipe alone does not show it."""
-    path = folder / DATA
+    path = folder / files.DATA
     if not path.exists() or not checkpoints(folder):
         return
     try:
@@ -248,7 +237,7 @@ def _check_data(prepared: "PreparedData", folder: Path) -> None:
         raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
     if before != prepared.statistics["fingerprint"]:
         raise BadInput(
-            f"--resume: the data has changed since {folder} was made (another fingerprint than in {DATA}); "
+            f"--resume: the data has changed since {folder} was made (another fingerprint than in {files.DATA}); "
             "bring the former data back, or start anew in another folder"
         )
 
@@ -297,7 +286,7 @@ def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
     from wordorder.models import complete_options
 
     try:
-        version = read_model(folder / ENVIRONMENT, Environment).packages.get("wordorder")
+        version = read_model(folder / files.ENVIRONMENT, Environment).packages.get("wordorder")
     except (OSError, ValueError):
         return None  # no run was begun here, or what is wrong is said elsewhere
     encoding: str | None = recipe.model.get("encoding")
