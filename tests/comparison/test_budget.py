@@ -15,7 +15,7 @@ from wordorder.comparison.fairness.sizing import count_parameters, fit_widths, n
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.errors import UnfairComparison
 from wordorder.training.loop.batches import FedBatches, rows_of
-from wordorder.training.runs.model import make_config
+from wordorder.training.runs.fit import make_config
 
 TOKENS = SimpleNamespace(
     pad_token_id=0, sep_token_id=1, cls_token_id=2, num_special_tokens_to_add=lambda pair: 3 if pair else 2

@@ -16,7 +16,7 @@ from wordorder.inference import Context, evaluate_model_dir
 from wordorder.models import build_config, build_model
 from wordorder.training import run
 from wordorder.training.loop.loop import Loop
-from wordorder.training.runs.model import make_config
+from wordorder.training.runs.fit import make_config
 from wordorder.training.runs.run import _prepare
 
 LANES = (

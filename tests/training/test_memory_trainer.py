@@ -23,7 +23,7 @@ from wordorder.training import read_recipe, run
 from wordorder.training.loop.carried_memory import CarriedMemory
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.training import LossWatch
-from wordorder.training.runs.model import make_config
+from wordorder.training.runs.fit import make_config
 from wordorder.training.runs.run import _prepare
 
 LENGTH = 16

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from wordorder.errors import BadInput
 from wordorder.models import build_model
 from wordorder.training import read_recipe, run
-from wordorder.training.runs.model import make_config
+from wordorder.training.runs.fit import make_config
 
 FINE_TUNING = """
 [data]

@@ -9,7 +9,7 @@ from typing import Any
 from wordorder.errors import BadInput
 from wordorder.inference.predict import source_ids
 from wordorder.inference.saved_model import best_device, load_model, task_of
-from wordorder.training.runs.quiet import quiet_libraries
+from wordorder.training.loop.progress import quiet_libraries
 
 _WINDOW = 16  # tokens that are decoded before a new one: what stands before it may decide about spaces
 

@@ -17,8 +17,8 @@ from wordorder.inference.saved_model import (
     task_of,
 )
 from wordorder.tasks import TASKS, Task
+from wordorder.training.loop.progress import quiet_libraries
 from wordorder.training.recipe.sources import SOURCES, find_source
-from wordorder.training.runs.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from wordorder.data import DataConfig, PreparedData

@@ -13,7 +13,7 @@ from wordorder.inference.saved_model import (
     search_settings,
     task_of,
 )
-from wordorder.training.runs.quiet import quiet_libraries
+from wordorder.training.loop.progress import quiet_libraries
 
 _SHOWN = 60  # characters of a text that a message quotes
 

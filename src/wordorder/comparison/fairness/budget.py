@@ -134,7 +134,7 @@ def _sizes_set(overrides: Mapping[str, Any]) -> list[str]:
 
 def _config_of(recipe: Recipe, compare: CompareConfig, pipeline: Pipeline) -> ConfigOf:
     """Return the configuration function of training, with vocabulary and classes of the data of the first fold."""
-    from wordorder.training.runs.model import make_config
+    from wordorder.training.runs.fit import make_config
 
     own = recipe.with_overrides({"data.fold": compare.folds[0]}) if compare.folds else recipe
     prepared = pipeline.prepare(own, compare.seeds[0])

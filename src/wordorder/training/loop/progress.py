@@ -1,11 +1,15 @@
-"""Show the progress of a run on stderr: a bar on a terminal, a line now and then elsewhere, or nothing."""
+"""Show the progress of a run on stderr: a bar, a line now and then, or nothing; and keep other libraries quiet."""
 
 import sys
 import time
+import warnings
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from math import fsum
 from typing import Any
 
+from wordorder.launch import process_count
 from wordorder.streams import printable
 
 _AVERAGED = 50  # steps: the loss of one small batch says little
@@ -176,3 +180,23 @@ def choose_progress(name: str, *, shown: bool) -> Progress:
         return Progress()
     stream: Any = sys.stderr
     return Bar(name) if stream.isatty() else Lines(name)
+
+
+@contextmanager
+def quiet_libraries() -> Generator[None]:
+    """Let transformers show errors only and no progress bars within the block, then restore its settings."""
+    from transformers.utils import logging
+
+    if process_count() > 1:
+        # Nothing changes a model's logits in place, and its loss is no view.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    library: Any = logging
+    verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    library.set_verbosity_error()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library.set_verbosity(verbosity)
+        if bars:
+            library.enable_progress_bar()

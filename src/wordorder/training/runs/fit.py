@@ -1,5 +1,6 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
+import os
 import shutil
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -20,15 +21,16 @@ from wordorder.data import (
     StreamOrder,
     TextStream,
 )
+from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
-from wordorder.models import build_model
+from wordorder.models import build_config, build_model, config_fields
 from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
-from wordorder.training.checkpoints.weights import check_body
+from wordorder.training.checkpoints.weights import check_body, load_body
 from wordorder.training.loop.batches import FedBatches, WithRows, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
@@ -37,20 +39,19 @@ from wordorder.training.loop.log import Log, TensorBoardLogs
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.loss import StepLoss
 from wordorder.training.loop.meter import Meter, cpu_threads
-from wordorder.training.loop.progress import Progress, choose_progress
+from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
 from wordorder.training.loop.saving import Saving
 from wordorder.training.loop.training import Training
 from wordorder.training.loop.training import prepare as prepare_model
 from wordorder.training.recipe.arguments import BEAMS, build_arguments, wants_tensorboard
+from wordorder.training.recipe.pretrained import saved_version, weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import trackers_in
 from wordorder.training.runs.advice import advice_on
 from wordorder.training.runs.environment import write_environment
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
-from wordorder.training.runs.model import make_config, start_from_saved_model, start_from_word_vectors
 from wordorder.training.runs.model_card import write_run_card
-from wordorder.training.runs.quiet import quiet_libraries
 
 
 def train_and_test(
@@ -91,9 +92,9 @@ def _train_and_test(
         check_body(config, Path(recipe.pretrained))
     model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
     if begins and recipe.pretrained is not None:
-        pretrained = start_from_saved_model(model, recipe)
+        pretrained = _start_from_saved_model(model, recipe)
     elif begins:
-        vectors = start_from_word_vectors(model, prepared)
+        vectors = _start_from_word_vectors(model, prepared)
     arguments = build_arguments(recipe.training, folder, task.metrics)
     examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
@@ -161,6 +162,63 @@ def _train_and_test(
         progress.close()
         if logs:
             logs.close()
+
+
+def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
+    """Build the model's configuration: the recipe's fields, completed by the vocabulary, classes and ids of the data."""
+    tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
+    known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
+    if recipe.pretrained is None and adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
+        known["cls_token_id"] = prepared.tokenizer.cls_token_id
+    if prepared.label_names:
+        known["id2label"] = dict(enumerate(prepared.label_names))
+        known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
+        known["num_labels"] = len(prepared.label_names)
+    task = TASKS[recipe.data.task]
+    known |= task.model_fields(prepared)
+    if task.writes:
+        # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
+        in_lanes = isinstance(prepared.validation, RunningText)
+        end = prepared.tokenizer.sep_token_id
+        start = end if in_lanes else prepared.tokenizer.cls_token_id
+        ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
+        if recipe.model.get("memory", "none") != "none":
+            ends["segment_length"] = recipe.segment_length
+        known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
+    fields = {**known, **saved_version(recipe.pretrained), **recipe.model}
+    if fields["vocab_size"] < tokens:
+        raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
+    return build_config(recipe.network, **fields)
+
+
+def _start_from_saved_model(model: Any, recipe: Recipe) -> dict[str, Any]:
+    """Load the body of the saved model, and return its folder and which weights are loaded, new and unused."""
+    folder = Path(str(recipe.pretrained))
+    found = load_body(model, folder, with_head=TASKS[recipe.data.task].predicts_tokens)
+    return {
+        "folder": str(folder),
+        "content": weights_content(folder),
+        "loaded": len(found.loaded),
+        "new": list(found.new),
+        "unused": list(found.unused),
+    }
+
+
+def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
+    """Load the word vectors that the configuration names (`model.word_vectors`), and say in words what was found."""
+    named = getattr(model.config, "word_vectors", None)
+    if named is None:
+        return None
+    folder = os.environ.get("WORDORDER_DATA")
+    places = [Path(named), *([] if folder is None else [Path(folder) / named])]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        raise BadInput(f"model.word_vectors: there is no file {' or '.join(str(place) for place in places)}")
+    try:
+        found = model.load_word_vectors(path, prepared.tokenizer.get_vocab())
+    except ValueError as error:
+        raise BadInput(f"model.word_vectors: {error}") from None
+    return f"word vectors from {path}: {len(found.ids)} words found, {found.missing} of the vocabulary not"
 
 
 def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
