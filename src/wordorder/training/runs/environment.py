@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +67,13 @@ def _package_commit() -> str | None:
     root = Path(__file__).resolve().parents[4]
     if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
         return None
-    git = partial(subprocess.run, cwd=root, check=True, capture_output=True, text=True, timeout=10)
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+
     try:
-        commit = git(["git", "rev-parse", "HEAD"]).stdout.strip()
-        changed = git(["git", "status", "--porcelain", "--untracked-files=no"]).stdout.strip()
+        commit, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{commit}-modified" if changed else commit
