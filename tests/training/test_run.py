@@ -15,8 +15,7 @@ import wordorder.training.loop.log
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.evaluation import Evaluation
-from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.loss import StepLoss
+from wordorder.training.loop.loop import Loop, StepLoss
 from wordorder.training.runs import fit
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")

@@ -50,10 +50,6 @@ class Context:
     def resolved(self, *, task: Task, remembers: bool) -> "Context":
         """Check the context against the model, and return it with the kind filled in.
 
-        Args:
-            task: of the model.
-            remembers: whether the model has a memory.
-
         Raises:
             BadInput: the task has no context, the model no memory, or an option belongs to another kind.
         """

@@ -80,8 +80,7 @@ def regress(
     Args:
         model_dir: holds a model of a regression task with its tokenizer; where the recipe of its run lies beside the
             folder, its data.label_scale is taken out again.
-        texts: as for `classify`.
-        pairs: as for `classify`.
+        texts: as for `classify`, and so are pairs.
 
     Returns:
         For each text a list of one dict: value.
@@ -221,8 +220,6 @@ def answer(
     """Return the model's predictions for each text; see `fill_mask`, `classify`, `regress` and `translate`.
 
     Args:
-        model_dir: holds the model with its tokenizer.
-        texts: one or more.
         pairs: the second text of each, for a model of pairs.
         top_k: how many answers for each mask or text; a number is one answer, and so is a translation.
 

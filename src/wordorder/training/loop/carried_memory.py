@@ -62,11 +62,7 @@ class CarriedMemory:
         return {**inputs, "memory": self.state}
 
     def take(self, output: Any) -> None:
-        """Keep the memory that the model returned.
-
-        Args:
-            output: of the model.
-        """
+        """Keep the memory that the model returned."""
         if self._carries:
             self.state = output.memory
 

@@ -36,8 +36,7 @@ from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
 from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log, TensorBoardLogs
-from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.loss import StepLoss
+from wordorder.training.loop.loop import Loop, StepLoss
 from wordorder.training.loop.meter import Meter, cpu_threads
 from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
 from wordorder.training.loop.saving import Saving
