@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
 
 from wordorder import limits
@@ -22,6 +23,7 @@ from wordorder.limits import (
     parse_json,
     parse_toml,
     read_json,
+    read_model,
     read_toml,
     safetensors_header,
 )
@@ -143,6 +145,27 @@ def test_a_message_is_one_short_line_without_control_characters():
     assert one_line("a\n\x1b[2J b\u2028c") == "a \\x1b[2J b c"
     assert one_line(KeyError()) == "KeyError"
     assert len(one_line("x" * 1000)) < 310
+
+
+class Kept(BaseModel):
+    model_config = ConfigDict(strict=True)
+    steps: int
+    scores: dict[str, float]
+
+
+def test_all_faults_of_a_file_are_one_error(tmp_path: Path):
+    path = tmp_path / "a.json"
+    path.write_text('{"steps": "six", "scores": {"loss": null}}')
+    with pytest.raises(ValueError, match=r"steps must be a valid integer; scores\.loss must be a valid number"):
+        read_model(path, Kept)
+    path.write_text('{"scores": {}}')
+    with pytest.raises(ValueError, match="steps is missing"):
+        read_model(path, Kept)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="it must be a valid dictionary"):
+        read_model(path, Kept)
+    path.write_text('{"steps": 6, "scores": {"loss": 1}}')
+    assert read_model(path, Kept).scores == {"loss": 1.0}
 
 
 def written(path: Path, header: object, numbers: bytes = b"", length: int | None = None) -> Path:

@@ -222,13 +222,18 @@ class Loop:
             with nullcontext() if last else parts.later():
                 loss = self.micro_step(batch, items, number=number, micro_batches=len(micro_batches))
             self.training.loss_sum += loss
-        most = args.max_grad_norm if args.max_grad_norm > 0 else math.inf
-        self._grad_norm = parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
+        self._grad_norm = self.clip()
         parts.optimizer.step()
         self._learning_rate = parts.learning_rate
         if not parts.accelerator.optimizer_step_was_skipped and not follows_a_metric(args):
             parts.schedule.step()
         parts.wrapped.zero_grad()
+
+    def clip(self) -> Tensor | None:
+        """Scale the gradients down to `max_grad_norm`, and return their norm before."""
+        parts = self.training.parts
+        most = parts.args.max_grad_norm if parts.args.max_grad_norm > 0 else math.inf
+        return parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
 
     def micro_step(self, batch: dict[str, Any], items: Tensor | None, *, number: int, micro_batches: int) -> Tensor:
         """Run one forward and backward pass, and return the loss."""
