@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
 
 from wordorder import limits
@@ -22,6 +23,7 @@ from wordorder.limits import (
     parse_json,
     parse_toml,
     read_json,
+    read_model,
     read_toml,
     safetensors_header,
 )
@@ -145,6 +147,27 @@ def test_a_message_is_one_short_line_without_control_characters():
     assert len(one_line("x" * 1000)) < 310
 
 
+class Kept(BaseModel):
+    model_config = ConfigDict(strict=True)
+    steps: int
+    scores: dict[str, float]
+
+
+def test_all_faults_of_a_file_are_one_error(tmp_path: Path):
+    path = tmp_path / "a.json"
+    path.write_text('{"steps": "six", "scores": {"loss": null}}')
+    with pytest.raises(ValueError, match=r"steps must be a valid integer; scores\.loss must be a valid number"):
+        read_model(path, Kept)
+    path.write_text('{"scores": {}}')
+    with pytest.raises(ValueError, match="steps is missing"):
+        read_model(path, Kept)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="it must be a valid dictionary"):
+        read_model(path, Kept)
+    path.write_text('{"steps": 6, "scores": {"loss": 1}}')
+    assert read_model(path, Kept).scores == {"loss": 1.0}
+
+
 def written(path: Path, header: object, numbers: bytes = b"", length: int | None = None) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + numbers)
@@ -171,20 +194,20 @@ def entry(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ({"a": entry(shape=[2**50])}, "needs"),
-        ({"a": entry(shape=[2**61])}, "must be there"),
-        ({"a": entry(shape=[-2])}, "must be there"),
-        ({"a": entry(shape=[2.0])}, "must be there"),
-        ({"a": entry(shape=[1] * 17)}, "must be there"),
-        ({"a": entry(dtype="F31")}, "must be there"),
-        ({"a": entry(dtype=None)}, "must be there"),
-        ({"a": entry(data_offsets=[0, 16], shape=[4])}, "outside"),
-        ({"a": entry(data_offsets=[8, 0])}, "outside"),
-        ({"a": entry(data_offsets=[0])}, "outside"),
-        ({"a": 3}, "must be there"),
-        ([], "no JSON object"),
-        (b"[" * 5000, "no JSON"),
-        (b"\xff\xff", "no JSON"),
+        ({"a": entry(shape=[2**50])}, "invalid shape"),
+        ({"a": entry(shape=[2**61])}, "overflow"),
+        ({"a": entry(shape=[-2])}, "expected usize"),
+        ({"a": entry(shape=[2.0])}, "expected usize"),
+        ({"a": entry(dtype="F31")}, "unknown variant"),
+        ({"a": entry(dtype=None)}, "header that is wrong"),
+        ({"a": entry(data_offsets=[0, 16], shape=[4])}, "header that is wrong"),
+        ({"a": entry(data_offsets=[8, 0])}, "invalid offset"),
+        ({"a": entry(data_offsets=[0])}, "header that is wrong"),
+        ({"a": entry(), "b": entry()}, "invalid offset"),
+        ({"a": 3}, "expected struct"),
+        ([], "invalid JSON"),
+        (b"[" * 5000, "invalid JSON"),
+        (b"\xff\xff", "header that is wrong"),
     ],
 )
 def test_a_header_that_claims_what_is_not_there_is_refused(tmp_path: Path, header: object, said: str):

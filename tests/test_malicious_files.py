@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from wordorder.data import TokenizerConfig, load_tokenizer
-from wordorder.durable import damage, seal
 from wordorder.errors import BadInput
 from wordorder.inference.continuation import Continuation
 from wordorder.inference.predict import fill_mask
@@ -26,6 +25,7 @@ from wordorder.inspection.saved_model import class_of, config_of, load_saved
 from wordorder.models import build_config, build_model
 from wordorder.models.hub.saved_folder import load_config, weight_files
 from wordorder.training import read_recipe, run
+from wordorder.training.checkpoints.checkpoint import damage, seal
 from wordorder.training.recipe.pretrained import read_pretrained
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}

@@ -23,11 +23,7 @@ class BadInput(WordOrderError, ValueError):
 
 
 class UnfairComparison(BadInput):
-    """Arms of a comparison were not, or cannot be, made equal in what the recipe asks for. Exit code 2.
-
-    Args:
-        faults: as in `BadInput`.
-    """
+    """Arms of a comparison were not, or cannot be, made equal in what the recipe asks for. Exit code 2."""
 
 
 class RunFailed(WordOrderError, RuntimeError):
@@ -51,11 +47,7 @@ class MissingExtra(WordOrderError, ImportError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra from where wordorder itself came: a folder, a repository, an index.
-
-    Args:
-        extra: such as "train".
-    """
+    """Return the command that installs an extra from where wordorder itself came: a folder, a repository, an index."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 

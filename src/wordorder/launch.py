@@ -7,7 +7,6 @@ import os
 import sys
 from datetime import timedelta
 from multiprocessing import parent_process
-from typing import Any
 
 _FAILED, _CODE = "wordorder/failed", "wordorder/exit-code"
 _PATIENCE = timedelta(seconds=5)
@@ -42,15 +41,13 @@ def first_to_fail(code: int) -> tuple[bool, int]:
     What goes wrong in one process breaks the connections of all others, whose complaints would hide it: the first to
     come here speaks, and all end with its code. Before the processes know each other (a recipe that cannot be read),
     the first process of each machine speaks.
-
-    Args:
-        code: the exit code for what this process met.
     """
     if process_count() == 1:
         return True, code
-    store = _shared_store()
-    if store is None:
+    library = sys.modules.get("torch.distributed")
+    if library is None or not library.is_available() or not library.is_initialized():
         return os.environ.get("LOCAL_RANK", "0") == "0", code
+    store = library.distributed_c10d._get_default_store()  # there is no public name for it
     try:
         if store.add(_FAILED, 1) == 1:
             store.set(_CODE, str(code))
@@ -59,11 +56,3 @@ def first_to_fail(code: int) -> tuple[bool, int]:
         return False, int(store.get(_CODE))
     except Exception:  # the process that kept the store is gone: it has failed, and said so
         return False, code
-
-
-def _shared_store() -> Any:
-    """Return the store that all processes of the run share; None before they have met."""
-    library = sys.modules.get("torch.distributed")
-    if library is None or not library.is_available() or not library.is_initialized():
-        return None
-    return library.distributed_c10d._get_default_store()  # there is no public name for it

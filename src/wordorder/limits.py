@@ -1,8 +1,7 @@
 """Read files that may be a stranger's, within limits: JSON, TOML, names of files and safetensors headers.
 
-A model folder, a checkpoint or a recipe may be a stranger's. Its bytes are read here first: so many of them and no
-more, nested so deep and no deeper, from a plain file. What is wrong with them is a `ValueError` of one line, whatever
-the parser underneath raises (RecursionError for a thousand brackets, for instance).
+So many bytes and no more, nested so deep and no deeper, from a plain file. A file that cannot be read is an `OSError`;
+what is wrong with its content is a `ValueError`, whatever the parser underneath raises.
 """
 
 import errno
@@ -12,10 +11,16 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_Model = TypeVar("_Model", bound="BaseModel")
 
 MOST_JSON = 256 * 2**20
 """Most bytes of a JSON file. The largest that this package reads are tokenisers and results: some tens of megabytes."""
@@ -54,23 +59,9 @@ _STRING_OR_COMMENT = re.compile(
 )
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
 
-ITEM_BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
-    "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
-}  # fmt: skip
-"""Bits of a number, by the format's name of its type."""
-
 
 def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
-    """Return the content of a plain file.
-
-    Args:
-        path: the file; a pipe or a device would never end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file, or has more bytes.
-    """
+    """Return the content of a plain file."""
     size = path.stat().st_size
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -83,11 +74,7 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
 
 
 def check_plain(path: Path) -> None:
-    """Refuse a pipe, which would wait for somebody to write, and a device, which may never end.
-
-    Raises:
-        OSError: it is one of them.
-    """
+    """Refuse a pipe, which would wait for somebody to write, and a device, which may never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
@@ -101,9 +88,6 @@ def matches(pattern: str) -> Iterator[str]:
     """Yield the paths that a glob matches, unsorted; `**` stands for folders at any depth, those behind links too.
 
     A link to a folder that lies around it is not followed: the standard library goes round in it for hours.
-
-    Raises:
-        ValueError: it goes through more than `MOST_FOLDERS` folders.
     """
     return _matches(pattern, iter(range(MOST_FOLDERS)))
 
@@ -128,24 +112,31 @@ def _matches(pattern: str, left: Iterator[int]) -> Iterator[str]:
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """Read a JSON file and return its value.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file, too large, not UTF-8, no JSON, or nested too deep.
-    """
+    """Read a JSON file and return its value."""
     return parse_json(read_bytes(path, most))
 
 
+def read_model(path: Path, kind: type[_Model]) -> _Model:
+    """Read a JSON file as a pydantic model."""
+    return as_model(read_json(path), kind)
+
+
+def as_model(value: object, kind: type[_Model]) -> _Model:
+    """Check the value of a JSON file as a pydantic model; all its faults are one `ValueError`."""
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        faults: list[str] = []
+        for found in error.errors():
+            said = found["msg"].removeprefix("Value error, ").replace("Input should", "must")
+            faults.append(f"{'.'.join(map(str, found['loc'])) or 'it'} {said.replace('Field required', 'is missing')}")
+        raise ValueError("; ".join(faults)) from None
+
+
 def parse_json(content: bytes | str) -> object:
-    """Parse a JSON text and return its value.
-
-    Args:
-        content: all of it; bytes are UTF-8.
-
-    Raises:
-        ValueError: it is not UTF-8, no JSON, or nested too deep.
-    """
+    """Parse a JSON text and return its value."""
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
         value = json.loads(text)
@@ -157,21 +148,12 @@ def parse_json(content: bytes | str) -> object:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file and return its tables.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file, too large, not UTF-8, no TOML, or nested too deep.
-    """
+    """Read a TOML file and return its tables."""
     return parse_toml(read_bytes(path, MOST_TOML).decode("utf-8").replace("\r\n", "\n"))
 
 
 def parse_toml(text: str) -> dict[str, object]:
-    """Parse a TOML text and return its tables.
-
-    Raises:
-        ValueError: it is too long, no TOML, nested too deep, or has a key of too many parts.
-    """
+    """Parse a TOML text and return its tables."""
     if len(text) > MOST_TOML:
         raise ValueError(f"it has {len(text):,} characters, more than the {MOST_TOML:,} that are read")
     if _LONG_KEY.search(_STRING_OR_COMMENT.sub("s", text)):  # a quoted part of a key is a part too
@@ -185,23 +167,14 @@ def parse_toml(text: str) -> dict[str, object]:
 
 
 def check_depth(value: object, most: int = MOST_DEEP) -> None:
-    """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else.
-
-    Raises:
-        ValueError: there are more.
-    """
-    level: list[object] = [value]
-    for _ in range(most):
-        level = [inner for outer in level for inner in _held(outer) if isinstance(inner, dict | list)]
+    """Refuse a value that nests so deep that walking through it would end in a RecursionError somewhere else."""
+    level: list[Any] = [[value]]
+    for _ in range(most + 1):
+        held = chain.from_iterable(outer.values() if hasattr(outer, "values") else outer for outer in level)
+        level = [inner for inner in held if isinstance(inner, dict | list)]
         if not level:
             return
     raise ValueError(f"it is nested more than {most} deep")
-
-
-def _held(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast("dict[object, object]", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def is_plain_name(name: object) -> bool:
@@ -216,11 +189,7 @@ def is_plain_name(name: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredShape:
-    """The type and shape of a tensor, as a safetensors header gives them.
-
-    Args:
-        kind: the format's name of its type, such as "F32".
-    """
+    """The type and shape of a tensor, as a safetensors header gives them."""
 
     kind: str
     shape: tuple[int, ...]
@@ -232,68 +201,32 @@ class StoredShape:
 
 
 def safetensors_header(path: Path) -> dict[str, StoredShape]:
-    """Read the tensors of a safetensors file by name from its header alone; hold every claim against the file.
+    """Read type and shape of the tensors of a safetensors file by name, from its header alone.
 
-    https://github.com/huggingface/safetensors#format: 8 bytes, the header's length; JSON {name: {dtype, shape,
-    data_offsets: [begin, end]}}; the numbers.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plain file; its header is longer than `MOST_HEADER` or than the file, or no JSON of this
-            form; or a tensor's shape, type and bytes do not go together, or reach beyond the end of the file.
+    safetensors itself holds every claim against the file, but allows a header of 100 MB.
     """
+    import safetensors
+
+    library: Any = safetensors  # it has types in part
     size = path.stat().st_size
     if not path.is_file():
         raise ValueError(f"{path.name} is no file")
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
-            raise ValueError(f"{path.name} is cut short: its header claims {length:,} bytes of {size:,}")
-        if length > MOST_HEADER:
-            raise ValueError(
-                f"{path.name} has a header of {length:,} bytes, more than the {MOST_HEADER:,} that are read"
-            )
-        header = file.read(length)
+    if size < 8 or length > size - 8:
+        raise ValueError(f"{path.name} is cut short: its header claims {length:,} bytes of {size:,}")
+    if length > MOST_HEADER:
+        raise ValueError(f"{path.name} has a header of {length:,} bytes, more than the {MOST_HEADER:,} that are read")
     try:
-        entries: Any = parse_json(header)
-    except ValueError as error:
-        raise ValueError(f"{path.name} has a header that is no JSON: {one_line(error)}") from None
-    if not isinstance(entries, dict):
-        raise ValueError(f"{path.name} has a header that is no JSON object")
-    return {
-        name: _stored(path.name, name, entry, size - 8 - length)
-        for name, entry in cast("dict[str, Any]", entries).items()
-        if name != "__metadata__"
-    }
-
-
-def _stored(file: str, name: str, entry: object, room: int) -> StoredShape:
-    table = cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else dict[str, Any]()
-    kind, shape, place = table.get("dtype"), table.get("shape"), table.get("data_offsets")
-    wrong = f"{file} describes the tensor {name[:80]!r} wrongly: "
-    if not isinstance(kind, str) or kind not in ITEM_BITS or not _are_sizes(shape) or not _are_sizes(place):
-        raise ValueError(f"{wrong}type, shape and place must be there")
-    found, bounds = StoredShape(kind, tuple(cast("list[int]", shape))), cast("list[int]", place)
-    if len(bounds) != 2 or bounds[0] > bounds[1] or bounds[1] > room:
-        raise ValueError(f"{wrong}it lies outside of the file")
-    if found.count * ITEM_BITS[kind] != 8 * (bounds[1] - bounds[0]):
-        raise ValueError(f"{wrong}its shape needs {found.count:,} numbers, its place holds others")
-    return found
-
-
-def _are_sizes(value: object) -> bool:
-    if not isinstance(value, list) or len(cast("list[object]", value)) > 16:
-        return False
-    return all(type(size) is int and 0 <= size < 2**60 for size in cast("list[object]", value))
+        with library.safe_open(path, "pt") as file:
+            stored = {name: file.get_slice(name) for name in file.keys()}
+            return {name: StoredShape(one.get_dtype(), tuple(one.get_shape())) for name, one in stored.items()}
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path.name} has a header that is wrong: {one_line(error)}") from None
 
 
 def one_line(error: object, most: int = 300) -> str:
-    """Return the message of an error on one line, short, without control characters.
-
-    Args:
-        error: an exception, or its message.
-        most: characters.
-    """
+    """Return the message of an error on one line, short, without control characters."""
     words = " ".join(str(error).split()) or type(error).__name__
     shown = words if len(words) <= most else f"{words[:most]}..."
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)

@@ -58,20 +58,12 @@ def drop_lost_output() -> None:
 
 
 def printable(text: str) -> str:
-    """Write control characters as JSON escapes: names of arms, folders and labels may be a stranger's.
-
-    Args:
-        text: what a terminal is to show; JSON stays the same JSON.
-    """
+    """Write control characters as JSON escapes: names of arms, folders and labels may be a stranger's."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def lines_of_stdin() -> Iterator[str]:
-    """Read the lines of stdin.
-
-    Raises:
-        BadInput: it is not text, or cannot be read.
-    """
+    """Read the lines of stdin."""
     try:
         yield from sys.stdin
     except UnicodeDecodeError as error:
@@ -81,12 +73,7 @@ def lines_of_stdin() -> Iterator[str]:
 
 
 class _Output(io.FileIO):
-    """A raw file that writes the bytes of stdout or stderr.
-
-    Args:
-        number: the file descriptor, which is not closed with this.
-        dropping: lose what cannot be written, instead of raising.
-    """
+    """A raw file that writes the bytes of stdout or stderr."""
 
     def __init__(self, number: int, *, dropping: bool) -> None:
         super().__init__(number, "w", closefd=False)

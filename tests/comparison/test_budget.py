@@ -14,7 +14,7 @@ from wordorder.comparison.fairness.budget import check_trained, fit_budget
 from wordorder.comparison.fairness.sizing import count_parameters, fit_widths, nearest
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.errors import UnfairComparison
-from wordorder.training.loop.batch_digest import FedBatches, rows_of
+from wordorder.training.loop.batches import FedBatches, rows_of
 from wordorder.training.runs.fit import make_config
 
 TOKENS = SimpleNamespace(
@@ -322,7 +322,7 @@ def test_the_digest_does_not_depend_on_padding_or_on_how_a_row_is_cut():
 
 
 def test_a_shorter_run_is_compared_as_far_as_it_goes_and_a_resumed_one_is_the_same():
-    from wordorder.training.loop.batch_digest import same_batches
+    from wordorder.training.loop.batches import same_batches
 
     steps = [batch([[n, n + 1]]) for n in range(500)]
     long = digest(steps)

@@ -23,10 +23,9 @@ from torch.distributed.tensor import DTensor
 
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.models import build_model
-from wordorder.training.checkpoints.sharded import is_sharded, whole_weights
+from wordorder.training.checkpoints.weights import is_sharded, whole_weights
 from wordorder.training.loop import saving
-from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.loss import StepLoss
+from wordorder.training.loop.loop import Loop, StepLoss
 from wordorder.training.runs import fit
 
 RANK = int(os.environ["RANK"])

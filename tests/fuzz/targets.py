@@ -285,7 +285,7 @@ def read_a_model_folder(content: bytes, folder: Path) -> None:
 @functools.cache
 def checkpoint_files() -> dict[str, bytes]:
     """A checkpoint as a run writes it, small: weights, optimizer, generators, what the Trainer knew, the manifest."""
-    from wordorder.durable import seal
+    from wordorder.training.checkpoints.checkpoint import seal
     from wordorder.training.checkpoints.state_files import save_state
 
     weight = torch.nn.Parameter(torch.ones(3, 2))
@@ -326,8 +326,7 @@ def _model() -> Any:
 
 def read_a_checkpoint(content: bytes, folder: Path) -> None:
     """Look whether it is whole; and if it is, read all that a resumed run reads."""
-    from wordorder.durable import seal
-    from wordorder.training.checkpoints.checkpoint import newest_valid, read_state
+    from wordorder.training.checkpoints.checkpoint import newest_valid, read_state, seal
     from wordorder.training.checkpoints.state_files import load_state
     from wordorder.training.checkpoints.weights import load_weights
 

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from crash_points import CrashPoints
 
-from wordorder.durable import is_whole, write_text
+from wordorder.durable import write_text
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,
     find_newest,
+    is_whole,
     rotate,
     write_checkpoint,
     write_model,

@@ -32,8 +32,7 @@ def mount(place: Path, kilobytes: int, *, again: bool = False) -> None:
 
 def one(soak: Soak, place: Path, kilobytes: int) -> tuple[dict[str, Any], bool]:
     """Run on a disk of a size, then with room; return what was found, and whether the disk was large enough."""
-    from wordorder.durable import is_whole
-    from wordorder.training.checkpoints.checkpoint import checkpoints, newest_valid
+    from wordorder.training.checkpoints.checkpoint import checkpoints, is_whole, newest_valid
 
     folder = place / "run"
     shutil.rmtree(place, ignore_errors=True)

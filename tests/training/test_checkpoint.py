@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from wordorder.durable import is_whole, write_json
+from wordorder.durable import write_json
 from wordorder.errors import RunFailed
 from wordorder.training.checkpoints.checkpoint import (
     checkpoints,
     clean,
     find_newest,
+    is_whole,
     newest_valid,
     rotate,
     run_folder_fault,

@@ -8,7 +8,7 @@ from transformers import AutoModelForMaskedLM
 import wordorder
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
-from wordorder.training.runs.older_version import older_version_fault
+from wordorder.training.runs.run import older_version_fault
 
 CLASSES = ("data.task=classification", "tokenizer.add_special_tokens=false")
 

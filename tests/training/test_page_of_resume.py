@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from wordorder.cli import faults
-from wordorder.durable import MANIFEST
 from wordorder.training import read_recipe, run
+from wordorder.training.checkpoints.checkpoint import MANIFEST
 from wordorder.training.loop.interruption import SIGNALS
 from wordorder.training.recipe.arguments import DEFAULTS
 

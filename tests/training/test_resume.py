@@ -17,10 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from wordorder.durable import seal
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
-from wordorder.training.checkpoints.checkpoint import find_newest, newest_valid
+from wordorder.training.checkpoints.checkpoint import find_newest, newest_valid, seal
 from wordorder.training.loop.loop import Loop
 from wordorder.training.loop.saving import Saving
 from wordorder.training.runs import fit
@@ -181,12 +180,12 @@ def test_the_best_model_is_a_checkpoint_of_this_run_whatever_the_state_names(rec
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"best_global_step": "../../other"}, "best_global_step must be an integer"),
-        ({"best_global_step": -4}, "best_global_step is -4"),
-        ({"global_step": "12"}, "global_step must be an integer"),
+        ({"best_global_step": "../../other"}, "best_global_step must be a valid integer"),
+        ({"best_global_step": -4}, "best_global_step must be greater than or equal to 0"),
+        ({"global_step": "12"}, "global_step must be a valid integer"),
         ({"log_history": [1]}, "log_history"),
         ({"log_history": [{"loss": 1.0}]}, "log_history has an entry without step"),
-        ({"epoch": [1]}, "epoch must be a number"),
+        ({"epoch": [1]}, "epoch must be a valid number"),
         ({"unheard_of": 1}, "has no option 'unheard_of'"),
     ],
     ids=str,

@@ -15,8 +15,7 @@ import wordorder.training.loop.log
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.evaluation import Evaluation
-from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.loss import StepLoss
+from wordorder.training.loop.loop import Loop, StepLoss
 from wordorder.training.runs import fit
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
@@ -363,7 +362,7 @@ def test_a_full_disk_elsewhere_is_a_failed_run(recipe_file, monkeypatch):
     def append(folder, line):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(wordorder.training.loop.log.curve, "append", append)
+    monkeypatch.setattr(wordorder.training.loop.log, "append_curve", append)
     with pytest.raises(RunFailed, match="No space left on device"):
         go(recipe_file)
 

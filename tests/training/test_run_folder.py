@@ -7,7 +7,8 @@ import pytest
 
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training import read_recipe, run
-from wordorder.training.runs import curve, fit
+from wordorder.training.runs import fit
+from wordorder.training.runs.folder import CURVE, read_curve
 
 NAMES = ("recipe.toml", "data.json", "environment.json", "curve.jsonl", "metrics.json")
 
@@ -56,7 +57,7 @@ def test_logs_of_a_shell_or_a_scheduler_may_lie_there(recipe_file, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["write_json", "write_text", "_write_environment", "choose_progress"])
+@pytest.mark.parametrize("moment", ["write_json", "write_text", "write_environment", "choose_progress"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_that_was_killed_while_it_began_is_started_again(recipe_file, tmp_path, monkeypatch, moment, resume):
     folder = tmp_path / "run"
@@ -66,7 +67,7 @@ def test_a_run_that_was_killed_while_it_began_is_started_again(recipe_file, tmp_
             run(read_recipe(recipe_file), output_dir=folder, progress=False)
     (folder / ".data.json.123").write_text("{")  # half-written
     assert run(read_recipe(recipe_file), output_dir=folder, resume=resume, progress=False).metrics["steps"] == 12
-    for name in ("metrics.json", "environment.json", "recipe.toml", "data.json", curve.FILE):
+    for name in ("metrics.json", "environment.json", "recipe.toml", "data.json", CURVE):
         (folder / name).unlink()
         if moment == "write_json":  # once is enough
             assert run(read_recipe(recipe_file), output_dir=folder, resume=True, progress=False).metrics["steps"] == 12
@@ -114,7 +115,7 @@ def test_files_of_a_run_folder_are_read_within_limits(recipe_file, finished, tmp
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     spoil(folder / name, how)
-    if name not in ("metrics.json", curve.FILE):
+    if name not in ("metrics.json", CURVE):
         (folder / "metrics.json").unlink()
     given = {"output_dir": folder, "resume": True, "progress": False}
     with pytest.raises((BadInput, RunFailed), match=f"{folder / name}: cannot be read") as error:
@@ -124,6 +125,6 @@ def test_files_of_a_run_folder_are_read_within_limits(recipe_file, finished, tmp
 
 @pytest.mark.parametrize("line", ["3", "[]", '{"loss": 1.0}', '{"step": "four"}'])
 def test_a_line_that_is_no_row_of_a_curve_is_named(tmp_path, line):
-    (tmp_path / curve.FILE).write_text(f'{{"step": 1, "loss": 2.0}}\n{line}\n')
+    (tmp_path / CURVE).write_text(f'{{"step": 1, "loss": 2.0}}\n{line}\n')
     with pytest.raises(RunFailed, match=r"curve\.jsonl: cannot be read: line 2 is no row with a step"):
-        curve.read(tmp_path)
+        read_curve(tmp_path)

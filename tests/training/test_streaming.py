@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from wordorder.data import Sharing, StreamOrder, prepare
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
+from wordorder.training.loop.batches import ShareOfBatches
 from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.share import ShareOfBatches
 
 RECIPE = """
 [data]

@@ -8,17 +8,17 @@ import torch
 from wordorder.comparison import pipeline
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
-from wordorder.training.loop import threads
+from wordorder.training.loop import meter
+from wordorder.training.loop.meter import Crowding, cpu_threads
 from wordorder.training.loop.progress import AdviceOnce
-from wordorder.training.loop.threads import Crowding, cpu_threads
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds of the wall and of the thread, moved by hand."""
     now = {"wall": 0.0, "busy": 0.0}
-    monkeypatch.setattr(threads.time, "perf_counter", lambda: now["wall"])
-    monkeypatch.setattr(threads.time, "thread_time", lambda: now["busy"])
+    monkeypatch.setattr(meter.time, "perf_counter", lambda: now["wall"])
+    monkeypatch.setattr(meter.time, "thread_time", lambda: now["busy"])
     return now
 
 
@@ -51,7 +51,7 @@ def test_threads_that_wait_for_a_core_are_told_of_once(clock, monkeypatch):
 def test_a_run_takes_its_threads_records_them_and_gives_them_back(recipe_file, monkeypatch):
     before = torch.get_num_threads()
     found = []
-    monkeypatch.setattr(threads.Crowding, "advice", lambda self: found.append(torch.get_num_threads()))
+    monkeypatch.setattr(meter.Crowding, "advice", lambda self: found.append(torch.get_num_threads()))
     result = run(read_recipe(recipe_file, [f"training.threads={before + 1}", "training.max_steps=2"]), progress=False)
     assert set(found) == {before + 1}
     environment = json.loads((result.model_dir.parent / "environment.json").read_text())
@@ -69,7 +69,7 @@ def test_the_number_must_be_one(recipe_file):
 
 @pytest.mark.slow
 def test_advice_of_a_run_is_shown_beside_its_progress_and_of_a_comparison_once(recipe_file, monkeypatch, capsys):
-    monkeypatch.setattr(threads.Crowding, "advice", lambda self: "take one thread")
+    monkeypatch.setattr(meter.Crowding, "advice", lambda self: "take one thread")
     monkeypatch.setattr(pipeline, "_ADVICE", AdviceOnce())
     recipe = read_recipe(recipe_file, ["training.max_steps=2"])
     for number in range(2):

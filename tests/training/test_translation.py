@@ -16,12 +16,11 @@ from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.data.examples.encode import encode_documents
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.inference import evaluate_model_dir, translate
-from wordorder.inference.translate import source_ids
+from wordorder.inference.predict import source_ids
 from wordorder.tasks import TASKS
 from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
 from wordorder.training import read_recipe, run
-from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.loss import StepLoss
+from wordorder.training.loop.loop import Loop, StepLoss
 
 CPU = torch.device("cpu")
 ENGLISH, GERMAN = "a dog the cat sees runs and".split(), "ein Hund die Katze sieht läuft und".split()

@@ -44,7 +44,7 @@ def inspect(
     """
     from wordorder.inference import evaluate_model_dir
     from wordorder.inspection import inspect_model_dir
-    from wordorder.training.runs.quiet import quiet_libraries
+    from wordorder.training.loop.progress import quiet_libraries
 
     score = None if data is None else partial(evaluate_model_dir, model_dir, data)
     with quiet_libraries():

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from wordorder.training.loop.progress import AdviceOnce
+from wordorder.training.loop.progress import AdviceOnce, quiet_libraries
 from wordorder.training.recipe.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
     from wordorder.inspection import position_correlation
     from wordorder.models.hub.saved_folder import load_model_of
     from wordorder.tasks import model_class
-    from wordorder.training.runs.quiet import quiet_libraries
 
     kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open
     with quiet_libraries(), torch.no_grad():

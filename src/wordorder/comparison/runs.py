@@ -17,10 +17,8 @@ from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
-from wordorder.training.runs import curve
-from wordorder.training.runs.folder import IDENTITY, METRICS, read_metrics
-from wordorder.training.runs.older_version import older_version_fault
-from wordorder.training.runs.run import differences
+from wordorder.training.runs.folder import IDENTITY, METRICS, read_curve, read_metrics
+from wordorder.training.runs.run import differences, older_version_fault
 
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm
@@ -72,7 +70,7 @@ class Run:
 
     def curve(self) -> list[dict[str, Any]]:
         """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
-        return curve.read(self.folder)
+        return read_curve(self.folder)
 
     def validation(self, metric: str) -> float | None:
         """Return a score of the best checkpoint on the validation split; None where it is not a number."""

@@ -1,8 +1,6 @@
 """Use a saved model: predict, translate, continue a text, score it exactly, and push it to a hub."""
 
-from wordorder.inference.contexts import Context
-from wordorder.inference.evaluate import evaluate_model_dir
-from wordorder.inference.predict import answer, classify, fill_mask, regress
-from wordorder.inference.translate import translate
+from wordorder.inference.evaluate import Context, evaluate_model_dir
+from wordorder.inference.predict import answer, classify, fill_mask, regress, translate
 
 __all__ = ["Context", "answer", "classify", "evaluate_model_dir", "fill_mask", "regress", "translate"]

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from wordorder.errors import BadInput
+from wordorder.inference.predict import source_ids
+from wordorder.inference.saved_model import best_device, load_model, task_of
+from wordorder.training.loop.progress import quiet_libraries
 
 _WINDOW = 16  # tokens that are decoded before a new one: what stands before it may decide about spaces
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One step of writing a continuation.
-
-    Args:
-        token: what the model wrote; None = nothing more, the text is what was still to be shown.
-        text: what can be read now and could not before; may be empty, since a token may be part of a character.
-        ended: the model said that the text ends here.
-    """
+    """One step of writing a continuation."""
 
     token: int | None
+    """None: nothing more comes, and the text is what was still to be shown."""
     text: str
+    """Text that can be read now and could not before; may be empty, since a token may be part of a character."""
     ended: bool = False
+    """The model said that the text ends here."""
 
 
 class Continuation:
@@ -37,12 +37,8 @@ class Continuation:
     """
 
     def __init__(self, model_dir: str | Path) -> None:
-        import torch
-
         from wordorder.data.tokenizers.tokenizer import read_tokenizer
-        from wordorder.inference.saved_model import load_model, task_of
         from wordorder.models.hub.saved_folder import check_tokenizer
-        from wordorder.training.runs.quiet import quiet_libraries
 
         task = task_of(model_dir)
         if not task.running_text:
@@ -53,8 +49,7 @@ class Continuation:
         with quiet_libraries():
             model, self.tokenizer = load_model(model_dir), read_tokenizer(Path(model_dir))
         check_tokenizer(self.tokenizer, model.config, Path(model_dir))
-        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        self.model = model.to(device or torch.device("cpu")).eval()
+        self.model = model.to(best_device()).eval()
         end: int | list[int] | None = self.model.config.eos_token_id
         self.ends = frozenset([] if end is None else [end] if isinstance(end, int) else end)
         """Tokens that end a text."""
@@ -63,16 +58,8 @@ class Continuation:
         """Encode the prompt as in training, long (1, T): the start token, then its own tokens, without an end.
 
         A special token's name inside it is encoded as the characters that it is.
-
-        Args:
-            prompt: may be empty where the model knows what a text begins with.
-
-        Raises:
-            BadInput: there is nothing to begin with.
         """
         import torch
-
-        from wordorder.inference.translate import source_ids
 
         start: int | None = self.model.config.bos_token_id
         ids = [] if start is None else [start]
@@ -95,12 +82,6 @@ class Continuation:
         """Write token by token; see `wordorder.models.stream_tokens` for sampling and cost.
 
         Args:
-            prompt: the text to continue.
-            max_new_tokens: see `stream_tokens`, as for the next four.
-            temperature: see `stream_tokens`.
-            top_k: see `stream_tokens`.
-            top_p: see `stream_tokens`.
-            seed: see `stream_tokens`.
             stop_at_end: stop where the model ends the text; else an empty line is written, and then another text.
 
         Raises:
@@ -136,7 +117,6 @@ class Continuation:
         """
         from wordorder.models import check_room
         from wordorder.tasks.beam_search import check_beams
-        from wordorder.training.runs.quiet import quiet_libraries
 
         check_beams(self.model.config, beams)
         ids = self.prompt_ids(prompt)
@@ -176,10 +156,6 @@ class Readable:
     A token by itself is no text: it may be one byte of a character, and whether a space stands before it, or an
     apostrophe is drawn to it, depends on its neighbours. So a window of tokens is decoded with and without the newest
     one, and what both agree on is shown, but for a broken character at the end, which the next byte may mend.
-
-    Args:
-        tokenizer: decodes.
-        before: the tokens that stand before the first one.
     """
 
     def __init__(self, tokenizer: Any, before: Sequence[int]) -> None:
@@ -189,11 +165,7 @@ class Readable:
         self._shown = len(self._text)
 
     def add(self, token: int) -> str:
-        """Add a token, and return the text that becomes readable with it.
-
-        Args:
-            token: the next one.
-        """
+        """Add a token, and return the text that becomes readable with it."""
         self._tokens.append(token)
         before, self._text = self._text, self._decoded(self._tokens)
         sure = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, self._text, strict=False)))

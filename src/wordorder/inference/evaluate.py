@@ -1,23 +1,90 @@
 """Compute the exact scores of a saved model on any data."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wordorder.errors import BadInput
-from wordorder.inference.contexts import Context, batches_in_context
-from wordorder.inference.saved_model import load_model, load_tokenizer_of, remembers, task_of
-from wordorder.inference.saved_run import data_settings, search_settings
-from wordorder.tasks import TASKS
+from wordorder.inference.saved_model import (
+    best_device,
+    data_settings,
+    load_model,
+    load_tokenizer_of,
+    remembers,
+    search_settings,
+    task_of,
+)
+from wordorder.tasks import TASKS, Task
+from wordorder.training.loop.progress import quiet_libraries
 from wordorder.training.recipe.sources import SOURCES, find_source
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from wordorder.data import DataConfig, PreparedData
     from wordorder.tasks.scores import CausalTally
 
 SPLITS = ("train", "validation", "test")
+CONTEXTS = ("segment", "sliding", "memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The context that a causal language model is scored with; every token is predicted once in any case."""
+
+    kind: Literal["segment", "sliding", "memory"] | None = None
+    """Kind of context. "segment": each segment by itself, so that its first token is predicted from one token.
+    "sliding": windows of a segment's length that advance by `stride`, each by itself; only the new tokens of each are
+    scored. "memory": segments in lanes, with the memory carried through. None: "memory" for a model that has one, else
+    "segment"."""
+    stride: int | None = None
+    """Tokens by which a sliding window advances; every token has at least length - stride + 1 tokens before it (fewer
+    at the beginning of a stream), at length / stride times the cost. None: half of the length."""
+    memory_length: int | None = None
+    """Slots of the memory, for kind "memory"; None: as in training."""
+    lanes: int | None = None
+    """Lanes that the text is divided into, for kind "memory"; each begins without memory. None: data.eval_lanes."""
+    length: int | None = None
+    """Tokens of a segment or window; None: as in training."""
+
+    def resolved(self, *, task: Task, remembers: bool) -> "Context":
+        """Check the context against the model, and return it with the kind filled in.
+
+        Raises:
+            BadInput: the task has no context, the model no memory, or an option belongs to another kind.
+        """
+        if not task.running_text:
+            if self == Context():
+                return self
+            raise BadInput(
+                f"context, stride, lanes, length and memory length are for causal language models, not for {task.name}"
+            )
+        kind = self.kind or ("memory" if remembers else "segment")
+        faults: list[str] = []
+        if kind not in CONTEXTS:
+            faults.append(f"context must be one of {', '.join(CONTEXTS)}, got {kind!r}")
+        if kind == "memory" and not remembers:
+            faults.append("context memory: the model has no memory; take context segment or sliding")
+        owners = {"stride": "sliding", "memory_length": "memory", "lanes": "memory"}
+        for name, owner in owners.items():
+            value = getattr(self, name)
+            if value is not None and kind != owner:
+                faults.append(f"{name.replace('_', ' ')} is for context {owner}, not for {kind}; leave it out")
+        for name in (*owners, "length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                faults.append(f"{name.replace('_', ' ')} must be at least 1, got {value}")
+        if faults:
+            raise BadInput(faults)
+        return replace(self, kind=kind)
+
+    def in_data(self, data: "DataConfig", *, remembers: bool) -> "DataConfig":
+        """Return the data settings that this context needs; a decoder with a memory always reads lanes."""
+        if remembers and TASKS[data.task].running_text and data.packing != "lanes":
+            data = data.having(packing="lanes")
+        if self.lanes is not None:
+            data = data.having(eval_lanes=self.lanes)
+        return data if self.length is None else data.having(length=self.length)
 
 
 def evaluate_model_dir(
@@ -58,7 +125,7 @@ def evaluate_model_dir(
         BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
             has classes that the model does not know, or the context is not one for this model.
     """
-    import torch
+    from torch.utils.data import DataLoader
 
     from wordorder.data import TokenizerConfig, prepare
     from wordorder.data.names import BEST_ON_TEST, LANES
@@ -68,7 +135,6 @@ def evaluate_model_dir(
     from wordorder.tasks.scores import CausalTally, score
     from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
     from wordorder.training.loop.carried_memory import has_memory
-    from wordorder.training.runs.quiet import quiet_libraries
 
     folder = Path(model_dir)
     data = _complete(folder, data, target)
@@ -102,13 +168,13 @@ def evaluate_model_dir(
         classes = model.config.num_labels if task.labels == "class" else None
         collate = _with_the_models_classes(prepared, model.config.label2id) if classes else prepared.collate
         parts = _parts(prepared, split)
-        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        device = device or torch.device("cpu")
+        device = best_device()
         model = model.to(device).eval()
         tally = task.tally(device, classes=classes, examples=parts)
         if isinstance(tally, CausalTally) and (data.packing == LANES or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
-        score(model, _batches(parts, collate, batch_size), tally, device=device)
+        batches = chain.from_iterable(DataLoader(part, batch_size=batch_size, collate_fn=collate) for part in parts)
+        score(model, batches, tally, device=device)
         if not isinstance(tally, TranslationTally):
             return {**tally.scores(), **beside}
         search = Search(num_beams=num_beams or beams, max_length=longest or length + 1)
@@ -128,6 +194,8 @@ def _score_in_context(
     model: Any, parts: Sequence[Any], prepared: "PreparedData", context: Context, tally: "CausalTally", batch_size: int
 ) -> dict[str, Any]:
     """Score running text, and return the scores with the context in which it was read."""
+    from torch.utils.data import DataLoader
+
     from wordorder.data import CollateLanes, RunningText
     from wordorder.training.loop.carried_memory import score_running_text
 
@@ -137,16 +205,20 @@ def _score_in_context(
     for part in parts:
         in_lanes = isinstance(part, RunningText)
         text = part if in_lanes else part.text
-        # in training, segments that are no lanes begin with [CLS]
-        start_id = None if in_lanes else tokenizer.cls_token_id
-        streams = batches_in_context(text, context, collate=collate, batch_size=batch_size, start_id=start_id)
-        for batches in streams:
+        stride = text.length if context.kind == "segment" else context.stride or max(1, text.length // 2)
+        if carries:
+            streams = ((lanes, lanes.rows) for lanes in text.scoring_lanes(most=batch_size))
+        else:  # in training, segments that are no lanes begin with [CLS]
+            start_id = None if in_lanes else tokenizer.cls_token_id
+            streams = iter([(text.windows(stride, start_id=start_id), batch_size)])
+        for dataset, rows in streams:
+            batches = DataLoader(dataset, batch_size=rows, collate_fn=collate)
             score_running_text(model, batches, tally, device=model.device, carries=carries)
         how["length"] = text.length
         if carries:
             how |= {"memory_length": model.config.memory_length, "lanes": sum(s.rows for s in text.scoring_lanes())}
         elif context.kind == "sliding":
-            how["stride"] = context.stride or max(1, text.length // 2)
+            how["stride"] = stride
     return {**tally.scores(), **how}
 
 
@@ -187,15 +259,6 @@ def _parts(prepared: "PreparedData", split: str) -> list[Any]:
     if split not in parts:
         raise BadInput(f"the data has no {split} split; valid: {', '.join(parts)}, all")
     return [parts[split]]
-
-
-def _batches(
-    datasets: Sequence[Any], collate: Callable[[list[Any]], Mapping[str, "Tensor"]], batch_size: int
-) -> Iterator[Mapping[str, "Tensor"]]:
-    from torch.utils.data import DataLoader
-
-    for dataset in datasets:
-        yield from DataLoader(dataset, batch_size=batch_size, collate_fn=collate)
 
 
 def _with_the_models_classes(prepared: "PreparedData", ids: Mapping[str, int]) -> Callable[[list[Any]], Any]:

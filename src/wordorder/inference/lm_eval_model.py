@@ -96,13 +96,7 @@ class WordOrderLM(_HFLM):
     def tok_encode(
         self, string: str, add_special_tokens: Any = None, left_truncate_len: int | None = None, **_: Any
     ) -> list[int]:
-        """Return the token ids of a text, without special tokens.
-
-        Args:
-            string: the text.
-            add_special_tokens: not used: none are added.
-            left_truncate_len: keep the last so many.
-        """
+        """Return the token ids of a text, without special tokens."""
         del add_special_tokens
         ids = cast("list[int]", self.tokenizer.encode(string, add_special_tokens=False))
         return ids[-left_truncate_len:] if left_truncate_len else ids
@@ -114,13 +108,7 @@ class WordOrderLM(_HFLM):
     def tok_batch_encode(
         self, strings: list[str], padding_side: str = "left", left_truncate_len: int | None = None, **_: Any
     ) -> tuple[Tensor, Tensor]:
-        """Return prompts as one padded batch, each with the start token, and its mask.
-
-        Args:
-            strings: the prompts.
-            padding_side: "left" or "right".
-            left_truncate_len: keep the last so many tokens of each.
-        """
+        """Return prompts as one padded batch, each with the start token, and its mask."""
         rows = [[self.prefix_token_id, *self.tok_encode(text)] for text in strings]
         rows = [torch.tensor(row[-left_truncate_len:] if left_truncate_len else row) for row in rows]
         pad = int(self.tokenizer.pad_token_id)
@@ -139,10 +127,6 @@ class WordOrderLM(_HFLM):
         """Return the log-likelihood of each text, in nats, given all tokens before; without a memory, in windows.
 
         With a memory a text of any length takes the space of one segment.
-
-        Args:
-            requests: each holds a text.
-            disable_tqdm: show no progress.
         """
         if not self.remembers:
             return super().loglikelihood_rolling(requests, disable_tqdm=disable_tqdm)

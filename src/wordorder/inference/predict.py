@@ -1,13 +1,19 @@
-"""Fill masks, classify texts and give numbers with a model that a run saved, through transformers' pipelines."""
+"""Fill masks, classify texts, give numbers and translate with a model that a run saved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.errors import BadInput
-from wordorder.inference.saved_model import load_model, task_of
-from wordorder.inference.saved_run import data_settings
-from wordorder.inference.translate import translate
+from wordorder.inference.saved_model import (
+    best_device,
+    data_settings,
+    load_model,
+    load_tokenizer_of,
+    search_settings,
+    task_of,
+)
+from wordorder.training.loop.progress import quiet_libraries
 
 _SHOWN = 60  # characters of a text that a message quotes
 
@@ -26,27 +32,20 @@ def fill_mask(model_dir: str | Path, texts: Sequence[str], *, top_k: int = 5) ->
     Raises:
         BadInput: the folder holds no masked language model, or a text has no mask token or is too long for the model.
     """
-    from wordorder.training.runs.quiet import quiet_libraries
-
     with quiet_libraries():
         pipe = _pipeline("fill-mask", model_dir, "fill-mask")
         mask = pipe.tokenizer.mask_token
         faults = [f"text has no {mask}, the token to fill: {text!r}" for text in texts if mask not in text]
         if faults:
             raise BadInput(faults)
-        _check_lengths(pipe, texts)
+        _check_lengths(pipe.model.config, texts, (len(pipe.tokenizer(text)["input_ids"]) for text in texts))
         top_k = min(top_k, pipe.model.config.vocab_size)
         results: list[list[dict[str, Any]]] = []
         for text in texts:
             found: Any = pipe(text, top_k=top_k)
-            masks = found if isinstance(found[0], list) else [found]
-            results.append(
-                [
-                    {"mask": number, "token": guess["token_str"], "score": guess["score"]}
-                    for number, guesses in enumerate(masks)
-                    for guess in guesses
-                ]
-            )
+            masks = enumerate(found if isinstance(found[0], list) else [found])
+            guesses = [(number, guess) for number, all_of_it in masks for guess in all_of_it]
+            results.append([{"mask": n, "token": one["token_str"], "score": one["score"]} for n, one in guesses])
         return results
 
 
@@ -68,8 +67,6 @@ def classify(
     Raises:
         BadInput: the folder holds no classifier, or pairs are missing, too many, or given to a model of single texts.
     """
-    from wordorder.training.runs.quiet import quiet_libraries
-
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-classification")
         return [pipe(given, top_k=top_k, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
@@ -83,8 +80,7 @@ def regress(
     Args:
         model_dir: holds a model of a regression task with its tokenizer; where the recipe of its run lies beside the
             folder, its data.label_scale is taken out again.
-        texts: as for `classify`.
-        pairs: as for `classify`.
+        texts: as for `classify`, and so are pairs.
 
     Returns:
         For each text a list of one dict: value.
@@ -92,14 +88,91 @@ def regress(
     Raises:
         BadInput: the folder holds no such model, or pairs are missing, too many, or given to a model of single texts.
     """
-    from wordorder.training.runs.quiet import quiet_libraries
-
     scale = float(data_settings(model_dir).get("label_scale", 1.0))
     with quiet_libraries():
         pipe = _pipeline("text-classification", model_dir, "text-regression")
         # For a model of this problem_type the pipeline applies neither sigmoid nor softmax.
         found = [pipe(given, top_k=1, **_cut(pipe)) for given in _inputs(model_dir, texts, pairs, pipe.tokenizer)]
     return [[{"value": scale * answers[0]["score"]}] for answers in found]
+
+
+def translate(
+    model_dir: str | Path,
+    texts: Sequence[str],
+    *,
+    num_beams: int | None = None,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[str]:
+    """Translate each text by beam search.
+
+    Args:
+        model_dir: holds a translation model with its tokenizer.
+        texts: sentences of the source language; white space around them is left out, and of nothing comes nothing.
+        num_beams: translations that are followed at the same time; 1 is greedy search; None: as in the model's run.
+        batch_size: sentences at a time; changes speed and memory alone.
+        max_length: most tokens of a translation, with the start token and the end; None: what the model's run
+            had, generation_max_length or data.length + 1, or else max_position_embeddings + 1.
+        progress: called with the number of sentences done and in all.
+
+    Raises:
+        BadInput: the folder holds no translation model, a text or max_length is beyond its position table, or there
+            are too many beams.
+    """
+    from wordorder.models import check_length
+    from wordorder.models.hub.saved_folder import check_tokenizer
+    from wordorder.tasks.beam_search import Search, Translator, check_beams
+
+    task = task_of(model_dir)
+    if not task.translates:
+        raise BadInput(f"{model_dir}: the model was trained for {task.pipeline}, it cannot do translation")
+    with quiet_libraries():
+        model, tokenizer = load_model(model_dir), load_tokenizer_of(model_dir)
+        check_tokenizer(tokenizer, model.config, Path(model_dir))
+        beams, longest = search_settings(model_dir)
+        beams = beams if num_beams is None else num_beams
+        length = int(data_settings(model_dir).get("length") or model.config.max_position_embeddings)
+        longest = max_length or longest or length + 1
+        check_length(model.config, longest - 1)
+        check_beams(model.config, beams)
+        ids = source_ids(tokenizer, texts)
+        _check_lengths(model.config, texts, map(len, ids))
+        device = best_device()
+        translator = Translator(model.to(device).eval(), tokenizer, Search(num_beams=beams, max_length=longest))
+        # about the same length in a batch, so that little is padded; of nothing nothing is made
+        order = sorted((n for n, text in enumerate(texts) if text.strip()), key=lambda number: len(ids[number]))
+        found = [""] * len(texts)
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            padded = tokenizer.pad({"input_ids": [ids[number] for number in batch]}, return_tensors="pt")
+            answers = translator(padded["input_ids"].to(device), padded["attention_mask"].to(device))
+            for number, answer in zip(batch, answers, strict=True):
+                found[number] = answer
+            progress(min(start + batch_size, len(order)), len(order))
+        return found
+
+
+def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> list[list[int]]:
+    """Encode each text as `[CLS] text [SEP]`, exactly as in training.
+
+    A special token's name inside a text is encoded as the characters that it is.
+    """
+    from tokenizers import Tokenizer
+
+    from wordorder.data.examples.encode import split_sentences
+
+    encoder: Any = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    encoder.no_padding()
+    encoder.no_truncation()
+    encoder.encode_special_tokens = True
+    ids: list[list[int]] = []
+    for text in texts:
+        # by sentences, as `encode_documents` does: a tokeniser may join what stands on both sides of their border
+        parts = encoder.encode_batch(split_sentences(text.strip() if strip else text), add_special_tokens=False)
+        inner = [token for part in parts for token in part.ids]
+        ids.append([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id])
+    return ids
 
 
 def _cut(pipe: Any) -> dict[str, Any]:
@@ -147,8 +220,6 @@ def answer(
     """Return the model's predictions for each text; see `fill_mask`, `classify`, `regress` and `translate`.
 
     Args:
-        model_dir: holds the model with its tokenizer.
-        texts: one or more.
         pairs: the second text of each, for a model of pairs.
         top_k: how many answers for each mask or text; a number is one answer, and so is a translation.
 
@@ -182,33 +253,25 @@ def _pipeline(kind: Any, model_dir: str | Path, task: str) -> Any:
     found = task_of(model_dir).pipeline
     if found != task:
         raise BadInput(f"{model_dir}: the model was trained for {found}, it cannot do {task}")
-    device = "cpu" if not _accelerator() else None
     tokenizer: Any = read_tokenizer(Path(model_dir))
     model = load_model(model_dir)
     check_tokenizer(tokenizer, model.config, Path(model_dir))
     if task == "fill-mask" and tokenizer.mask_token_id is None:
         raise BadInput(f"{model_dir}: the tokenizer has no mask token, which marks what is to be filled")
-    return pipeline(kind, model=model, tokenizer=tokenizer, device=device, trust_remote_code=False)
+    return pipeline(kind, model=model, tokenizer=tokenizer, device=best_device(), trust_remote_code=False)
 
 
-def _check_lengths(pipe: Any, texts: Sequence[str]) -> None:
+def _check_lengths(config: Any, texts: Sequence[str], lengths: Iterable[int]) -> None:
     """Refuse texts that are longer than the model's learned position table, if it has one."""
     from wordorder.models import check_length, longest_text
 
     faults: list[str] = []
-    for text in texts:
-        length = len(pipe.tokenizer(text)["input_ids"])
+    for text, length in zip(texts, lengths, strict=True):
         try:
-            check_length(pipe.model.config, length)
+            check_length(config, length)
         except BadInput:
-            limit = longest_text(pipe.model.config)
+            limit = longest_text(config)
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             faults.append(f"text has {length} tokens, the model takes at most {limit}; shorten it: {shown!r}")
     if faults:
         raise BadInput(faults)
-
-
-def _accelerator() -> bool:
-    import torch
-
-    return torch.accelerator.is_available()

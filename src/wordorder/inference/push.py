@@ -90,11 +90,7 @@ def push_model(
 
 
 def _check_weights(folder: Path) -> None:
-    """Refuse a model of this package whose weights are incomplete or not finite; other models are not checked.
-
-    Raises:
-        BadInput: they are named.
-    """
+    """Refuse a model of this package whose weights are incomplete or not finite; other models are not checked."""
     import wordorder.models as models
     from wordorder.models.hub.saved_folder import load_model_of, read_config
 

@@ -1,23 +1,25 @@
-"""Load a saved model with its tokenizer, and tell what it was trained for."""
+"""Load a saved model with its tokenizer, and tell what it was trained for and with which settings."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from annotated_types import Ge, Gt, Le
 
 from wordorder.errors import BadInput
+from wordorder.limits import MOST_COUNT, one_line, read_toml
+from wordorder.section import value_fault
 from wordorder.tasks import TASKS, Task
+from wordorder.training.recipe.training_section import BEAMS, GENERATION, TrainingSettings
+
+if TYPE_CHECKING:
+    import torch
 
 _OURS = "wordorder-"  # prefix of the model types of this package, grafted ones too
 
 
 def task_of(model_dir: str | Path) -> Task:
-    """Return the task that a saved model was trained for.
-
-    Args:
-        model_dir: holds config.json.
-
-    Raises:
-        BadInput: there is no model, or it is for something else.
-    """
+    """Return the task that a saved model was trained for."""
     config = _config(model_dir)
     for task in TASKS.values():
         if task.fits(config):
@@ -46,14 +48,7 @@ def _config(model_dir: str | Path) -> dict[str, Any]:
 
 
 def remembers(model_dir: str | Path) -> bool:
-    """Tell whether a saved model has a memory of earlier segments.
-
-    Args:
-        model_dir: holds config.json.
-
-    Raises:
-        BadInput: there is no model.
-    """
+    """Tell whether a saved model has a memory of earlier segments."""
     return _config(model_dir).get("memory", "none") != "none"
 
 
@@ -61,7 +56,6 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
     """Load a saved model with the head of its task, from safetensors only: nothing is unpickled.
 
     Args:
-        model_dir: holds the model.
         memory_length: slots of its memory, which no weight depends on; None = as it was saved.
         segment_length: tokens of the segments that will be read beside another memory_length; None = as it was saved.
 
@@ -90,14 +84,62 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
 
 
 def load_tokenizer_of(model_dir: str | Path) -> Any:
-    """Load the tokenizer beside a saved model.
-
-    Args:
-        model_dir: holds the model.
-
-    Raises:
-        BadInput: it holds none.
-    """
+    """Load the tokenizer beside a saved model."""
     from wordorder.data import TokenizerConfig, load_tokenizer
 
     return load_tokenizer(TokenizerConfig(kind="existing", path=str(model_dir)), [], cache_dir=Path())
+
+
+def best_device() -> "torch.device":
+    """Return the accelerator of this machine, or else the CPU."""
+    import torch
+
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def data_settings(model_dir: str | Path) -> dict[str, Any]:
+    """Return the values of [data] that the model was trained with; {} if no recipe lies beside its folder."""
+    from wordorder.data import DataConfig
+
+    section = _section(model_dir, "data")
+    _check(model_dir, "data", section, length=_LENGTH, label_scale=_SCALE)
+    values = {name: value for name, value in section.items() if name in DataConfig.model_fields}
+    pieces, length = _section(model_dir, "training").get("segments_per_step"), values.get("length")
+    if isinstance(pieces, int) and isinstance(length, int) and pieces > 0:
+        values["length"] = length // pieces  # the segments that the model read
+    return {name: tuple(cast(Any, value)) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def search_settings(model_dir: str | Path) -> tuple[int, int | None]:
+    """Return the beams of the run's search, and the maximum length of a translation or None."""
+    training = _section(model_dir, "training")
+    beams, longest = training.get("generation_num_beams", BEAMS), training.get("generation_max_length")
+    hints = {name: TrainingSettings.model_fields[name].rebuild_annotation() for name in GENERATION}
+    _check(model_dir, "training", training, **hints)
+    return beams, longest
+
+
+def _section(model_dir: str | Path, name: str) -> dict[str, Any]:
+    recipe = _recipe_beside(model_dir)
+    if not recipe.exists():
+        return {}
+    try:
+        table = read_toml(recipe).get(name, {})
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{recipe}: the recipe of the model's run cannot be read: {one_line(error)}") from None
+    if not isinstance(table, dict):
+        raise BadInput(f"{recipe}: {name} must be a section, [{name}], got {table!r}")
+    return cast("dict[str, Any]", table)
+
+
+_LENGTH, _SCALE = Annotated[int, Ge(1), Le(MOST_COUNT)], Annotated[float, Gt(0)]
+
+
+def _check(model_dir: str | Path, section: str, table: Mapping[str, Any], **hints: Any) -> None:
+    found = (value_fault(f"{section}.{name}", hint, table[name]) for name, hint in hints.items() if name in table)
+    if faults := [f"{_recipe_beside(model_dir)}: {fault}" for fault in found if fault]:
+        raise BadInput(faults)
+
+
+def _recipe_beside(model_dir: str | Path) -> Path:
+    return Path(model_dir).resolve().parent / "recipe.toml"

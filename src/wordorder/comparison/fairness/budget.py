@@ -11,7 +11,7 @@ from wordorder.comparison.fairness.sizing import SIZES, Sized, count_parameters,
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.results_file import ArmBudget, MatchedBudget, Results, Row
 from wordorder.errors import BadInput, UnfairComparison
-from wordorder.training.loop.batch_digest import same_batches
+from wordorder.training.loop.batches import same_batches
 from wordorder.training.recipe.toml_text import split_key
 
 if TYPE_CHECKING:

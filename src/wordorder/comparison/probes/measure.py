@@ -16,8 +16,8 @@ from wordorder.comparison.probes.probe import CannotProbe, Probe, Trained
 from wordorder.durable import finite
 from wordorder.errors import BadInput, Stopped
 from wordorder.inference.saved_model import load_model
-from wordorder.training.loop.threads import cpu_threads
-from wordorder.training.runs.quiet import quiet_libraries
+from wordorder.training.loop.meter import cpu_threads
+from wordorder.training.loop.progress import quiet_libraries
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData

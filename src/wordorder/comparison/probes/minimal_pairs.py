@@ -21,7 +21,7 @@ from wordorder.data.corpora.read import kind_of
 from wordorder.data.examples.masking import IGNORED
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput
-from wordorder.inference.translate import source_ids
+from wordorder.inference.predict import source_ids
 from wordorder.tasks import TASKS, Task
 from wordorder.training.recipe.sources import find_source
 

@@ -1,55 +1,88 @@
 """Write, find, check and remove the checkpoints of a run folder, each of which is whole or absent."""
 
+import hashlib
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, RootModel, field_validator
 from safetensors import SafetensorError
 
 from wordorder.durable import (
     check_writable,
-    damage,
     leftovers,
     of_the_system,
     remove_folder,
     replace_folder,
     restore_replaced,
-    seal,
     sync_files,
+    write_json,
 )
 from wordorder.errors import RunFailed
-from wordorder.hints import fits, option_faults
-from wordorder.limits import one_line, read_json
+from wordorder.limits import one_line, read_model
 
+MANIFEST = "manifest.json"
+"""File of a checkpoint with the size and the SHA-256 of each of the others; written last."""
 STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _SAVING = ".saving-"
-_HINTS: dict[str, Any] = {
-    "epoch": float | None, "global_step": int, "max_steps": int, "logging_steps": float, "eval_steps": float,
-    "save_steps": float, "train_batch_size": int | None, "num_train_epochs": float, "num_input_tokens_seen": int,
-    "total_flos": float, "log_history": list[dict[str, Any]], "best_metric": float | None,
-    "best_global_step": int | None, "best_model_checkpoint": str | None, "stateful_callbacks": dict[str, Any] | None,
-}  # fmt: skip
-"""Fields of transformers' TrainerState that a resumed run reads, with their types."""
-_NEEDED = ("global_step", "max_steps", "log_history")
+
+
+class _Sealed(BaseModel):
+    """A file in a manifest."""
+
+    model_config = ConfigDict(strict=True)
+
+    bytes: int
+    sha256: str
+
+
+class _Manifest(RootModel[dict[str, _Sealed]]):
+    """Name -> size and digest."""
+
+
+class TrainingState(BaseModel):
+    """The fields of transformers' TrainerState that a resumed run reads."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    global_step: NonNegativeInt
+    max_steps: int
+    log_history: list[dict[str, Any]]
+    epoch: float | None = None
+    logging_steps: float = 0
+    eval_steps: float = 0
+    save_steps: float = 0
+    train_batch_size: int | None = None
+    num_train_epochs: float = 0
+    num_input_tokens_seen: int = 0
+    total_flos: float = 0
+    best_metric: float | None = None
+    best_global_step: NonNegativeInt | None = None
+    best_model_checkpoint: str | None = None
+    stateful_callbacks: dict[str, Any] | None = None
+
+    @field_validator("log_history")
+    @classmethod
+    def _have_steps(cls, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if not all(type(entry.get("step")) is int for entry in entries):
+            raise ValueError("has an entry without step")
+        return entries
 
 
 def checkpoints(run_folder: Path) -> list[tuple[int, Path]]:
-    """Return the checkpoints of a run folder as (step, folder), oldest first, without checking that they are whole.
-
-    Args:
-        run_folder: may be missing.
-    """
+    """Return the checkpoints of a run folder as (step, folder), oldest first, without checking that they are whole."""
     if not run_folder.is_dir():
         return []
     found = [(match, path) for path in run_folder.iterdir() if (match := _NAME.fullmatch(path.name)) and path.is_dir()]
     return sorted((int(match[1]), path) for match, path in found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Found:
     """The checkpoint that a run can be resumed from, and the damaged ones after it."""
 
@@ -60,51 +93,43 @@ class Found:
 
 
 def find_newest(run_folder: Path) -> Found:
-    """Find the newest whole checkpoint, and collect the faults of the damaged ones after it.
-
-    Args:
-        run_folder: may be missing.
-    """
+    """Find the newest whole checkpoint, and collect the faults of the damaged ones after it."""
     passed_over: list[tuple[Path, str]] = []
     for _, path in reversed(checkpoints(run_folder)):
         fault = damage(path) or _state_fault(path)
         if fault is None:
-            return Found(newest=path, passed_over=tuple(reversed(passed_over)))
+            return Found(path, tuple(reversed(passed_over)))
         passed_over.append((path, fault))
-    return Found(newest=None, passed_over=tuple(reversed(passed_over)))
+    return Found(None, tuple(reversed(passed_over)))
 
 
 def newest_valid(run_folder: Path) -> Path | None:
-    """Return the newest checkpoint whose files are all there and undamaged, or None; see `find_newest`.
-
-    Args:
-        run_folder: may be missing.
-    """
+    """Return the newest checkpoint whose files are all there and undamaged, or None."""
     return find_newest(run_folder).newest
 
 
-def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
-    """Make checkpoint-<step>: fill it beside its place, seal it with a manifest, rename it.
+def last_good(run_folder: Path) -> str:
+    """Return a sentence that names the checkpoint from which a failed run can be resumed."""
+    kept = newest_valid(run_folder)
+    return f"the last good checkpoint is {kept}" if kept else "there is no earlier checkpoint"
 
-    Args:
-        run_folder: an existing folder.
-        step: steps done.
-        fill: writes the checkpoint's files into the folder that it is given.
+
+def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) -> Path:
+    """Make checkpoint-<step>: let `fill` write its files into a folder beside its place, seal that, rename it.
 
     Raises:
         RunFailed: a file could not be written, for a full disk for instance; older checkpoints are untouched.
     """
-    staging = run_folder / f"{_SAVING}{step}"
-    final = run_folder / f"checkpoint-{step}"
-    try:
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+
+    def fill_and_seal(staging: Path) -> None:
         fill(staging)
         seal(staging)
-        replace_folder(staging, final)
-    except BaseException as error:
-        shutil.rmtree(staging, ignore_errors=True)
-        if isinstance(error, SafetensorError) or (isinstance(error, Exception) and of_the_system(error)):
+
+    final = run_folder / f"checkpoint-{step}"
+    try:
+        _write_folder(final, fill_and_seal, run_folder / f"{_SAVING}{step}")
+    except Exception as error:
+        if isinstance(error, SafetensorError) or of_the_system(error):
             raise RunFailed(f"checkpoint-{step} could not be saved: {error}; {last_good(run_folder)}") from error
         raise
     return final
@@ -113,45 +138,91 @@ def write_checkpoint(run_folder: Path, step: int, fill: Callable[[Path], None]) 
 def write_model(final: Path, fill: Callable[[Path], None]) -> None:
     """Make a folder that is whole or absent: fill it beside its place, flush it to the disk, rename it.
 
-    Args:
-        final: where it belongs; what is there is replaced.
-        fill: writes the files into the folder that it is given.
-
-    Raises:
-        OSError: a file could not be written; what was there is untouched. Libraries raise errors of their own for a
-            full disk, see `durable.of_the_system`.
+    What was there is untouched where that fails. Libraries raise errors of their own for a full disk, see
+    `durable.of_the_system`.
     """
-    staging = final.with_name(f"{_SAVING}{final.name}")
+
+    def fill_and_flush(staging: Path) -> None:
+        fill(staging)
+        sync_files(staging)
+
+    _write_folder(final, fill_and_flush, final.with_name(f"{_SAVING}{final.name}"))
+
+
+def _write_folder(final: Path, fill: Callable[[Path], None], staging: Path) -> None:
     shutil.rmtree(staging, ignore_errors=True)
     try:
         staging.mkdir()
         fill(staging)
-        sync_files(staging)
         replace_folder(staging, final)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
 
 
-def last_good(run_folder: Path) -> str:
-    """Return a sentence that names the checkpoint from which a failed run can be resumed.
+def seal(folder: Path) -> None:
+    """Flush every file of a folder to the disk and write its manifest."""
+    entries: dict[str, dict[str, int | str]] = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            entries[path.name] = {"bytes": path.stat().st_size, "sha256": digest}
+            os.fsync(file.fileno())
+    write_json(folder / MANIFEST, entries)
 
-    Args:
-        run_folder: the run folder.
+
+def is_whole(folder: Path) -> bool:
+    """Return whether a folder holds exactly what its manifest says."""
+    return damage(folder) is None
+
+
+def damage(folder: Path) -> str | None:
+    """Return what in a folder is not as its manifest says: the files by name and what is wrong with each, or None.
+
+    Sizes are looked at before contents are read, so that a folder that was cut short is found out without reading it.
     """
-    kept = newest_valid(run_folder)
-    return f"the last good checkpoint is {kept}" if kept else "there is no earlier checkpoint"
+    try:
+        written = read_model(folder / MANIFEST, _Manifest).root
+        there = {path.name for path in folder.iterdir()} - {MANIFEST}
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except OSError as error:
+        return f"{MANIFEST} cannot be read: {error.strerror}"
+    except ValueError:
+        return f"{MANIFEST} is not what was written"
+    if not written:
+        return f"{MANIFEST} names no file"
+    faults = [f"{name} is missing" for name in sorted(written.keys() - there)]
+    faults += [f"{name} is not in {MANIFEST}" for name in sorted(there - written.keys())]
+    present = sorted(written.keys() & there)
+    faults += filter(None, (_file_fault(folder / name, written[name], read=False) for name in present))
+    if not faults:
+        faults += filter(None, (_file_fault(folder / name, written[name], read=True) for name in present))
+    return ", ".join(faults) or None
+
+
+def _file_fault(path: Path, written: _Sealed, *, read: bool) -> str | None:
+    """Return the fault of a file's content, if it is to be read, or else of its size."""
+    try:
+        if read:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            return None if found == written.sha256 else f"{path.name} is not as it was written: its SHA-256 is another"
+        if path.is_symlink() or not path.is_file():  # a link leads out of the folder, a pipe would never end
+            return f"{path.name} is no plain file"
+        size = path.stat().st_size
+        return None if size == written.bytes else f"{path.name} has {size} bytes, {written.bytes} were written"
+    except OSError as error:
+        return f"{path.name} cannot be read: {error.strerror}"
 
 
 def rotate(
     run_folder: Path, *, keep: int | None, best: Path | None, always: Collection[Path] = (), step: int | None = None
 ) -> None:
-    """Remove the oldest checkpoints; always keep the newest and the best.
+    """Remove the oldest checkpoints until `keep` are left; always keep the newest and the best.
 
     Args:
-        run_folder: the run folder.
-        keep: how many to keep at most; None keeps all. With 1, the best is kept beside the newest when they differ.
-        best: the checkpoint of the best validation score, if there is one.
+        keep: None keeps all. With 1, the best is kept beside the newest when they differ.
         always: checkpoints that are neither removed nor counted.
         step: of the checkpoint that was just written; later ones, which a resumed run passed over as damaged, are
             neither removed nor counted, or they would outlive the one that the run went on from. None: the last. Those
@@ -171,11 +242,7 @@ def rotate(
 
 
 def clean(run_folder: Path) -> None:
-    """Remove the half-written and half-removed files and folders of killed runs.
-
-    Args:
-        run_folder: an existing folder that no other run is writing to.
-    """
+    """Remove the half-written and half-removed files and folders of killed runs."""
     restore_replaced(run_folder)
     for path in (*leftovers(run_folder), *run_folder.glob(f"{_SAVING}*")):
         if path.is_dir():
@@ -184,42 +251,27 @@ def clean(run_folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Read the state of the Trainer from a checkpoint.
-
-    Args:
-        checkpoint: a valid checkpoint.
+def read_state(checkpoint: Path) -> TrainingState:
+    """Read the state of the training from a valid checkpoint.
 
     Raises:
-        RunFailed: its manifest is right, but this is no state of a Trainer: somebody else made it.
+        RunFailed: its manifest is right, but this is no such state: somebody else made it.
     """
+    from transformers import TrainerState
+
+    path = checkpoint / STATE
     try:
-        state: Any = read_json(checkpoint / STATE)
+        state = read_model(path, TrainingState)
+        unknown = sorted(set(state.model_extra or ()) - {field.name for field in fields(TrainerState)})
+        if unknown:
+            raise ValueError(f"TrainerState has no option {unknown[0]!r}")
     except (OSError, ValueError) as error:
-        raise RunFailed(f"{checkpoint / STATE} cannot be read: {one_line(error)}") from error
-    if not isinstance(state, dict):
-        raise RunFailed(f"{checkpoint / STATE} holds no state of a Trainer")
-    state = cast("dict[str, Any]", state)
-    faults = [f"{name} is missing" for name in _NEEDED if name not in state] + _faults_of(state)
-    if faults:
-        raise RunFailed(f"{checkpoint / STATE} is no state of a Trainer: {one_line('; '.join(faults))}")
+        raise RunFailed(f"{path} is no state of a training: {one_line(error)}") from error
     return state
 
 
-def _faults_of(state: dict[str, Any]) -> list[str]:
-    from transformers import TrainerState
-
-    hints = {field.name: _HINTS.get(field.name, Any) for field in fields(TrainerState)}
-    wrong = option_faults(STATE, "TrainerState", state, hints)
-    if wrong:
-        return wrong
-    wrong = [f"{name} is {state[name]}" for name in ("global_step", "best_global_step") if (state.get(name) or 0) < 0]
-    logged = all(fits(int, entry.get("step")) for entry in state.get("log_history", ()) if fits(dict[str, Any], entry))
-    return wrong if logged else [*wrong, "log_history has an entry without step"]
-
-
 def _state_fault(checkpoint: Path) -> str | None:
-    """Return the fault of the Trainer's state in a checkpoint whose files are undamaged, or None."""
+    """Return the fault of the training's state in a checkpoint whose files are undamaged, or None."""
     try:
         if (checkpoint / STATE).exists():
             read_state(checkpoint)
@@ -229,11 +281,7 @@ def _state_fault(checkpoint: Path) -> str | None:
 
 
 def run_folder_fault(run_folder: Path) -> str | None:
-    """Check that the run folder can be made and written to, and leave nothing behind; return the fault or None.
-
-    Args:
-        run_folder: may be missing, with its parents.
-    """
+    """Check that the run folder can be made and written to, and leave nothing behind; return the fault or None."""
     reason = check_writable(run_folder)
     if reason is None:
         return None

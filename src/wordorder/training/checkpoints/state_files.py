@@ -20,13 +20,7 @@ from wordorder.limits import one_line, read_json, safetensors_header
 def save_state(folder: Path, name: str, state: Any) -> None:
     """Write a state as <name>.json and, when it holds tensors, <name>.safetensors.
 
-    Args:
-        folder: an existing folder.
-        name: the files' name without ending.
-        state: dicts with str or int keys, lists, tuples, tensors, numbers, strings, None, nested at will.
-
-    Raises:
-        TypeError: the state holds something else; it is named.
+    It is made of dicts with str or int keys, lists, tuples, tensors, numbers, strings and None, nested at will.
     """
     tensors: dict[str, Tensor] = {}
     skeleton = _encode(state, "", tensors)
@@ -38,15 +32,7 @@ def save_state(folder: Path, name: str, state: Any) -> None:
 
 
 def load_state(folder: Path, name: str) -> Any:
-    """Read a state that `save_state` wrote; tensors are on the CPU.
-
-    Args:
-        folder: the folder that was given to `save_state`.
-        name: the files' name without ending.
-
-    Raises:
-        RunFailed: a file cannot be read, or is none of `save_state`.
-    """
+    """Read a state that `save_state` wrote; tensors are on the CPU."""
     path, tensors = folder / f"{name}.safetensors", dict[str, Tensor]()
     try:
         if path.exists():
@@ -59,15 +45,7 @@ def load_state(folder: Path, name: str) -> Any:
 
 @contextmanager
 def taken_up(folder: Path, name: str) -> Generator[None]:
-    """Raise RunFailed with the name of the file if restoring a readable state fails within the block.
-
-    Args:
-        folder: the folder that was given to `save_state`.
-        name: the files' name without ending.
-
-    Raises:
-        RunFailed: what is done within failed for it.
-    """
+    """Raise RunFailed with the name of the file if restoring a readable state fails within the block."""
     try:
         yield
     except WordOrderError:
@@ -79,44 +57,15 @@ def taken_up(folder: Path, name: str) -> Generator[None]:
         ) from error
 
 
-def check_alike(saved: Any, own: Any) -> None:
-    """Refuse values of other types than the run's own have; an integer counts as a number.
-
-    Args:
-        saved: a dict of values.
-        own: a dict of the values of this run. What is None in either is not compared, nor is what one of them lacks.
-
-    Raises:
-        TypeError: there are; the first is named. Or ``saved`` is no dict.
-    """
-    if not isinstance(saved, dict):
-        raise TypeError("it holds no table")
-    for name, value in cast("dict[str, Any]", saved).items():
-        here = own.get(name)
-        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, here))
-        if value is not None and here is not None and not numbers and type(value) is not type(here):
-            raise TypeError(f"{name} is {value!r}, not {here!r}")
-        if isinstance(value, list | tuple):
-            check_alike(dict(enumerate(cast("list[Any]", value))), dict(enumerate(here or ())))
-
-
 def pack_state(state: Any) -> bytes:
-    """Return a state as bytes, for another process; see `save_state`.
-
-    Args:
-        state: as `save_state` takes it.
-    """
+    """Return a state as bytes, for another process; see `save_state`."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_encode(state, "", tensors)).encode()
     return len(skeleton).to_bytes(8, "little") + skeleton + (save(tensors) if tensors else b"")
 
 
 def unpack_state(content: bytes) -> Any:
-    """Return the state that `pack_state` turned into bytes.
-
-    Args:
-        content: all of them.
-    """
+    """Return the state that `pack_state` turned into bytes."""
     end = 8 + int.from_bytes(content[:8], "little")
     tensors = load(content[end:]) if len(content) > end else {}
     return _decode(json.loads(content[8:end]), tensors)
@@ -168,11 +117,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Set every random generator to the state that `random_state` returned.
-
-    Args:
-        state: from `random_state`; the states of CUDA devices that this machine lacks are left out.
-    """
+    """Set every random generator to the state that `random_state` returned."""
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))

@@ -17,11 +17,7 @@ CARRIED = "carried"
 
 
 def has_memory(config: Any) -> bool:
-    """Tell whether a model of this configuration reads segments with a memory.
-
-    Args:
-        config: of any transformers model.
-    """
+    """Tell whether a model of this configuration reads segments with a memory."""
     return getattr(config, "memory", "none") != "none"
 
 
@@ -66,11 +62,7 @@ class CarriedMemory:
         return {**inputs, "memory": self.state}
 
     def take(self, output: Any) -> None:
-        """Keep the memory that the model returned.
-
-        Args:
-            output: of the model.
-        """
+        """Keep the memory that the model returned."""
         if self._carries:
             self.state = output.memory
 
@@ -79,15 +71,7 @@ class CarriedMemory:
         return None if self.state is None else self.state.to("cpu").state_dict()
 
     def load_state_dict(self, tensors: Mapping[str, Tensor] | None, device: torch.device) -> None:
-        """Restore a memory that `state_dict` returned.
-
-        Args:
-            tensors: from `state_dict`.
-            device: where the model is.
-
-        Raises:
-            ValueError: these are not the tensors of a memory.
-        """
+        """Restore a memory that `state_dict` returned."""
         self.state = None if tensors is None else MemoryState.from_state_dict(tensors).to(device)
 
 
@@ -112,20 +96,12 @@ class Memories:
         return [CarriedMemory(carries=self.carries) for _ in range(self._groups)]
 
     def begin_epoch(self, *, within: bool) -> None:
-        """Forget everything, or go on with what was restored.
-
-        Args:
-            within: the run goes on within the epoch, from a checkpoint.
-        """
+        """Forget everything, or go on with what was restored."""
         self._now = self._restored if within and self._restored is not None else self._fresh()
         self._restored = None
 
     def of(self, micro_batch: int) -> CarriedMemory:
-        """Return the memory of a micro-batch.
-
-        Args:
-            micro_batch: its number within the step.
-        """
+        """Return the memory of a micro-batch."""
         return self._now[micro_batch % self._groups]
 
     def state_dict(self) -> list[dict[str, Tensor] | None] | None:
@@ -133,17 +109,7 @@ class Memories:
         return [memory.state_dict() for memory in self._now] if self.carries else None
 
     def restore(self, checkpoint: Path, *, process: int, processes: int, device: torch.device) -> None:
-        """Read the memories of a checkpoint, for the epoch that begins next.
-
-        Args:
-            checkpoint: a whole one.
-            process: of which process, from 0.
-            processes: of the run.
-            device: where the model is.
-
-        Raises:
-            RunFailed: they are those of another number of processes or micro-batches.
-        """
+        """Read the memories of a checkpoint, for the epoch that begins next."""
         if not self.carries:
             return
         saved = len(list(checkpoint.glob(f"{CARRIED}-*.json")))

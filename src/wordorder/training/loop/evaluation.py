@@ -15,22 +15,15 @@ from wordorder.tasks.beam_search import Search, Translator, translate_examples
 from wordorder.tasks.scores import CausalTally, Tally, score
 from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
 from wordorder.training.checkpoints.checkpoint import last_good
-from wordorder.training.checkpoints.sharded import ask_for_nothing, is_sharded
+from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.carried_memory import score_running_text
-from wordorder.training.loop.setup import Parts
-from wordorder.training.loop.training import Training
+from wordorder.training.loop.training import Parts, Training
 
 
 class Evaluation:
     """Scores a data set: nothing is padded or repeated to make the last batch whole.
 
     So scores depend neither on the size of a batch nor on the number of processes.
-
-    Args:
-        training: whose model is scored.
-        collate: makes a batch from examples.
-        make_tally: gives an empty tally of the task's scores on a device, for a data set.
-        headline: the score that is shown beside the loss; accuracy stands in where it was not measured.
     """
 
     def __init__(
@@ -48,14 +41,7 @@ class Evaluation:
         return self.training.parts
 
     def scores(self, dataset: Any) -> dict[str, float]:
-        """Return the scores of a data set; called by all processes together.
-
-        Args:
-            dataset: examples by index.
-
-        Raises:
-            RunFailed: the loss is not finite.
-        """
+        """Return the scores of a data set; called by all processes together."""
         training, parts = self.training, self._parts
         training.watch.settle()
         if parts.processes.count > 1:
@@ -76,36 +62,33 @@ class Evaluation:
         return scores
 
     def tally(self, model: Any, dataset: Any) -> Tally:
-        """Count the predictions for this process's share of a data set.
-
-        Args:
-            model: in evaluation mode.
-            dataset: see `scores`.
-        """
+        """Count the predictions for this process's share of a data set."""
         tally = self._make_tally(self._parts.device, dataset)
         batches = self.batches(dataset)
         with self._in_step(model, len(batches), dataset):
             return score(model, batches, tally, device=self._parts.device)
 
     def in_short(self, scores: Mapping[str, float]) -> str:
-        """Return the loss and the headline score as one line.
-
-        Args:
-            scores: of one split.
-        """
+        """Return the loss and the headline score as one line."""
         headline = self._headline if self._headline in scores else "accuracy"
         return "  ".join(f"{name} {scores[name]:.4f}" for name in dict.fromkeys(("loss", headline)))
 
     @contextmanager
     def _in_step(self, model: Any, batches: int, examples: Any) -> Generator[None]:
-        """Run a sharded model as often as the process that has most batches; do nothing for other models."""
+        """Run a sharded model as often as the process that has most batches; do nothing for other models.
+
+        Its forward pass gathers the parameters from all processes, so that one with a batch less than another would
+        leave that one waiting for ever.
+        """
         if not is_sharded(self._parts.model):
             yield
             return
         (most,) = self._parts.processes.greatest(batches)  # before any has begun: each pass waits for all processes
         yield
         ids = torch.as_tensor(examples[0]["input_ids"])[None].to(self._parts.device)
-        ask_for_nothing(model, most - batches, {"input_ids": ids})
+        with torch.no_grad():
+            for _ in range(most - batches):
+                model(input_ids=ids)
 
     def _join(self, rows: Tensor) -> Tensor:
         """Return the rows of all processes, padded with rows of NaN where a process has fewer."""
@@ -114,24 +97,14 @@ class Evaluation:
         return cast(Tensor, accelerator.gather(padded))
 
     def share(self, dataset: Any) -> range:
-        """Return the numbers of this process's examples: every n-th, so that nothing is counted twice.
-
-        Args:
-            dataset: see `scores`.
-        """
+        """Return the numbers of this process's examples: every n-th, so that nothing is counted twice."""
         processes = self._parts.processes
         return range(processes.index, len(dataset), processes.count)
 
     def batches(
         self, dataset: Any, *, share: range | None = None, batch_size: int | None = None
     ) -> "DataLoader[dict[str, Tensor]]":
-        """Return the batches of this process.
-
-        Args:
-            dataset: see `scores`.
-            share: numbers of the examples; None: see `share`.
-            batch_size: None: per_device_eval_batch_size.
-        """
+        """Return the batches of this process."""
         args = self._parts.args
         return DataLoader(
             dataset,
@@ -146,14 +119,7 @@ class Evaluation:
 class RunningTextEvaluation(Evaluation):
     """Scores running text: memories of its own go through the lanes, and those of training are left alone.
 
-    A model without a memory reads each window by itself.
-
-    Args:
-        training: see `Evaluation`.
-        segments: pieces in which training reads each lane's segment of a step.
-        stride: for a model without a memory, tokens by which the windows advance; None = those of a segment, so that
-            they do not overlap.
-        **options: see `Evaluation`.
+    A model without a memory reads each window by itself; windows advance by `stride` tokens, or do not overlap.
     """
 
     def __init__(self, training: Training, *, segments: int, stride: int | None, **options: Any) -> None:
@@ -163,7 +129,6 @@ class RunningTextEvaluation(Evaluation):
         self._carries = training.memories.carries
 
     def tally(self, model: Any, dataset: RunningText) -> Tally:
-        """Count the predictions for this process's share of a text; see `Evaluation.tally`."""
         tally = cast(CausalTally, self._make_tally(self._parts.device, dataset))
         streams = list(self._streams(dataset))
         with self._in_step(model, sum(map(len, streams)), dataset.windows()):
@@ -185,16 +150,7 @@ class RunningTextEvaluation(Evaluation):
 class TranslationEvaluation(Evaluation):
     """Scores translation: besides the losses, the translations that the model writes may be scored.
 
-    Args:
-        training: see `Evaluation`.
-        tokenizer: see `Translator`.
-        search: how translations are looked for.
-        always: translate in every evaluation; else only `reported`, and that once training is over.
-        reported: the data set on whose scores the run reports.
-        **options: see `Evaluation`.
-
-    Raises:
-        MissingExtra: sacrebleu is not installed.
+    With `always` they are in every evaluation; else in that of the `reported` data set once training is over.
     """
 
     def __init__(
@@ -205,7 +161,6 @@ class TranslationEvaluation(Evaluation):
         self._tokenizer, self.search, self._always, self._reported = tokenizer, search, always, reported
 
     def tally(self, model: Any, dataset: Any) -> Tally:
-        """Count the predictions for this process's share, and score its translations; see `Evaluation.tally`."""
         tally = cast(TranslationTally, super().tally(model, dataset))
         if not (self._always or (dataset is self._reported and not self.training.active)):
             return tally

@@ -2,10 +2,10 @@
 
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 from wordorder.errors import Stopped
 from wordorder.launch import is_watched_over
@@ -30,16 +30,14 @@ class Interruption:
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
         """The signal that asked to stop, if one did."""
-        self._before: dict[signal.Signals, Any] = {}
+        self._handling = _handling(SIGNALS, self._request)
 
-    def __enter__(self) -> "Interruption":
-        self._before = _handle(SIGNALS, self._request)
+    def __enter__(self) -> Self:
+        self._handling.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _restore(self._before)
+    def __exit__(self, *error: Any) -> None:
+        self._handling.__exit__(*error)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or signal.Signals(number)
@@ -59,22 +57,20 @@ def stopping_at_once() -> Generator[None]:
         name = signal.Signals(number).name
         raise Stopped(f"stopped by {name} while nothing was being trained; every checkpoint is kept; --resume goes on")
 
-    before = _handle(tuple(number for number in SIGNALS if number != signal.SIGINT), stop)
+    with _handling([number for number in SIGNALS if number != signal.SIGINT], stop):
+        yield
+
+
+@contextmanager
+def _handling(numbers: Iterable[signal.Signals], handler: Any) -> Generator[None]:
+    """Handle signals within the block, where handlers can be set; those that are ignored stay ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
     finally:
-        _restore(before)
-
-
-def _handle(numbers: tuple[signal.Signals, ...], handler: Any) -> dict[signal.Signals, Any]:
-    """Set a handler for signals where one can be set, and return the earlier handlers."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in wanted}
-
-
-def _restore(before: dict[signal.Signals, Any]) -> None:
-    for number, handler in before.items():
-        signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-    before.clear()
+        for number, former in before.items():
+            signal.signal(number, former if former is not None else signal.SIG_DFL)

@@ -1,7 +1,8 @@
 """The training loop: epochs, steps, micro-batches, and what is due after each step."""
 
+import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -11,20 +12,19 @@ from typing import Any
 import torch
 from accelerate.utils import set_seed
 from torch import Tensor
-from transformers import TrainerControl
+from transformers import TrainerControl, TrainingArguments
 from transformers.trainer_callback import DefaultFlowCallback
+from transformers.trainer_pt_utils import LabelSmoother
 
 from wordorder.errors import BadInput, Stopped
+from wordorder.tasks.scores import IGNORED
 from wordorder.training.checkpoints.checkpoint import last_good
-from wordorder.training.loop.batch_digest import FED, READ
+from wordorder.training.loop.batches import FED, READ, skip_batches
 from wordorder.training.loop.evaluation import Evaluation
 from wordorder.training.loop.interruption import Interruption
 from wordorder.training.loop.log import Log
-from wordorder.training.loop.loss import StepLoss, to_device
 from wordorder.training.loop.saving import Saving
-from wordorder.training.loop.setup import follows_a_metric, prepare_training
-from wordorder.training.loop.share import skip_batches
-from wordorder.training.loop.training import Training
+from wordorder.training.loop.training import Training, follows_a_metric, prepare_training
 
 _FLOW: Any = DefaultFlowCallback()
 """Says at which steps to log, score and save, by `logging_steps` and the like, as in transformers' Trainer."""
@@ -32,28 +32,18 @@ _FLOW: Any = DefaultFlowCallback()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """How long a training is."""
+    """The length of a training."""
 
     batches: int
     """Micro-batches of an epoch."""
     steps_per_epoch: int
-    """Optimizer steps of an epoch."""
     steps: int
-    """Optimizer steps of the run."""
     epochs: int
-    """Epochs of the run, the last one perhaps in part."""
+    """The last one perhaps in part."""
 
 
-def length_of(args: Any, batches: int) -> Length:
-    """Return the length of a training: `max_steps` decides, or else `num_train_epochs`.
-
-    Args:
-        args: transformers.TrainingArguments.
-        batches: micro-batches of an epoch.
-
-    Raises:
-        BadInput: there are none.
-    """
+def length_of(args: TrainingArguments, batches: int) -> Length:
+    """Return the length of a training, given the micro-batches of an epoch: `max_steps` decides if it is set."""
     if not batches:
         raise BadInput(
             "training.dataloader_drop_last: an epoch has fewer examples than one batch, so nothing is left; set it to "
@@ -67,84 +57,129 @@ def length_of(args: Any, batches: int) -> Length:
     return Length(batches=batches, steps_per_epoch=per_epoch, steps=steps, epochs=epochs)
 
 
-class Loop:
-    """Trains: forward, backward, optimizer step, and what is due after a step.
+class StepLoss:
+    """Losses that add up to the mean over an optimizer step, whatever its micro-batches and processes.
 
-    Args:
-        training: what is changed.
-        loader: micro-batches of this process, each with its rows under `FED`.
-        order: of the examples; told the epoch.
-        loss: see `StepLoss`.
-        evaluation: see `Evaluation`.
-        validation: the data set whose scores choose the best checkpoint.
-        saving: see `Saving`.
-        log: see `Log`.
-        interruption: asked after every step whether to stop.
-        decay_all: weight decay acts on biases and norms too.
+    A model that takes `num_items_in_batch` divides its sum by the predicted tokens of the whole step. Another one
+    returns the mean of a micro-batch, which is divided by the number of micro-batches.
     """
 
-    def __init__(
-        self,
-        training: Training,
-        *,
-        loader: Any,
-        order: Any,
-        loss: StepLoss,
-        evaluation: Evaluation,
-        validation: Any,
-        saving: Saving,
-        log: Log,
-        interruption: Interruption,
-        decay_all: bool,
-    ) -> None:
-        self.training, self._loader, self._order, self._loss = training, loader, order, loss
-        self._evaluation, self._validation, self._saving, self._log = evaluation, validation, saving, log
-        self._interruption, self._decay_all = interruption, decay_all
+    def __init__(self, training: Training, before_smoothing: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self.training, self._parts, self._before_smoothing = training, training.parts, before_smoothing
+        model, args = self._parts.model, self._parts.args
+        takes = inspect.signature(model.forward).parameters.values()
+        named = any(one.name == "num_items_in_batch" or one.kind == one.VAR_KEYWORD for one in takes)
+        # The loss of numbers is a mean whatever it is told.
+        self._divides = named and getattr(model.config, "problem_type", None) != "regression"
+        # Such a model predicts each token from those before it, so that the first one is never predicted.
+        self._shifts = type(model).__name__.endswith("ForCausalLM")
+        epsilon = args.label_smoothing_factor
+        self._smoother: Callable[..., Tensor] | None = LabelSmoother(epsilon=epsilon) if epsilon else None
+
+    def items(self, batches: Sequence[Mapping[str, Any]]) -> Tensor | None:
+        """Return the number of predicted tokens in the micro-batches of a step, of all processes together."""
+        if not self._divides or not batches or not {"labels", "shift_labels"} & batches[0].keys():
+            return None
+        counted = sum(self._labels(batch).ne(IGNORED).sum() for batch in batches)
+        assert isinstance(counted, Tensor)
+        counted = counted.to(self._parts.device)
+        if self._parts.args.average_tokens_across_devices and self._parts.processes.count > 1:
+            counted = self._parts.accelerator.gather(counted).sum()
+        return counted / 1  # a floating-point number, as transformers divides by
+
+    def _labels(self, batch: Mapping[str, Any]) -> Tensor:
+        if "shift_labels" in batch:
+            return batch["shift_labels"]
+        return batch["labels"][..., 1:] if self._shifts else batch["labels"]
+
+    def __call__(
+        self, model: Any, batch: dict[str, Any], *, items: Tensor | None, micro_batches: int, rows: int
+    ) -> tuple[Tensor, Any]:
+        """Return the loss to add to those of the step's other micro-batches, and the model's output.
+
+        `rows` are the examples of this batch from which something is learned, `items` those of the step, see `items`.
+        """
+        labels = None
+        if self._smoother is not None:
+            batch = self._before_smoothing(batch)
+            labels = batch.pop("labels", None)
+        scaled, processes = self._divides and items is not None, self._parts.processes
+        output = model(**batch, **({"num_items_in_batch": items} if scaled else {}))
+        if labels is None or self._smoother is None:
+            loss = output["loss"]
+        else:
+            loss = self._smoother(output, labels, num_items_in_batch=items if scaled else None)
+        if scaled and self._parts.args.average_tokens_across_devices:
+            loss = loss * processes.count  # DDP takes the mean over processes
+        if not self._divides and processes.count > 1:
+            # The mean over processes is to be that over the examples of all of them, of which this one may have fewer.
+            (all_rows,) = processes.total(rows)
+            loss = loss * (rows * processes.count / all_rows)
+        return (loss if scaled else loss / micro_batches), output
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """Trains: forward, backward, optimizer step, and what is due after a step."""
+
+    training: Training
+    loader: Any
+    """Micro-batches of this process, each with its rows under `FED`."""
+    order: Any
+    """Order of the examples; told the epoch."""
+    loss: StepLoss
+    evaluation: Evaluation
+    validation: Any
+    """The data set whose scores choose the best checkpoint."""
+    saving: Saving
+    log: Log
+    interruption: Interruption
+    """Asked after every step whether to stop."""
+    decay_all: bool
+    """Weight decay acts on biases and norms too."""
+
+    def __post_init__(self) -> None:
         self._grad_norm: Tensor | None = None
         self._learning_rate = 0.0
         self._control = TrainerControl()
 
     def train(self, start: Path | None) -> None:
-        """Train to the last step, and end with the best weights where the recipe wants them.
-
-        Args:
-            start: the whole checkpoint to go on from, or None.
+        """Train to the last step, from a whole checkpoint or anew, and end with the best weights if the recipe says so.
 
         Raises:
             Stopped: a signal asked for it; the checkpoint of the last step is written.
             RunFailed: a loss or the weights are not finite, or files cannot be written.
         """
         training, parts, args = self.training, self.training.parts, self.training.parts.args
-        length = length_of(args, len(self._loader))
+        length = length_of(args, len(self.loader))
         training.active = True
         if start is None and parts.processes.count > 1:
             set_seed(args.seed, device_specific=True)  # or dropout would be the same in all processes
-        self._saving.begin(start)
+        self.saving.begin(start)
         state = training.state
         if start is None:
             state.train_batch_size = args.per_device_train_batch_size
-            state.compute_steps(args, length.steps)
+            state.compute_steps(args, length.steps)  # pyright: ignore[reportUnknownMemberType]
         state.max_steps, state.num_train_epochs = length.steps, length.epochs
-        prepare_training(parts, steps=length.steps, decay_all=self._decay_all)
+        prepare_training(parts, steps=length.steps, decay_all=self.decay_all)
         if start is not None:
-            self._saving.restore_optimizer(start)
+            self.saving.restore_optimizer(start)
         if state.logging_steps > state.max_steps:
             state.logging_steps = max(1, state.max_steps // 10)  # a short run has a curve too
         try:
             training.progress.start(state.global_step, state.max_steps)
             parts.wrapped.zero_grad()
-            self._log.tell("on_train_begin")
+            self.log.tell("on_train_begin")
             if args.eval_on_start:
                 self._evaluate(at_start=True)
             done, skip = divmod(state.global_step, length.steps_per_epoch)
             for epoch in range(done, length.epochs):
-                self._run_epoch(
-                    epoch, length, skip=skip if epoch == done else 0, start=start if epoch == done else None
-                )
+                self._run_epoch(epoch, length, skip=skip, start=start)
+                skip, start = 0, None
                 if self._control.should_training_stop:
                     break
-            self._saving.load_best()
-            self._log.tell("on_train_end")
+            self.saving.load_best()
+            self.log.tell("on_train_end")
         finally:
             training.active = False
             training.meter.close()
@@ -154,24 +189,24 @@ class Loop:
         training, state, args = self.training, self.training.state, self.training.parts.args
         size = args.gradient_accumulation_steps
         if start is not None and skip == 0:
-            self._saving.restore_random(start)
+            self.saving.restore_random(start)
         if training.memories is not None:
             training.memories.begin_epoch(within=skip > 0)
-        self._order.set_epoch(epoch)
+        self.order.set_epoch(epoch)
         training.meter.resume()
-        batches: Iterator[dict[str, Any]] = iter(skip_batches(self._loader, skip * size))
+        batches: Iterator[dict[str, Any]] = iter(skip_batches(self.loader, skip * size))
         for step in range(skip, length.steps_per_epoch):
             micro_batches = list(islice(batches, min(size, length.batches - step * size)))
-            items = self._loss.items(micro_batches)
+            items = self.loss.items(micro_batches)
             if start is not None and step == skip > 0:
-                self._saving.restore_random(start)  # after the batches that were skipped
+                self.saving.restore_random(start)  # after the batches that were skipped
             self._control.should_log = self._control.should_evaluate = self._control.should_save = False
             self.step(micro_batches, items)
             state.global_step += 1
             read = min((step + 1) * size, length.batches)
             state.epoch = epoch + read / length.batches
             _FLOW.on_step_end(args, state, self._control)
-            self._log.tell("on_step_end")
+            self.log.tell("on_step_end")
             # What is due each epoch comes after its last step, and a stop after that, or the resumed run would miss it.
             self._after_step(may_stop=read < length.batches)
             if self._control.should_training_stop:
@@ -180,12 +215,7 @@ class Loop:
         self._after_step(may_stop=True)
 
     def step(self, micro_batches: list[dict[str, Any]], items: Tensor | None) -> None:
-        """Make one optimizer step.
-
-        Args:
-            micro_batches: of this process.
-            items: see `StepLoss.items`.
-        """
+        """Make one optimizer step."""
         parts, args = self.training.parts, self.training.parts.args
         for number, batch in enumerate(micro_batches):
             last = number == len(micro_batches) - 1
@@ -206,14 +236,7 @@ class Loop:
         return parts.accelerator.clip_grad_norm_(parts.wrapped.parameters(), most)
 
     def micro_step(self, batch: dict[str, Any], items: Tensor | None, *, number: int, micro_batches: int) -> Tensor:
-        """Run one forward and backward pass, and return the loss.
-
-        Args:
-            batch: with its rows under `FED`; changed.
-            items: see `StepLoss.items`.
-            number: of the micro-batch within the step.
-            micro_batches: of the step.
-        """
+        """Run one forward and backward pass, and return the loss."""
         training, parts, args = self.training, self.training.parts, self.training.parts.args
         step = training.state.global_step + 1
         rows = batch.pop(FED)
@@ -221,12 +244,12 @@ class Loop:
         training.meter.count(batch)
         parts.wrapped.train()
         parts.optimizer.train()
-        inputs = to_device(batch, parts.device)
+        inputs = {name: value.to(parts.device) if isinstance(value, Tensor) else value for name, value in batch.items()}
         memory = None if training.memories is None else training.memories.of(number)
         if memory is not None:
             inputs = memory.put_in(inputs)
         learned = sum(len(row) > 0 for row in rows[READ[0]])  # none of a `Spare`
-        loss, output = self._loss(parts.wrapped, inputs, items=items, micro_batches=micro_batches, rows=learned)
+        loss, output = self.loss(parts.wrapped, inputs, items=items, micro_batches=micro_batches, rows=learned)
         if memory is not None:
             memory.take(output)
         every = args.torch_empty_cache_steps
@@ -240,9 +263,8 @@ class Loop:
     def _after_step(self, *, may_stop: bool) -> None:
         """Show the step, and log, score, save and stop where that is due."""
         training, state, control = self.training, self.training.state, self._control
-        processes, args = training.parts.processes, training.parts.args
-        step = state.global_step
-        control.should_save |= step in self._saving.keep_steps and training.saved_step != step
+        processes, args, step = training.parts.processes, training.parts.args, state.global_step
+        control.should_save |= step in self.saving.keep_steps and training.saved_step != step
         tokens = processes.count * training.meter.tokens_for_display()
         training.progress.update(step, training.watch.step_loss(), tokens)
         advice = training.meter.advice()
@@ -251,41 +273,41 @@ class Loop:
         due = control.should_log or control.should_evaluate or control.should_save
         if processes.count > 1 and due:
             training.watch.settle()  # before anything relies on it, and here all processes can be told
-        stop = training.watch.agree(self._interruption.requested)
-        stop = stop if may_stop else None
+        requested = training.watch.agree(self.interruption.requested)
+        stop = requested if may_stop else None
         if not (due or stop):
             return
         training.meter.pause()
         logged = len(state.log_history)
         if control.should_log and step > training.logged_step:
-            self._log.loss(None if self._grad_norm is None else self._grad_norm.item(), self._learning_rate)
+            self.log.loss(None if self._grad_norm is None else self._grad_norm.item(), self._learning_rate)
         control.should_log = False
         if control.should_evaluate:
             best = self._is_best(self._evaluate())
             control.should_save |= best and args.load_best_model_at_end  # also between two saves
             if args.save_strategy == "best":
-                control.should_save = best or step in self._saving.keep_steps
+                control.should_save = best or step in self.saving.keep_steps
             control.should_evaluate = False
         if control.should_save:
-            self._saving.save()
-            self._log.tell("on_save")
+            self.saving.save()
+            self.log.tell("on_save")
             control.should_save = False
-        self._log.write_curve(since=logged)
+        self.log.write_curve(since=logged)
         if stop is not None:
             if training.saved_step != step:
-                self._saving.save()
+                self.saving.save()
             raise Stopped(f"stopped by {stop.name} after step {step}; {last_good(training.folder)}; --resume goes on")
         training.meter.resume()
 
     def _evaluate(self, *, at_start: bool = False) -> dict[str, float]:
         """Score the validation data, log and show it, and return the scores as the log has them."""
         training, state = self.training, self.training.state
-        scores = self._evaluation.scores(self._validation)
+        scores = self.evaluation.scores(self.validation)
         logged = {f"eval_{name}": value for name, value in scores.items()}
-        self._log.add(dict(logged))
-        self._log.tell("on_evaluate", metrics=logged)
+        self.log.add(dict(logged))
+        self.log.tell("on_evaluate", metrics=logged)
         progress = f"step {state.global_step}/{state.max_steps}"
-        training.progress.say(f"{progress}  validation {self._evaluation.in_short(scores)}")
+        training.progress.say(f"{progress}  validation {self.evaluation.in_short(scores)}")
         if follows_a_metric(training.parts.args) and not at_start:
             training.parts.schedule.step(logged[self._metric])
         return logged

@@ -1,7 +1,9 @@
-"""Measure seconds, tokens and memory of training, with evaluation and saving left out."""
+"""Measure seconds, tokens and memory of training, and whether its threads share their processors."""
 
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -9,9 +11,10 @@ import torch
 from torch import Tensor
 
 from wordorder.tasks.scores import IGNORED
-from wordorder.training.loop.threads import Crowding
 
 _SAMPLE_EVERY = 0.05
+_LOOKED_AT = 3.0  # seconds of training
+_CROWDED = 0.75
 
 
 class Meter:
@@ -23,9 +26,7 @@ class Meter:
     process: compare it only between runs that each had a process of their own. The runs of a comparison have not: they
     share processes, because each new one imports its libraries for seconds, so its table says so.
 
-    Args:
-        device: where the model is trained.
-        targets: whether labels are tokens beside the inputs, as translations are; they are counted too.
+    With `targets`, labels are tokens beside the inputs, as translations are; they are counted too.
     """
 
     def __init__(self, device: torch.device, *, targets: bool = False) -> None:
@@ -83,11 +84,7 @@ class Meter:
             self._sampler = None
 
     def count(self, batch: dict[str, Any]) -> None:
-        """Count the tokens of a batch, padding left out, without waiting for the device.
-
-        Args:
-            batch: holds `input_ids`, `attention_mask` where something is padded, and `labels`, -100 at padding.
-        """
+        """Count the tokens of a batch, padding left out, without waiting for the device."""
         mask = batch.get("attention_mask")
         masks = [] if mask is None else [mask]
         if mask is None:
@@ -113,11 +110,7 @@ class Meter:
         return {"seconds": self.seconds, "tokens": self.tokens, "peak_bytes": self.peak_bytes}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the counts of the same run before it was resumed.
-
-        Args:
-            state: from `state`.
-        """
+        """Restore the counts of the same run before it was resumed."""
         self.seconds, self._tokens, self.peak_bytes = state["seconds"], state["tokens"], state["peak_bytes"]
 
     def _sample(self) -> None:
@@ -125,3 +118,63 @@ class Meter:
         while not self._stop.wait(_SAMPLE_EVERY):
             if self._since is not None:
                 self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Generator[None]:
+    """Let torch compute with this many CPU threads within the block; None leaves its own number."""
+    if count is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Crowding:
+    """Detects that the threads of a training share their processors with other programs.
+
+    The threads of one operation wait for its slowest; where another process holds a core, every operation waits for the
+    system to give that core back, and two threads can be forty times slower than one. What shows it is the thread that
+    trains: alone on its core it has nearly all of the time that passes. The time of the whole process would say less,
+    because of many threads a small model keeps some idle on a machine that is free, too.
+    """
+
+    def __init__(self) -> None:
+        self._wall = self._busy = 0.0
+        self._since: tuple[float, float] | None = None
+        self._warm = self._said = False
+
+    def resume(self) -> None:
+        """Start or continue counting, in the thread that trains."""
+        if not self._said and self._since is None:
+            self._since = time.perf_counter(), time.thread_time()
+
+    def pause(self) -> None:
+        """Stop counting until `resume`."""
+        if self._since is not None:
+            wall, busy = self._since
+            self._wall += time.perf_counter() - wall
+            self._busy += time.thread_time() - busy
+            self._since = None
+
+    def advice(self) -> str | None:
+        """Return advice once, after the first seconds of training, else None; called after every step."""
+        if self._said or self._since is None:
+            return None
+        self.pause()
+        if not self._warm:  # the first step loads libraries and asks for memory
+            self._warm, self._wall, self._busy = True, 0.0, 0.0
+        self._said = self._wall >= _LOOKED_AT
+        self.resume()
+        threads = torch.get_num_threads()
+        if not self._said or threads == 1 or self._busy >= _CROWDED * self._wall:
+            return None
+        return (
+            f"the processors are shared: {threads} threads wait for each other, and training had only "
+            f"{self._busy / self._wall:.0%} of the time of its core; one thread is probably faster: "
+            "--set training.threads=1, or, to compare, --set compare.workers=2 (each with one thread)"
+        )

@@ -20,10 +20,6 @@ class Processes:
 
     What is exchanged goes over a group of its own on the CPU (gloo), so that no accelerator is waited for. Alone, a
     process asks nobody.
-
-    Args:
-        index: which one this is, from 0.
-        count: how many there are.
     """
 
     def __init__(self, index: int, count: int) -> None:
@@ -37,19 +33,11 @@ class Processes:
         return self.index == 0
 
     def greatest(self, *values: int) -> list[int]:
-        """Return the maximum of each number over all processes.
-
-        Args:
-            *values: as many in every process.
-        """
+        """Return the maximum of each number over all processes."""
         return self._reduced(values, "max")
 
     def total(self, *values: int) -> list[int]:
-        """Return the sum of each number over all processes.
-
-        Args:
-            *values: as many in every process.
-        """
+        """Return the sum of each number over all processes."""
         return self._reduced(values, "sum")
 
     def _reduced(self, values: tuple[int, ...], how: str) -> list[int]:
@@ -60,30 +48,23 @@ class Processes:
         return [int(number) for number in numbers]
 
     def everyones(self, state: Any) -> list[Any]:
-        """Return the values of all processes, in order.
-
-        Args:
-            state: as `state_files.save_state` takes it; small, for every process receives all of them.
-        """
-        if self.count == 1:
-            return [state]
-        own = self._as_long_as_any(pack_state(state))
-        found = [torch.empty_like(own) for _ in range(self.count)]
-        dist.all_gather(found, own, group=self._group)
-        return [unpack_state(_content(piece)) for piece in found]
+        """Return the values of all processes, in order; they are what `save_state` takes, and small."""
+        return self._gathered(state, everywhere=True)
 
     def given_to_main(self, state: Any) -> list[Any]:
-        """Return the values of all processes, in order, in process 0; an empty list in the others.
+        """Return the values of all processes, in order, in process 0; an empty list in the others."""
+        return self._gathered(state, everywhere=False)
 
-        Args:
-            state: as `state_files.save_state` takes it.
-        """
+    def _gathered(self, state: Any, *, everywhere: bool) -> list[Any]:
         if self.count == 1:
             return [state]
         own = self._as_long_as_any(pack_state(state))
-        found = [torch.empty_like(own) for _ in range(self.count)] if self.is_main else None
-        dist.gather(own, found, dst=0, group=self._group)
-        return [unpack_state(_content(piece)) for piece in found or ()]
+        found = [torch.empty_like(own) for _ in range(self.count if everywhere or self.is_main else 0)]
+        if everywhere:
+            dist.all_gather(found, own, group=self._group)
+        else:
+            dist.gather(own, found or None, dst=0, group=self._group)
+        return [unpack_state(_content(piece)) for piece in found]
 
     def _as_long_as_any(self, content: bytes) -> Tensor:
         """Return the bytes after their length, padded to the length of the longest in any process."""
@@ -93,14 +74,7 @@ class Processes:
         return torch.frombuffer(bytearray(filled), dtype=torch.uint8)
 
     def raise_first(self, fault: str | None) -> None:
-        """Raise the first fault of any process in all of them, so that all end alike; do nothing without a fault.
-
-        Args:
-            fault: what went wrong in this process; None = nothing.
-
-        Raises:
-            RunFailed: with the first process's fault.
-        """
+        """Raise the first fault of any process in all of them, so that all end alike; do nothing without a fault."""
         if not self.greatest(fault is not None)[0]:
             return
         raise RunFailed(next(found for found in self.everyones(fault) if found is not None))

@@ -1,58 +1,43 @@
-"""Show the progress of a run on stderr: a bar on a terminal, a line now and then elsewhere, or nothing."""
+"""Show the progress of a run on stderr: a bar, a line now and then, or nothing; and keep other libraries quiet."""
 
 import sys
 import time
+import warnings
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from math import fsum
-from typing import Any, Protocol
+from typing import Any
 
+from wordorder.launch import process_count
 from wordorder.streams import printable
 
-_BAR_EVERY = 0.25
-_LINE_EVERY = 10.0
 _AVERAGED = 50  # steps: the loss of one small batch says little
 
 
-class Progress(Protocol):
-    """Interface through which training reports its progress."""
+class Progress:
+    """What training reports its progress to. This one shows nothing."""
 
     def start(self, step: int, total: int) -> None:
         """Begin to show training, which starts or continues after `step` of `total` steps."""
-        ...
 
     def update(self, step: int, loss: float, tokens: int) -> None:
         """Report a finished step; loss in nats, tokens since the start of the run."""
-        ...
 
     def say(self, text: str) -> None:
         """Report an event that is worth a line, such as an evaluation."""
-        ...
 
     def advise(self, text: str) -> None:
         """Show advice to the person who started the run."""
-        ...
 
     def meanwhile(self, text: str) -> None:
         """Report long work between two steps; the text says how far it is, and need not stay."""
-        ...
 
     def close(self) -> None:
         """End the display."""
-        ...
 
 
-class Silent:
-    """Progress that shows nothing."""
-
-    def start(self, step: int, total: int) -> None: ...
-    def update(self, step: int, loss: float, tokens: int) -> None: ...
-    def say(self, text: str) -> None: ...
-    def advise(self, text: str) -> None: ...
-    def meanwhile(self, text: str) -> None: ...
-    def close(self) -> None: ...
-
-
-class AdviceOnce(Silent):
+class AdviceOnce(Progress):
     """Progress that shows the first advice of all runs that share it, and nothing else; for comparisons."""
 
     def __init__(self) -> None:
@@ -64,60 +49,76 @@ class AdviceOnce(Silent):
             print(printable(f"wordorder: {text}"), file=sys.stderr, flush=True)
 
 
-class Lines:
-    """Progress as a line every ten seconds, for logs and pipes; its loss is the mean over the last steps, at most 50.
+class _NowAndThen(Progress):
+    """Progress that shows a step every few seconds; its loss is the mean over the last steps, at most 50."""
 
-    Args:
-        name: what the run is called.
-    """
+    EVERY: float
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._total = 0
+        self._step, self._total = -1, 0
         self._rate = Rate()
-        self._recent = RecentLoss()
+        self._losses: deque[float] = deque(maxlen=_AVERAGED)
         self._next = 0.0
 
     def start(self, step: int, total: int) -> None:
         self._total = total
         self._rate.start(step)
-        self._next = time.monotonic() + _LINE_EVERY
 
     def update(self, step: int, loss: float, tokens: int) -> None:
-        if not self._recent.add(step, loss):
+        if step == self._step:  # the last step of an epoch is reported twice
             return
-        if time.monotonic() >= self._next or step == self._total:
-            self._next = time.monotonic() + _LINE_EVERY
-            self.say(
-                f"step {step}/{self._total}  loss {self._recent.mean:.4f}  {self._rate.text(step, tokens, self._total)}"
-            )
-
-    def say(self, text: str) -> None:
-        print(printable(f"{self._name}: {text}"), file=sys.stderr, flush=True)
+        self._step = step
+        self._losses.append(loss)
+        if self._is_due() or step == self._total:
+            mean = fsum(self._losses) / len(self._losses)
+            self._show(step, f"loss {mean:.4f}  {self._rate.text(step, tokens, self._total)}")
 
     def advise(self, text: str) -> None:
         self.say(text)
 
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self.EVERY
+        return True
+
+    def _show(self, step: int, text: str) -> None:
+        raise NotImplementedError
+
+
+class Lines(_NowAndThen):
+    """Progress as a line every ten seconds, for logs and pipes."""
+
+    EVERY = 10.0
+
+    def start(self, step: int, total: int) -> None:
+        super().start(step, total)
+        self._next = time.monotonic() + self.EVERY
+
+    def say(self, text: str) -> None:
+        print(printable(f"{self._name}: {text}"), file=sys.stderr, flush=True)
+
     def meanwhile(self, text: str) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_EVERY
+        if self._is_due():
             self.say(text)
 
-    def close(self) -> None: ...
+    def _show(self, step: int, text: str) -> None:
+        self.say(f"step {step}/{self._total}  {text}")
 
 
-class Bar:
-    """Progress as a bar with step, loss (the mean over the last steps, at most 50), rate and time left.
+class Bar(_NowAndThen):
+    """Progress as a bar with step, loss, rate and time left."""
 
-    Args:
-        name: what the run is called.
-    """
+    EVERY = 0.25
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
+        super().__init__(name)
         # Redrawn by `update` alone: a drawing thread would take the interpreter's lock from training.
         self._bar = RichProgress(
             TextColumn("{task.description}"),
@@ -129,65 +130,24 @@ class Bar:
             transient=True,
         )
         self._task = self._bar.add_task(printable(name), total=None, text="")
-        self._name = name
-        self._total = 0
-        self._rate = Rate()
-        self._recent = RecentLoss()
-        self._next = 0.0
 
     def start(self, step: int, total: int) -> None:
-        self._total = total
-        self._rate.start(step)
+        super().start(step, total)
         self._bar.start()
         self._bar.update(self._task, total=total, completed=step, refresh=True)
-
-    def update(self, step: int, loss: float, tokens: int) -> None:
-        now = time.monotonic()
-        if self._recent.add(step, loss) and (now >= self._next or step == self._total):
-            self._next = now + _BAR_EVERY
-            text = f"loss {self._recent.mean:.4f}  {self._rate.text(step, tokens, self._total)}"
-            self._bar.update(self._task, completed=step, text=text, refresh=True)
 
     def say(self, text: str) -> None:
         self._bar.console.print(printable(f"{self._name}: {text}"), highlight=False, markup=False)
 
-    def advise(self, text: str) -> None:
-        self.say(text)
-
     def meanwhile(self, text: str) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _BAR_EVERY
+        if self._is_due():
             self._bar.update(self._task, text=text, refresh=True)
+
+    def _show(self, step: int, text: str) -> None:
+        self._bar.update(self._task, completed=step, text=text, refresh=True)
 
     def close(self) -> None:
         self._bar.stop()
-
-
-class RecentLoss:
-    """The mean loss of the last steps, at most 50."""
-
-    def __init__(self) -> None:
-        self._losses: deque[float] = deque(maxlen=_AVERAGED)
-        self._step = -1
-
-    def add(self, step: int, loss: float) -> bool:
-        """Add the loss of a step; return False for a repeated step (the last step of an epoch is reported twice).
-
-        Args:
-            step: steps done.
-            loss: of this step, in nats.
-        """
-        if step == self._step:
-            return False
-        self._step = step
-        self._losses.append(loss)
-        return True
-
-    @property
-    def mean(self) -> float:
-        """The mean of the losses added, of the last 50 at most."""
-        return fsum(self._losses) / len(self._losses)
 
 
 class Rate:
@@ -199,21 +159,11 @@ class Rate:
         self._first_tokens: int | None = None
 
     def start(self, step: int) -> None:
-        """Start to count time, steps and tokens.
-
-        Args:
-            step: steps done before.
-        """
+        """Start to count time, steps and tokens."""
         self._since, self._first_step, self._first_tokens = time.monotonic(), step, None
 
     def text(self, step: int, tokens: int, total: int) -> str:
-        """Return rate and time left, such as `12.3 steps/s  25,190 tokens/s  0:01:20 left`.
-
-        Args:
-            step: steps done.
-            tokens: tokens seen since the start of the run.
-            total: steps of the whole run.
-        """
+        """Return rate and time left, such as `12.3 steps/s  25,190 tokens/s  0:01:20 left`."""
         if self._first_tokens is None:
             self._first_tokens = tokens * self._first_step // max(step, 1)
         seconds = max(time.monotonic() - self._since, 1e-9)
@@ -225,13 +175,28 @@ class Rate:
 
 
 def choose_progress(name: str, *, shown: bool) -> Progress:
-    """Return a bar for a terminal, lines for other outputs, or silence.
-
-    Args:
-        name: what the run is called.
-        shown: whether anything is to be shown.
-    """
+    """Return a bar for a terminal, lines for other outputs, or silence."""
     if not shown:
-        return Silent()
+        return Progress()
     stream: Any = sys.stderr
     return Bar(name) if stream.isatty() else Lines(name)
+
+
+@contextmanager
+def quiet_libraries() -> Generator[None]:
+    """Let transformers show errors only and no progress bars within the block, then restore its settings."""
+    from transformers.utils import logging
+
+    if process_count() > 1:
+        # Nothing changes a model's logits in place, and its loss is no view.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    library: Any = logging
+    verbosity, bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    library.set_verbosity_error()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library.set_verbosity(verbosity)
+        if bars:
+            library.enable_progress_bar()

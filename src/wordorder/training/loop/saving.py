@@ -1,28 +1,43 @@
 """Save a training whole, without pickle, and restore it to the bit."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from accelerate.utils import set_seed
 from torch import Tensor
 from transformers import TrainerState
 
-from wordorder.durable import is_whole
-from wordorder.errors import RunFailed
-from wordorder.training.checkpoints.checkpoint import STATE, checkpoints, last_good, rotate, write_checkpoint
-from wordorder.training.checkpoints.own_share import load_place, load_random_state, own_counts
-from wordorder.training.checkpoints.sharded import (
-    check_optimizer_state,
+from wordorder.errors import BadInput, RunFailed
+from wordorder.training.checkpoints.checkpoint import (
+    STATE,
+    checkpoints,
+    is_whole,
+    last_good,
+    rotate,
+    write_checkpoint,
+)
+from wordorder.training.checkpoints.state_files import (
+    load_state,
+    random_state,
+    restore_random_state,
+    save_state,
+    taken_up,
+)
+from wordorder.training.checkpoints.weights import (
+    check_finite,
     gathered,
     is_sharded,
-    optimizer_state_for,
+    load_weights,
+    shared_out,
     whole_weights,
 )
-from wordorder.training.checkpoints.state_files import check_alike, load_state, random_state, save_state, taken_up
-from wordorder.training.checkpoints.weights import check_finite, load_weights
 from wordorder.training.loop.carried_memory import CARRIED
 from wordorder.training.loop.training import Training
+
+_AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
+"""Tensors in the state of torch's optimizers that have the shape of their parameter."""
 
 
 class Saving:
@@ -47,11 +62,7 @@ class Saving:
         """Damaged checkpoints after the one that the run was resumed from; they are not counted in its place."""
 
     def save(self) -> None:
-        """Write the checkpoint of the step that is done, and remove those that are no longer kept.
-
-        Raises:
-            RunFailed: weights are not finite, or files cannot be written; older checkpoints are untouched.
-        """
+        """Write the checkpoint of the step that is done, and remove those that are no longer kept."""
         training, parts = self._training, self._training.parts
         training.meter.pause()
         training.watch.settle()
@@ -59,18 +70,18 @@ class Saving:
         states = parts.processes.given_to_main(self._state_of_process())
         weights = self.gathered_weights()
         optimizer = gathered(parts.optimizer.state_dict(), keep=parts.processes.is_main)
-        best_folder = training.folder / f"checkpoint-{state.best_global_step}"
-        if state.best_global_step and (state.best_global_step == state.global_step or best_folder.is_dir()):
-            state.best_model_checkpoint = str(best_folder)
+        best = self._best()
+        if best is not None and (state.best_global_step == state.global_step or best.is_dir()):
+            state.best_model_checkpoint = str(best)
         fault: str | None = None
         try:
             if parts.processes.is_main:
                 named = dict(parts.model.named_parameters()) if weights is None else weights
                 check_finite(named, training.folder, step=state.global_step)
-                write_checkpoint(
+                written = write_checkpoint(
                     training.folder, state.global_step, lambda folder: self._fill(folder, states, weights, optimizer)
                 )
-                self._passed_over.discard(training.folder / f"checkpoint-{state.global_step}")
+                self._passed_over.discard(written)
                 self._rotate()
         except RunFailed as error:
             if parts.processes.count == 1:
@@ -114,13 +125,17 @@ class Saving:
         save_state(folder, "training", {**first, "rows_of_a_step": training.rows_of_a_step, "others": others})
         training.state.save_to_json(str(folder / STATE))
 
+    def _best(self) -> Path | None:
+        """Return the checkpoint of the best score, which may be gone, or None before there is one."""
+        step = self._training.state.best_global_step
+        return self._training.folder / f"checkpoint-{step}" if step else None
+
     def _rotate(self) -> None:
-        training, state = self._training, self._training.state
+        training = self._training
         always = {training.folder / f"checkpoint-{kept}" for kept in self.keep_steps} | self._passed_over
-        best = training.folder / f"checkpoint-{state.best_global_step}" if state.best_global_step else None
+        keep, step = training.parts.args.save_total_limit, training.state.global_step
         try:
-            keep = training.parts.args.save_total_limit
-            rotate(training.folder, keep=keep, best=best, always=always, step=state.global_step)
+            rotate(training.folder, keep=keep, best=self._best(), always=always, step=step)
         except OSError as error:
             raise RunFailed(
                 f"an older checkpoint could not be removed: {error}; {last_good(training.folder)}"
@@ -132,12 +147,7 @@ class Saving:
         return whole_weights(parts.model, keep=parts.processes.is_main) if is_sharded(parts.model) else None
 
     def save_for_use(self, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
-        """Save the model and its tokenizer alone, for `from_pretrained`.
-
-        Args:
-            folder: an existing folder.
-            weights: from `gathered_weights`; None = those of the model.
-        """
+        """Save the model and its tokenizer alone, for `from_pretrained`; weights are those of `gathered_weights`."""
         parts = self._training.parts
         model: Any = parts.accelerator.unwrap_model(parts.model, keep_torch_compile=False)
         model.save_pretrained(folder, **({} if weights is None else {"state_dict": weights}))
@@ -149,8 +159,7 @@ class Saving:
     def begin(self, start: Path | None) -> None:
         """Restore counts, log, memories and the data's position, before the model is wrapped; weights too if whole.
 
-        Args:
-            start: the newest whole checkpoint of the run folder, or None for a run that begins.
+        `start` is the newest whole checkpoint of the run folder, or None for a run that begins.
         """
         training, parts = self._training, self._training.parts
         after = int(start.name.rpartition("-")[2]) if start else 0
@@ -160,62 +169,86 @@ class Saving:
         if training.memories is not None:
             processes = parts.processes
             training.memories.restore(start, process=processes.index, processes=processes.count, device=parts.device)
-        self._counts(start)
+        self._restore_counts(start)
         training.state = TrainerState.load_from_json(str(start / STATE))
         training.tell_process()
-        best = training.folder / f"checkpoint-{training.state.best_global_step}"
+        best = self._best()
         # The run folder may have been moved, or its best checkpoint lost: then the best is looked for anew. Whatever
         # folder the state names, it is a checkpoint of this run.
-        found = bool(training.state.best_global_step) and is_whole(best)
+        found = best is not None and is_whole(best)
         training.state.best_model_checkpoint = str(best) if found else None
-        if training.state.best_global_step and not found:
+        if best is not None and not found:
             training.state.best_global_step = training.state.best_metric = None
         if not is_sharded(parts.model) and not parts.accelerator.is_fsdp2:
             load_weights(parts.model, start)
 
-    def _counts(self, start: Path) -> None:
+    def _restore_counts(self, start: Path) -> None:
         training, processes = self._training, self._training.parts.processes
         with taken_up(start, "training"):
-            saved = own_counts(start, processes, rows_of_a_step=training.rows_of_a_step)
+            saved = self._own_counts(start)
             training.meter.load_state(saved["meter"])
             training.digest.load_state(saved.get("batches"))
             # The average that was being taken when the checkpoint was written goes on.
             training.loss_sum = torch.tensor(float(saved["loss_sum"]), device=training.parts.device)
             training.logged_step = int(saved["logged_step"])
-        with taken_up(start, f"data-{processes.index}"):
-            load_place(self._examples, start, processes)
+        load_place = getattr(self._examples, "load_state_dict", None)
+        if load_place is None:
+            return
+        readers = len(list(start.glob("data-*.json")))
+        if readers != processes.count:
+            raise BadInput(
+                f"{start} has the places in the streamed text of {readers} processes, this run has "
+                f"{processes.count}, whose shares are others; resume with as many, or start anew"
+            )
+        with taken_up(start, name := f"data-{processes.index}"):
+            load_place(load_state(start, name))
+
+    def _own_counts(self, start: Path) -> dict[str, Any]:
+        """Return the counts and averages of this process; those of another number of processes are combined."""
+        processes, rows = self._training.parts.processes, self._training.rows_of_a_step
+        first = load_state(start, "training")
+        everyones: list[dict[str, Any]] = [first, *first.get("others", ())]
+        former_rows = first.get("rows_of_a_step", rows)
+        if former_rows != rows:
+            raise BadInput(
+                f"{start} was written by {len(everyones)} processes whose steps read {former_rows} examples; here "
+                f"{processes.count} would read {rows}, other examples in other steps: resume with as many processes, "
+                f"or set training.per_device_train_batch_size so that a step reads {former_rows}"
+            )
+        if len(everyones) == processes.count:
+            return everyones[processes.index]
+        tokens = sum(one["meter"]["tokens"] for one in everyones) if processes.is_main else 0
+        return {
+            **first,
+            "loss_sum": sum(one["loss_sum"] for one in everyones) / len(everyones),
+            "meter": {**first["meter"], "tokens": tokens},
+            "batches": None,  # the digests of other shares cannot go on
+        }
 
     def restore_optimizer(self, start: Path) -> None:
-        """Restore optimizer, learning rates and the scale of fp16, and the weights of a sharded model.
-
-        Args:
-            start: see `begin`.
-        """
+        """Restore optimizer, learning rates and the scale of fp16, and the weights of a sharded model."""
         parts = self._training.parts
         if is_sharded(parts.model):
             load_weights(parts.model, start)
         with taken_up(start, "optimizer"):
-            saved = load_state(start, "optimizer")
-            check_optimizer_state(parts.optimizer, saved)
-            parts.optimizer.load_state_dict(optimizer_state_for(parts.optimizer, saved))
+            load_optimizer_state(parts.optimizer, load_state(start, "optimizer"))
         with taken_up(start, "scheduler"):
             saved = load_state(start, "scheduler")
-            check_alike(saved, parts.schedule.state_dict())
+            _check_alike(saved, parts.schedule.state_dict())
             parts.schedule.load_state_dict(saved)
         if parts.accelerator.scaler is not None:
             with taken_up(start, "scaler"):
                 parts.accelerator.scaler.load_state_dict(load_state(start, "scaler"))
 
     def restore_random(self, start: Path) -> None:
-        """Restore the random generators of this process.
-
-        Args:
-            start: see `begin`.
-        """
-        training = self._training
+        """Restore the random generators of this process; seed them anew for another number of processes."""
+        training, processes = self._training, self._training.parts.processes
         with taken_up(start, "random"):
-            seed = training.parts.args.seed + training.state.global_step
-            load_random_state(start, training.parts.processes, seed=seed)
+            states = load_state(start, "random")
+            if len(states) == processes.count:
+                restore_random_state(states[processes.index])
+            else:  # with another seed than at the beginning of the run
+                set_seed(training.parts.args.seed + training.state.global_step, device_specific=True)
 
     def load_best(self) -> None:
         """Load the weights of the best checkpoint, if the recipe wants them and there is one."""
@@ -225,22 +258,56 @@ class Saving:
             load_weights(training.parts.model, Path(best))
 
     def restore_finished(self, checkpoint: Path) -> None:
-        """Restore a run whose last step is done, without training: the best weights, or the last, and the clock.
-
-        Args:
-            checkpoint: that of the last step.
-        """
+        """Restore a run whose last step is done, without training: the best weights, or the last, and the clock."""
         training, parts = self._training, self._training.parts
-        self._counts(checkpoint)
+        self._restore_counts(checkpoint)
         if not is_sharded(parts.model):
             parts.model.to(parts.device)
         training.state = TrainerState.load_from_json(str(checkpoint / STATE))
         if parts.processes.is_main:
             self._rotate()  # the run may have been killed before it came to that
-        best = training.folder / f"checkpoint-{training.state.best_global_step}"
-        if parts.args.load_best_model_at_end and is_whole(best):
+        best = self._best()
+        if parts.args.load_best_model_at_end and best is not None and is_whole(best):
             training.state.best_model_checkpoint = str(best)
             load_weights(parts.model, best)
         else:
             training.state.best_global_step = None
             load_weights(parts.model, checkpoint)
+
+
+def load_optimizer_state(optimizer: Any, saved: Any) -> None:
+    """Load a whole state into an optimizer, also of sharded parameters: its averages are sharded alike.
+
+    The state of another optimizer is refused: `load_state_dict` would accept it and the first step would fail.
+    """
+    for group, own in zip(saved["param_groups"], optimizer.state_dict()["param_groups"], strict=True):
+        _check_alike(group, own)
+        lost = [name for name, value in own.items() if name not in group and not isinstance(value, bool | None)]
+        if lost or group["params"] != own["params"]:
+            raise ValueError(f"a group of parameters lacks {', '.join(lost) or 'parameters of this model'}")
+    parameters = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
+    state: dict[int, dict[str, Any]] = {}
+    for number, values in saved["state"].items():
+        parameter, state[number] = parameters[number], {}
+        for name, value in values.items():
+            like = parameter.shape if name in _AVERAGES else ()
+            if name in (*_AVERAGES, "step") and torch.as_tensor(value).shape != like:
+                raise ValueError(f"{name} of parameter {number} has the shape {tuple(torch.as_tensor(value).shape)}")
+            state[number][name] = shared_out(value, parameter) if isinstance(value, Tensor) else value
+    optimizer.load_state_dict({**saved, "state": state})
+
+
+def _check_alike(saved: Any, own: Mapping[Any, Any]) -> None:
+    """Refuse values of other types than the run's own have; an integer counts as a number.
+
+    What is None in either is not compared, nor is what one of them lacks.
+    """
+    if not isinstance(saved, dict):
+        raise TypeError("it holds no table")
+    for name, value in cast("dict[Any, Any]", saved).items():
+        here = own.get(name)
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, here))
+        if value is not None and here is not None and not numbers and type(value) is not type(here):
+            raise TypeError(f"{name} is {value!r}, not {here!r}")
+        if isinstance(value, list | tuple):
+            _check_alike(dict(enumerate(cast("list[Any]", value))), dict(enumerate(here or ())))

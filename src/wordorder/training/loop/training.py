@@ -1,23 +1,82 @@
-"""The state of a training: what its loop changes, and what the parts of the loop share."""
+"""A model in training: put on accelerate as `[training]` of a recipe says, and all that the loop changes."""
+
+# accelerate and transformers have types in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import math
 import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import TrainerState
+from accelerate import Accelerator
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+    GradientAccumulationPlugin,
+    TorchDynamoPlugin,
+    set_seed,
+)
+from torch import Tensor, nn
+from torch.distributed.fsdp import register_fsdp_forward_method
+from transformers import (
+    Trainer,
+    TrainerState,
+    TrainingArguments,
+    enable_full_determinism,
+    get_scheduler,
+)
+from transformers.debug_utils import DebugOption, DebugUnderflowOverflow
+from transformers.trainer_pt_utils import get_parameter_names
+from transformers.trainer_utils import align_special_tokens
+from transformers.utils import logging
 
 from wordorder.errors import RunFailed
 from wordorder.training.checkpoints.checkpoint import last_good
-from wordorder.training.loop.batch_digest import FedBatches
+from wordorder.training.checkpoints.weights import is_sharded
+from wordorder.training.loop.batches import FedBatches
 from wordorder.training.loop.carried_memory import Memories
 from wordorder.training.loop.meter import Meter
 from wordorder.training.loop.processes import Processes
 from wordorder.training.loop.progress import Progress
-from wordorder.training.loop.setup import Parts
+
+UNDECAYED = (r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)")
+"""Names of parameters that weight decay leaves alone, as in transformers; layers of `nn.LayerNorm` too."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """The model in training, with its optimizer, learning rates, devices and processes."""
+
+    args: TrainingArguments
+    """The section [training] of the recipe."""
+    accelerator: Any
+    processes: Processes
+    model: Any
+    """The model; under FSDP2 its parameters are sharded in place."""
+    wrapped: Any
+    """The module that training calls: the model, or DDP or `torch.compile` around it."""
+    optimizer: Any = None
+    """None until training begins."""
+    schedule: Any = None
+    """The learning rates; None until training begins."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.args.device
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        found = self.optimizer.param_groups[0]["lr"] if follows_a_metric(self.args) else self.schedule.get_last_lr()[0]
+        return float(found)
+
+    def later(self) -> AbstractContextManager[None]:
+        """Return a context in which gradients are added up and not yet exchanged between processes."""
+        return self.accelerator.no_sync(model=self.wrapped)
 
 
 class LossWatch:
@@ -25,10 +84,6 @@ class LossWatch:
 
     On the CPU the number is at hand. Elsewhere it is copied in the background and looked at one step later, and before
     anything is saved.
-
-    Args:
-        folder: of the run, for the words of an error.
-        processes: of the run.
     """
 
     def __init__(self, folder: Path, processes: Processes) -> None:
@@ -47,15 +102,7 @@ class LossWatch:
         return self._step_loss
 
     def see(self, loss: Tensor, step: int) -> None:
-        """Look at the loss of a micro-batch, now or soon.
-
-        Args:
-            loss: a scalar.
-            step: the optimizer step that it belongs to, from 1.
-
-        Raises:
-            RunFailed: it is not finite, and this is the only process.
-        """
+        """Look at the loss of a micro-batch, now or soon."""
         if loss.device.type == "cpu":
             self._look_at(float(loss), step)
             return
@@ -84,14 +131,7 @@ class LossWatch:
         self._micro_losses.append(loss)
 
     def agree(self, requested: signal.Signals | None) -> signal.Signals | None:
-        """Return the signal to stop for, if any process received one; called by all processes together.
-
-        Args:
-            requested: the signal of this process.
-
-        Raises:
-            RunFailed: something went wrong in one of them.
-        """
+        """Return the signal to stop for, if any process received one; called by all processes together."""
         if self._processes.count == 1:
             return requested
         number, failed = self._processes.greatest(requested or 0, self._failure is not None)
@@ -105,19 +145,14 @@ class Training:
     """All that the loop changes; a checkpoint holds it, and restoring a checkpoint sets it."""
 
     parts: Parts
-    """Model, optimizer, learning rates, processes."""
     folder: Path
-    """The run folder."""
     meter: Meter
-    """Counts seconds, tokens, memory."""
     progress: Progress
-    """Shows the steps."""
     digest: FedBatches
-    """Digests of the batches so far."""
     memories: Memories | None = None
     """Memories that go from batch to batch, for texts in lanes."""
-    state: Any = field(default_factory=lambda: TrainerState())
-    """Steps done, the log and the best score: a transformers.TrainerState, whose fields have no types."""
+    state: TrainerState = field(default_factory=lambda: TrainerState())
+    """Steps done, the log and the best score."""
     loss_sum: Tensor = field(init=False)
     """Sum of the losses since they were logged last, on the device."""
     logged_step: int = 0
@@ -127,7 +162,6 @@ class Training:
     active: bool = False
     """True from the first step to the last."""
     watch: LossWatch = field(init=False)
-    """Looks for losses that are not finite."""
 
     def __post_init__(self) -> None:
         self.loss_sum = torch.tensor(0.0, device=self.parts.device)
@@ -145,15 +179,116 @@ class Training:
         args = self.parts.args
         return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
 
-    @property
-    def kept_step(self) -> int:
-        """Step of the weights that the model has after training: the best one, or the last."""
-        best = self.state.best_global_step if self.parts.args.load_best_model_at_end else None
-        return best or self.state.global_step
 
-    def counted(self) -> dict[str, float]:
-        """Return the counts of all processes together: seconds, tokens, and the largest peak_bytes."""
-        own, processes = self.meter.state(), self.parts.processes
-        (tokens,) = processes.total(int(own["tokens"]))
-        (peak,) = processes.greatest(int(own["peak_bytes"]))
-        return {"seconds": own["seconds"], "tokens": tokens, "peak_bytes": peak}
+def prepare(model: Any, args: TrainingArguments, *, tokenizer: Any = None) -> Parts:
+    """Seed the generators, and place a model on its device."""
+    enable_full_determinism(args.seed) if args.full_determinism else set_seed(args.seed)
+    logging.set_verbosity(args.get_process_log_level())
+    accelerator = _accelerator(args)
+    if not accelerator.is_fsdp2 and not is_sharded(model):
+        model.to(args.device)
+    model.config.use_cache = args.use_cache
+    if tokenizer is not None:
+        align_special_tokens(model, tokenizer)
+    processes = Processes(args.process_index, args.world_size)
+    return Parts(args=args, accelerator=accelerator, processes=processes, model=model, wrapped=model)
+
+
+def _accelerator(args: TrainingArguments) -> Accelerator:
+    fsdp = getattr(args, "fsdp_plugin_args", None)
+    ddp = {
+        "find_unused_parameters": args.ddp_find_unused_parameters,
+        "bucket_cap_mb": args.ddp_bucket_cap_mb,
+        "broadcast_buffers": args.ddp_broadcast_buffers,
+        "static_graph": getattr(args, "ddp_static_graph", None),
+    }
+    compiled: Any = {"backend": args.torch_compile_backend, "mode": args.torch_compile_mode}
+    said: Any = {name: value for name, value in ddp.items() if value is not None}
+    return Accelerator(
+        mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
+        # the loop adds up gradients itself, since a loss is divided by the tokens of the whole step
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        kwargs_handlers=[DistributedDataParallelKwargs(**said)],
+        dynamo_plugin=TorchDynamoPlugin(**compiled),
+        fsdp_plugin=None if fsdp is None else FullyShardedDataParallelPlugin(**fsdp),
+    )
+
+
+def prepare_training(parts: Parts, *, steps: int, decay_all: bool) -> None:
+    """Make optimizer and learning rates, and wrap the model for its processes and its precision."""
+    args, model = parts.args, parts.model
+    _checkpoint_activations(model, args)
+    if args.neftune_noise_alpha is not None:
+        model.get_input_embeddings().register_forward_hook(_noise(args.neftune_noise_alpha))
+    if DebugOption.UNDERFLOW_OVERFLOW in args.debug:
+        DebugUnderflowOverflow(model)
+    optimizer = _optimizer(model, args, decay_all=decay_all)
+    if is_sharded(model):  # by its owner: accelerate would wrap it once more
+        parts.wrapped = parts.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
+        parts.optimizer = parts.accelerator.prepare(optimizer)
+    else:
+        parts.wrapped, parts.optimizer = parts.accelerator.prepare(model, optimizer)
+    if parts.accelerator.is_fsdp2:
+        parts.model = parts.wrapped
+        if hasattr(parts.model, "generate"):  # it would meet sharded and whole tensors together
+            register_fsdp_forward_method(parts.model, "generate")
+    options: Any = args.lr_scheduler_kwargs  # its type has a string, as a command line gives it
+    parts.schedule = get_scheduler(
+        args.lr_scheduler_type,
+        optimizer=parts.optimizer,
+        num_warmup_steps=args.get_warmup_steps(steps),
+        num_training_steps=steps,
+        scheduler_specific_kwargs=options,
+    )
+
+
+def follows_a_metric(args: TrainingArguments) -> bool:
+    """Tell whether the learning rate changes with validation scores and not with steps."""
+    return str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) in ("reduce_lr_on_plateau", "greedy")
+
+
+def _checkpoint_activations(model: Any, args: TrainingArguments) -> None:
+    """Compute activations again in the backward pass where the arguments say so; transformers 5.18 renamed them."""
+    for name in ("activation_checkpointing", "gradient_checkpointing"):
+        if getattr(args, name, None):
+            given = dict(getattr(args, f"{name}_kwargs") or {})
+            own = {key: given.pop(key) for key in ("every_n_layers", "offload") if key in given}
+            getattr(model, f"{name}_enable")(**{f"{name}_kwargs": given or None}, **own)
+            return
+
+
+def _noise(alpha: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    """Return a hook that adds noise U(-1, 1) alpha / sqrt(TC) to embeddings in training: NEFTune (Jain et al. 2023)."""
+
+    def add(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        if not module.training:
+            return output
+        most = alpha / (output.shape[1] * output.shape[2]) ** 0.5
+        return output + torch.zeros_like(output).uniform_(-most, most)
+
+    return add
+
+
+def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool) -> Any:
+    """Build the optimizer that `training.optim` names, with weight decay on the parameters that have it."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if decay_all:
+        decayed = {name for name, _ in named}
+    else:
+        decayed = set(get_parameter_names(model, [nn.LayerNorm], list(UNDECAYED)))
+    groups: Any = [
+        {"params": [p for name, p in named if name in decayed], "weight_decay": args.weight_decay},
+        {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0},
+    ]
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    for name in ("params", "model", "optimizer_dict"):  # of optimizers that bring groups of their own, as GaLore does
+        groups = options.pop(name, groups)
+    optimizer = kind(groups, **options)
+    if "bitsandbytes" in str(kind) and options.get("optim_bits") == 8:
+        # installed by the user; no extra brings it
+        from bitsandbytes.optim import GlobalOptimManager  # pyright: ignore[reportMissingImports]
+
+        for module in model.modules():  # averages of embeddings in 8 bits make training unstable
+            if isinstance(module, nn.Embedding):
+                GlobalOptimManager.get_instance().register_module_override(module, "weight", {"optim_bits": 32})
+    return optimizer

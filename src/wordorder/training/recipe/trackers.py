@@ -13,7 +13,7 @@ from typing import Any, cast
 from wordorder.section import unknown_choice
 
 TENSORBOARD = "tensorboard"
-"""The tracker that this package writes for itself, see `wordorder.training.runs.tensorboard`."""
+"""The tracker that this package writes for itself, see `wordorder.training.loop.log`."""
 
 PLACES: dict[str, dict[str, str]] = {
     "wandb": {

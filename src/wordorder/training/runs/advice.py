@@ -1,21 +1,28 @@
 """Advice on labels and settings that are valid but probably not intended, or hard to train with."""
 
-from wordorder.data import PreparedData
+from collections.abc import Iterator
+
+from wordorder.data import PreparedData, TextStream
 from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.launch import process_count
 from wordorder.tasks import TASKS
 from wordorder.training.recipe.recipe import Recipe
 
 _SMALL, _LARGE = 0.05, 5.0  # limits for mean and standard deviation of labels
+_MANY = 20  # classes that are whole numbers
 
 
-def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
-    """Return advice where labels are far from the outputs of a new head, which are near 0 and change by small steps.
+def advice_on(recipe: Recipe, prepared: PreparedData, examples: int) -> Iterator[str]:
+    """Yield advice on a run whose processes read so many examples in an epoch, and on the reading of its data."""
+    found = [_scale_advice(recipe, prepared), _numbers_advice(recipe, prepared), _sharding_advice(recipe)]
+    if not isinstance(prepared.train, TextStream):
+        found.append(_accumulation_advice(recipe, examples))
+    yield from filter(None, found)
+    yield from prepared.log.lines()
 
-    Args:
-        recipe: of the run.
-        prepared: its data.
-    """
+
+def _scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
+    """Return advice where labels are far from the outputs of a new head, which are near 0 and change by small steps."""
     if TASKS[recipe.data.task].labels != "number" or not isinstance(prepared.train, LabelledExamples):
         return None
     labels = prepared.train.labels
@@ -30,12 +37,8 @@ def scale_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
     )
 
 
-def sharding_advice(recipe: Recipe) -> str | None:
-    """Return advice where `training.fsdp` asks to shard weights but the run has only one process.
-
-    Args:
-        recipe: of the run.
-    """
+def _sharding_advice(recipe: Recipe) -> str | None:
+    """Return advice where `training.fsdp` asks to shard weights but the run has only one process."""
     if not recipe.training.get("fsdp") or process_count() > 1:
         return None
     return (
@@ -44,13 +47,8 @@ def sharding_advice(recipe: Recipe) -> str | None:
     )
 
 
-def accumulation_advice(recipe: Recipe, examples: int) -> str | None:
-    """Return advice where a step accumulates more batches than an epoch has; it then accumulates those alone.
-
-    Args:
-        recipe: of the run.
-        examples: that all processes read in an epoch.
-    """
+def _accumulation_advice(recipe: Recipe, examples: int) -> str | None:
+    """Return advice where a step accumulates more batches than an epoch has; it then accumulates those alone."""
     pieces = int(recipe.training.get("gradient_accumulation_steps", 1))
     batches = -(-examples // (int(recipe.training["per_device_train_batch_size"]) * process_count()))
     if pieces <= max(batches, 1):
@@ -61,16 +59,8 @@ def accumulation_advice(recipe: Recipe, examples: int) -> str | None:
     )
 
 
-_MANY = 20
-
-
-def numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
-    """Return advice where the classes look like numbers that a regression should learn.
-
-    Args:
-        recipe: of the run.
-        prepared: its data.
-    """
+def _numbers_advice(recipe: Recipe, prepared: PreparedData) -> str | None:
+    """Return advice where the classes look like numbers that a regression should learn."""
     try:
         values = [float(name) for name in prepared.label_names]
     except ValueError:

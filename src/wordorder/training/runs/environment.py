@@ -1,4 +1,4 @@
-"""Describe the software and hardware of a run, so that it can be repeated."""
+"""Describe the software and hardware of a run in environment.json, so that it can be repeated."""
 
 import importlib.metadata
 import os
@@ -13,33 +13,46 @@ from typing import Any
 import torch
 
 from wordorder import __version__
+from wordorder.durable import write_json
+from wordorder.errors import RunFailed
 from wordorder.launch import process_count
+from wordorder.limits import as_model, one_line, read_json
+from wordorder.training.runs.folder import ENVIRONMENT, Environment
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
 
 
-def describe_environment(device: torch.device, *, seed: int) -> dict[str, Any]:
-    """Return versions, device, threads, command line, commit and seed as values that JSON can hold.
-
-    Args:
-        device: where the model is trained.
-        seed: the run's seed.
-    """
-    return {
+def write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:
+    """Write versions, device, threads, command line, commit and seed of this start, beside those of earlier starts."""
+    path = folder / ENVIRONMENT
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    environment: dict[str, Any] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(sys.argv),
         "seed": seed,
         "python": platform.python_version(),
         "packages": {"wordorder": __version__}
-        | {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        | {package: version for package in _PACKAGES if (version := _version(package)) is not None},
         "platform": platform.platform(),
-        "device": _device_name(device),
+        "device": f"{device.type}: {name}",
         "processes": process_count(),
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "commit": package_commit(),
+        "commit": _package_commit(),
     }
+    if resumed and path.exists():
+        try:
+            before: Any = read_json(path)
+            as_model(before, Environment)
+        except (OSError, ValueError) as error:
+            raise RunFailed(
+                f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew"
+            ) from None
+        environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
+    write_json(path, environment)
 
 
 def _version(package: str) -> str | None:
@@ -49,24 +62,18 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"cuda: {torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
-    return f"{device.type}: {platform.processor() or platform.machine()}"
-
-
-def package_commit() -> str | None:
+def _package_commit() -> str | None:
     """Return the git commit of the package's own checkout, with `-modified` if files changed; None when installed."""
     root = Path(__file__).resolve().parents[4]
     if not (root / ".git").exists() or not (root / "src" / "wordorder").is_dir():
         return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+
     try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return f"{commit}-modified" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+        commit, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+    return f"{commit}-modified" if changed else commit

@@ -1,7 +1,8 @@
 """The slow part of a run: build the model, train it, test it, save it. Imports transformers; `run` does not."""
 
+import os
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -14,73 +15,49 @@ from wordorder.data import (
     EpochOrder,
     LengthGroupedEpochOrder,
     PreparedData,
+    ReadingLog,
     RunningText,
     Sharing,
     StreamOrder,
     TextStream,
 )
+from wordorder.data.tokenizers.tokenizer import adds_special_tokens
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.errors import BadInput, RunFailed
 from wordorder.launch import is_main
-from wordorder.limits import one_line, read_json
-from wordorder.models import build_model
+from wordorder.models import build_config, build_model, config_fields
 from wordorder.tasks import TASKS, model_class
 from wordorder.tasks.beam_search import Search
 from wordorder.tasks.scores import Tally
 from wordorder.training.checkpoints.checkpoint import checkpoints, clean, read_state, write_model
 from wordorder.training.checkpoints.weights import check_body, load_body
-from wordorder.training.loop.batch_digest import FedBatches, WithRows, of_all_processes
+from wordorder.training.loop.batches import FedBatches, WithRows, of_all_processes, training_loader
 from wordorder.training.loop.carried_memory import Memories, has_memory
 from wordorder.training.loop.evaluation import Evaluation, RunningTextEvaluation, TranslationEvaluation
 from wordorder.training.loop.interruption import Interruption
-from wordorder.training.loop.log import Log
-from wordorder.training.loop.loop import Loop
-from wordorder.training.loop.loss import StepLoss
-from wordorder.training.loop.meter import Meter
-from wordorder.training.loop.progress import Progress, choose_progress
+from wordorder.training.loop.log import Log, TensorBoardLogs
+from wordorder.training.loop.loop import Loop, StepLoss
+from wordorder.training.loop.meter import Meter, cpu_threads
+from wordorder.training.loop.progress import Progress, choose_progress, quiet_libraries
 from wordorder.training.loop.saving import Saving
-from wordorder.training.loop.setup import prepare as prepare_model
-from wordorder.training.loop.share import training_loader
-from wordorder.training.loop.threads import cpu_threads
 from wordorder.training.loop.training import Training
+from wordorder.training.loop.training import prepare as prepare_model
 from wordorder.training.recipe.arguments import build_arguments, wants_tensorboard
 from wordorder.training.recipe.training_section import BEAMS
-from wordorder.training.recipe.pretrained import weights_content
+from wordorder.training.recipe.pretrained import saved_version, weights_content
 from wordorder.training.recipe.recipe import Recipe
 from wordorder.training.recipe.trackers import trackers_in
-from wordorder.training.runs import curve
-from wordorder.training.runs.advice import accumulation_advice, numbers_advice, scale_advice, sharding_advice
-from wordorder.training.runs.environment import describe_environment
-from wordorder.training.runs.folder import (
-    DATA,
-    ENVIRONMENT,
-    LOGS,
-    METRICS,
-    MODEL,
-    PRETRAINED,
-    RECIPE,
-    RunResult,
-    read_result,
-)
+from wordorder.training.runs.advice import advice_on
+from wordorder.training.runs.environment import write_environment
+from wordorder.training.runs import folder as files
+from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
 from wordorder.training.runs.model_card import write_run_card
-from wordorder.training.runs.model_configuration import make_config as make_config
-from wordorder.training.runs.passed_over import advise_of_reading, report_reading
-from wordorder.training.runs.quiet import quiet_libraries
-from wordorder.training.runs.word_vectors import start_from_word_vectors
 
 
 def train_and_test(
     recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
 ) -> RunResult:
-    """Train, test and save a model.
-
-    Args:
-        recipe: resolved.
-        prepared: the data for the recipe's seed.
-        folder: the run folder; made when missing.
-        start: a whole checkpoint to go on from, or None.
-        shown: whether to show progress; or what to tell it to.
-    """
+    """Train, test and save a model, anew or from a whole checkpoint; `shown` may be what progress is told to."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     there = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
     try:
@@ -94,11 +71,10 @@ def train_and_test(
 
 def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) -> None:
     """Remove the files that a run wrote before its first step, and the folders made for them, innermost first."""
-    for name in {curve.FILE, DATA, RECIPE, ENVIRONMENT, PRETRAINED, LOGS} - set(there):
-        if name == LOGS:
-            shutil.rmtree(folder / name, ignore_errors=True)
-        else:
-            (folder / name).unlink(missing_ok=True)
+    for name in {files.CURVE, files.DATA, files.RECIPE, files.ENVIRONMENT, files.PRETRAINED} - set(there):
+        (folder / name).unlink(missing_ok=True)
+    if files.LOGS not in there:
+        shutil.rmtree(folder / files.LOGS, ignore_errors=True)
     with suppress(OSError):  # something else is in it
         for path in missing:
             path.rmdir()
@@ -107,64 +83,64 @@ def _take_back(folder: Path, there: Collection[str], missing: Sequence[Path]) ->
 def _train_and_test(
     recipe: Recipe, prepared: PreparedData, folder: Path, *, start: Path | None, shown: bool | Progress
 ) -> RunResult:
-    seed = recipe.training["seed"]
+    seed, task = recipe.training["seed"], TASKS[recipe.data.task]
     config = make_config(recipe, prepared)
-    if recipe.pretrained is not None and start is None:
+    state = None if start is None else read_state(start)
+    # A checkpoint holds all weights, so the folder that the run started from is not read again.
+    begins, pretrained, vectors = start is None, None, None
+    if begins and recipe.pretrained is not None:
         check_body(config, Path(recipe.pretrained))
     model = build_model(config, model_class(recipe.network, recipe.data.task), seed=seed)
-    # A checkpoint holds all weights, so the folder that the run started from is not read again.
-    pretrained = _start_from(model, recipe) if recipe.pretrained is not None and start is None else None
-    vectors = start_from_word_vectors(model, prepared) if recipe.pretrained is None and start is None else None
-    arguments = build_arguments(recipe.training, folder, TASKS[recipe.data.task].metrics)
+    if begins and recipe.pretrained is not None:
+        pretrained = _start_from_saved_model(model, recipe)
+    elif begins:
+        vectors = _start_from_word_vectors(model, prepared)
+    arguments = build_arguments(recipe.training, folder, task.metrics)
     examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
         make_folder(folder)
         clean(folder)
-        curve.rewrite(folder, read_state(start)["log_history"] if start else ())
-        write_json(folder / DATA, prepared.statistics)
-        write_text(folder / RECIPE, recipe.to_toml())
-        _write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
+        rewrite_curve(folder, state.log_history if state else ())
+        write_json(folder / files.DATA, prepared.statistics)
+        write_text(folder / files.RECIPE, recipe.to_toml())
+        write_environment(folder, arguments.device, seed=seed, resumed=start is not None)
     progress = choose_progress(folder.name, shown=shown and is_main()) if isinstance(shown, bool) else shown
     if pretrained is not None:
         if is_main():
-            write_json(folder / PRETRAINED, pretrained)
+            write_json(folder / files.PRETRAINED, pretrained)
         new, unused = (", ".join(pretrained[name]) or "none" for name in ("new", "unused"))
         progress.say(f"weights from {recipe.pretrained}; new: {new}; not used: {unused}")
     if vectors is not None:
         progress.say(vectors)
-    for advice in (
-        scale_advice(recipe, prepared),
-        numbers_advice(recipe, prepared),
-        sharding_advice(recipe),
-        None if isinstance(prepared.train, TextStream) else accumulation_advice(recipe, len(order)),
-    ):
-        if advice is not None:
-            progress.advise(advice)
-    advise_of_reading(prepared, progress)
-    meter = Meter(arguments.device, targets=TASKS[recipe.data.task].translates)
-    logs = _logs(recipe, folder, start)
+    for advice in advice_on(recipe, prepared, len(order)):
+        progress.advise(advice)
+    meter = Meter(arguments.device, targets=task.translates)
+    logs = None
+    if is_main() and wants_tensorboard(recipe.training):
+        logs = TensorBoardLogs(folder / files.LOGS, first_step=state.global_step + 1 if state else 0)
     try:
         reporters = recipe.training.get("report_to")
-        with trackers_in(folder / LOGS, reporters), quiet_libraries(), Interruption() as interruption:
+        with trackers_in(folder / files.LOGS, reporters), quiet_libraries(), Interruption() as interruption:
             parts = prepare_model(model, arguments, tokenizer=prepared.tokenizer)
-            segments = recipe.segments_per_step
-            groups = arguments.gradient_accumulation_steps // segments
+            groups = arguments.gradient_accumulation_steps // recipe.segments_per_step
+            in_lanes = isinstance(prepared.validation, RunningText)
             training = Training(
                 parts=parts,
                 folder=folder,
                 meter=meter,
                 progress=progress,
                 digest=FedBatches(rows=groups),
-                memories=_memories(prepared, config, groups),
+                memories=Memories(groups, carries=has_memory(config)) if in_lanes else None,
             )
             evaluation = _evaluation(recipe, prepared, training)
             keep_steps = recipe.training.get("keep_steps") or ()
             saving = Saving(training, tokenizer=prepared.tokenizer, examples=examples, keep_steps=keep_steps)
+            cls, pad = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
             loop = Loop(
-                training,
+                training=training,
                 loader=training_loader(examples, order, arguments, collate=WithRows(prepared.collate)),
                 order=order,
-                loss=StepLoss(training, _before_smoothing(recipe, prepared)),
+                loss=StepLoss(training, partial(task.before_smoothing, start=cls, padding=pad)),
                 evaluation=evaluation,
                 validation=prepared.validation,
                 saving=saving,
@@ -172,7 +148,10 @@ def _train_and_test(
                 interruption=interruption,
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
             )
-            _train(loop, saving, start)
+            if start is not None and state is not None and state.global_step >= state.max_steps:
+                saving.restore_finished(start)  # killed after the last step
+            else:
+                loop.train(start)
         with quiet_libraries():
             return _finish(training, evaluation, saving, prepared, seed=seed)
     except torch.OutOfMemoryError as error:
@@ -185,52 +164,34 @@ def _train_and_test(
             logs.close()
 
 
-def _memories(prepared: PreparedData, config: Any, groups: int) -> Memories | None:
-    return Memories(groups, carries=has_memory(config)) if isinstance(prepared.validation, RunningText) else None
-
-
-def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
-    common: dict[str, Any] = {
-        "collate": prepared.collate,
-        "make_tally": _make_tally(recipe, prepared),
-        "headline": _headline(recipe),
-    }
-    if not TASKS[recipe.data.task].translates:
-        if not isinstance(prepared.validation, RunningText):
-            return Evaluation(training, **common)
-        stride = recipe.training.get("eval_stride")
-        return RunningTextEvaluation(training, segments=recipe.segments_per_step, stride=stride, **common)
-    assert recipe.data.length is not None  # reading a recipe fills it in
-    search = Search(
-        num_beams=recipe.training.get("generation_num_beams") or BEAMS,
-        # one more than a target has: the token that it starts from counts too
-        max_length=recipe.training.get("generation_max_length") or recipe.data.length + 1,
-    )
-    always = bool(recipe.training.get("predict_with_generate"))
-    reported = prepared.validation if prepared.test is None else prepared.test
-    tokenizer = prepared.tokenizer
-    return TranslationEvaluation(
-        training, tokenizer=tokenizer, search=search, always=always, reported=reported, **common
-    )
-
-
-def _make_tally(recipe: Recipe, prepared: PreparedData) -> Callable[[torch.device, Any], Tally]:
-    classes = len(prepared.label_names) or None
+def make_config(recipe: Recipe, prepared: PreparedData) -> Any:
+    """Build the model's configuration: the recipe's fields, completed by the vocabulary, classes and ids of the data."""
+    tokens = prepared.statistics["vocab_size"]  # not len(tokenizer): an existing tokenizer's numbers may have holes
+    known: dict[str, Any] = {"vocab_size": tokens, "pad_token_id": prepared.tokenizer.pad_token_id}
+    if recipe.pretrained is None and adds_special_tokens(prepared.tokenizer):  # every text begins with [CLS]
+        known["cls_token_id"] = prepared.tokenizer.cls_token_id
+    if prepared.label_names:
+        known["id2label"] = dict(enumerate(prepared.label_names))
+        known["label2id"] = {name: number for number, name in enumerate(prepared.label_names)}
+        known["num_labels"] = len(prepared.label_names)
     task = TASKS[recipe.data.task]
-    return lambda device, examples: task.tally(device, classes=classes, examples=[examples])
+    known |= task.model_fields(prepared)
+    if task.writes:
+        # What generation starts and ends with: every text is [CLS] text [SEP], but in lanes [SEP] alone parts texts.
+        in_lanes = isinstance(prepared.validation, RunningText)
+        end = prepared.tokenizer.sep_token_id
+        start = end if in_lanes else prepared.tokenizer.cls_token_id
+        ends = {"bos_token_id": start, "decoder_start_token_id": start, "eos_token_id": end}
+        if recipe.model.get("memory", "none") != "none":
+            ends["segment_length"] = recipe.segment_length
+        known |= {name: value for name, value in ends.items() if name in config_fields(recipe.network)}
+    fields = {**known, **saved_version(recipe.pretrained), **recipe.model}
+    if fields["vocab_size"] < tokens:
+        raise BadInput(f"model.vocab_size: must be at least the tokenizer's {tokens}, got {fields['vocab_size']}")
+    return build_config(recipe.network, **fields)
 
 
-def _before_smoothing(recipe: Recipe, prepared: PreparedData) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    start, padding = (int(getattr(prepared.tokenizer, f"{role}_token_id")) for role in ("cls", "pad"))
-    return partial(TASKS[recipe.data.task].before_smoothing, start=start, padding=padding)
-
-
-def _headline(recipe: Recipe) -> str:
-    chosen = recipe.training.get("metric_for_best_model")
-    return chosen if chosen not in (None, "loss") else TASKS[recipe.data.task].progress_metric
-
-
-def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
+def _start_from_saved_model(model: Any, recipe: Recipe) -> dict[str, Any]:
     """Load the body of the saved model, and return its folder and which weights are loaded, new and unused."""
     folder = Path(str(recipe.pretrained))
     found = load_body(model, folder, with_head=TASKS[recipe.data.task].predicts_tokens)
@@ -241,6 +202,53 @@ def _start_from(model: Any, recipe: Recipe) -> dict[str, Any]:
         "new": list(found.new),
         "unused": list(found.unused),
     }
+
+
+def _start_from_word_vectors(model: Any, prepared: PreparedData) -> str | None:
+    """Load the word vectors that the configuration names (`model.word_vectors`), and say in words what was found."""
+    named = getattr(model.config, "word_vectors", None)
+    if named is None:
+        return None
+    folder = os.environ.get("WORDORDER_DATA")
+    places = [Path(named), *([] if folder is None else [Path(folder) / named])]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        raise BadInput(f"model.word_vectors: there is no file {' or '.join(str(place) for place in places)}")
+    try:
+        found = model.load_word_vectors(path, prepared.tokenizer.get_vocab())
+    except ValueError as error:
+        raise BadInput(f"model.word_vectors: {error}") from None
+    return f"word vectors from {path}: {len(found.ids)} words found, {found.missing} of the vocabulary not"
+
+
+def _evaluation(recipe: Recipe, prepared: PreparedData, training: Training) -> Evaluation:
+    task, asked, classes = TASKS[recipe.data.task], recipe.training, len(prepared.label_names) or None
+
+    def make_tally(device: torch.device, examples: Any) -> Tally:
+        return task.tally(device, classes=classes, examples=[examples])
+
+    chosen = asked.get("metric_for_best_model")
+    headline = task.progress_metric if chosen in (None, "loss") else chosen
+    common: dict[str, Any] = {"collate": prepared.collate, "make_tally": make_tally, "headline": headline}
+    if task.translates:
+        assert recipe.data.length is not None  # reading a recipe fills it in
+        search = Search(
+            num_beams=asked.get("generation_num_beams") or BEAMS,
+            # one more than a target has: the token that it starts from counts too
+            max_length=asked.get("generation_max_length") or recipe.data.length + 1,
+        )
+        return TranslationEvaluation(
+            training,
+            tokenizer=prepared.tokenizer,
+            search=search,
+            always=bool(asked.get("predict_with_generate")),
+            reported=prepared.validation if prepared.test is None else prepared.test,
+            **common,
+        )
+    if isinstance(prepared.validation, RunningText):
+        stride = asked.get("eval_stride")
+        return RunningTextEvaluation(training, segments=recipe.segments_per_step, stride=stride, **common)
+    return Evaluation(training, **common)
 
 
 def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -> tuple[Any, EpochOrder]:
@@ -274,22 +282,6 @@ def _training_examples(recipe: Recipe, prepared: PreparedData, arguments: Any) -
     return train, EpochOrder(len(train), seed=seed)
 
 
-def _logs(recipe: Recipe, folder: Path, start: Path | None) -> Any:
-    if not is_main() or not wants_tensorboard(recipe.training):
-        return None
-    from wordorder.training.runs.tensorboard import TensorBoardLogs
-
-    return TensorBoardLogs(folder / LOGS, first_step=read_state(start)["global_step"] + 1 if start else 0)
-
-
-def _train(loop: Loop, saving: Saving, start: Path | None) -> None:
-    state = read_state(start) if start else None
-    if start is None or state is None or state["global_step"] < state["max_steps"]:
-        loop.train(start)
-    else:
-        saving.restore_finished(start)  # killed after the last step
-
-
 def _finish(
     training: Training, evaluation: Evaluation, saving: Saving, prepared: PreparedData, *, seed: int
 ) -> RunResult:
@@ -299,24 +291,26 @@ def _finish(
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
     if prepared.test is not None:
         scores["test"] = scores["validation"] if twice else evaluation.scores(prepared.test)
-    counted, processes = training.counted(), training.parts.processes
+    state, meter, processes = training.state, training.meter, training.parts.processes
+    (tokens,), (peak,) = processes.total(meter.tokens), processes.greatest(meter.peak_bytes)
+    kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
     metrics: dict[str, Any] = {
         **scores,
         "optimistic": twice or prepared.test is None,
-        "train_seconds": counted["seconds"],
-        "tokens": counted["tokens"],
-        "tokens_per_second": counted["tokens"] / max(counted["seconds"], 1e-9),
-        "peak_memory_bytes": counted["peak_bytes"],
+        "train_seconds": meter.seconds,
+        "tokens": tokens,
+        "tokens_per_second": tokens / max(meter.seconds, 1e-9),
+        "peak_memory_bytes": peak,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "steps": training.state.global_step,
+        "steps": state.global_step,
         "seed": seed,
-        "best_step": training.kept_step,
+        "best_step": kept or state.global_step,  # of the weights that the model has now
         "batches": of_all_processes(processes.everyones(training.digest.found())),
     }
     if isinstance(evaluation, TranslationEvaluation):
         metrics["bleu_signature"] = evaluation.signature
         metrics["generation"] = asdict(evaluation.search)
-    report_reading(prepared, folder, progress, training.parts.args)
+    _report_reading(prepared, training)
     weights = saving.gathered_weights()
     if is_main():
 
@@ -324,27 +318,24 @@ def _finish(
             saving.save_for_use(staging, weights)
             write_run_card(staging, folder, metrics)
 
-        write_model(folder / MODEL, fill)
-        curve.rewrite(folder, training.state.log_history)  # its rows were appended without waiting for the disk
-        write_json(folder / METRICS, metrics)  # last of all: it says that all the rest is there
+        write_model(folder / files.MODEL, fill)
+        rewrite_curve(folder, state.log_history)  # its rows were appended without waiting for the disk
+        write_json(folder / files.METRICS, metrics)  # last of all: it says that all the rest is there
     training.parts.accelerator.wait_for_everyone()
     split, last = list(scores.items())[-1]
     progress.say(f"{'optimistic ' if twice else ''}{split} {evaluation.in_short(last)}")
     if is_main():
         return read_result(folder)
-    return RunResult(metrics=metrics, model_dir=folder / MODEL, curve=curve.rows(training.state.log_history))
+    return RunResult(metrics=metrics, model_dir=folder / files.MODEL, curve=curve_rows(state.log_history))
 
 
-def _write_environment(folder: Path, device: torch.device, *, seed: int, resumed: bool) -> None:
-    """Write environment.json of this start; it keeps those of the starts before it."""
-    path = folder / ENVIRONMENT
-    environment = describe_environment(device, seed=seed)
-    if resumed and path.exists():
-        try:
-            before: Any = read_json(path)
-            environment["earlier_starts"] = [*before.pop("earlier_starts", []), before]
-        except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise RunFailed(
-                f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew"
-            ) from None
-    write_json(path, environment)
+def _report_reading(prepared: PreparedData, training: Training) -> None:
+    """Show the log of a streamed text, and write the log of all reading; called by all processes."""
+    streamed, processes = ReadingLog(), training.parts.processes
+    if isinstance(prepared.train, TextStream):
+        streamed = streamed.merged(processes.everyones(prepared.train.log.state_dict()))
+    for line in streamed.lines():
+        training.progress.say(line)
+    both = streamed.merged([prepared.log.state_dict(), streamed.state_dict()])
+    if both and processes.is_main:
+        write_json(training.folder / files.READING, both.summary())

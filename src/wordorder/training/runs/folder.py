@@ -1,12 +1,17 @@
-"""The files of a run folder, and the result that a finished one holds."""
+"""The files of a run folder, the learning curve among them, and the result that a finished run holds."""
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import BaseModel, ConfigDict
+
+from wordorder.durable import write_text
 from wordorder.errors import RunFailed
-from wordorder.limits import one_line, read_json
-from wordorder.training.runs import curve
+from wordorder.limits import as_model, one_line, parse_json, read_bytes, read_json
+from wordorder.tasks import metric_names
 
 RECIPE, METRICS, ENVIRONMENT, MODEL, LOGS = "recipe.toml", "metrics.json", "environment.json", "model", "logs"
 PRETRAINED = "pretrained.json"
@@ -15,6 +20,43 @@ DATA = "data.json"
 """File with the statistics of the prepared data; a resumed run compares its fingerprint."""
 IDENTITY = "arm.json"
 """File that a comparison writes into a run's folder before training: everything that the run's numbers depend on."""
+CURVE = "curve.jsonl"
+READING = "reading.json"
+"""File with the lines that could not be read, copies and leaks, with their number by file; absent where there are
+none."""
+
+
+class _Kept(BaseModel):
+    """A file of a run folder. What is not named here is kept as it is."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Metrics(_Kept):
+    """metrics.json: the scores of a finished run, and what it cost."""
+
+    validation: dict[str, Any]
+    test: dict[str, Any] | None = None
+    optimistic: bool = False
+    train_seconds: float = 0.0
+    tokens: int = 0
+    parameters: int = 0
+    steps: int = 0
+    batches: dict[str, str] | None = None
+
+
+class Data(_Kept):
+    """data.json: the statistics of the prepared data."""
+
+    fingerprint: str
+
+
+class Environment(_Kept):
+    """environment.json: the versions and the machine of the newest start, and those of the starts before it."""
+
+    processes: int = 1
+    packages: dict[str, str] = {}
+    earlier_starts: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +87,64 @@ def read_result(folder: Path) -> RunResult:
     Raises:
         RunFailed: metrics.json or curve.jsonl cannot be read.
     """
-    return RunResult(metrics=read_metrics(folder), model_dir=folder / MODEL, curve=curve.read(folder))
+    return RunResult(metrics=read_metrics(folder), model_dir=folder / MODEL, curve=read_curve(folder))
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read the metrics of a finished run.
-
-    Args:
-        folder: a run folder that holds metrics.json.
-
-    Raises:
-        RunFailed: it cannot be read.
-    """
+    """Read metrics.json of a finished run; RunFailed where it cannot be read."""
     path = folder / METRICS
     try:
         metrics: Any = read_json(path)
-        if not isinstance(metrics, dict):
-            raise ValueError("it holds no table")
+        as_model(metrics, Metrics)
     except (OSError, ValueError) as error:
         raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and --resume makes it anew") from None
-    return cast("dict[str, Any]", metrics)
+    return metrics
+
+
+def curve_rows(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the learning curve of a training's log: one row a step, training and validation together."""
+    by_step: dict[int, dict[str, Any]] = {}
+    for entry in log_history:
+        found = curve_row(entry)
+        if found:
+            by_step.setdefault(entry["step"], {"step": entry["step"]}).update(found)
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def curve_row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of one log entry that belong to the curve, without its step.
+
+    Loss is the mean since the entry before, in nats; grad_norm is that of the last step, before clipping.
+    """
+    names = {name: name for name in ("loss", "learning_rate", "grad_norm", "train_seconds", "tokens")}
+    names |= {f"eval_{name}": f"validation_{name}" for name in (*metric_names(), "perplexity")}
+    return {new: entry[old] for old, new in names.items() if old in entry}
+
+
+def rewrite_curve(run_folder: Path, log_history: Iterable[Mapping[str, Any]]) -> None:
+    """Write the curve up to a checkpoint, without the steps after it."""
+    write_text(run_folder / CURVE, "".join(json.dumps(line) + "\n" for line in curve_rows(log_history)))
+
+
+def append_curve(run_folder: Path, line: Mapping[str, Any]) -> None:
+    """Append a row to the curve, without waiting for the disk."""
+    with (run_folder / CURVE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_curve(run_folder: Path) -> list[dict[str, Any]]:
+    """Read the rows of the curve; a last line that a crash cut short is left out. RunFailed: it cannot be read."""
+    path = run_folder / CURVE
+    found: list[dict[str, Any]] = []
+    try:
+        for line in read_bytes(path).decode("utf-8").splitlines() if path.exists() else ():
+            try:
+                entry: Any = parse_json(line)
+            except json.JSONDecodeError:
+                break
+            if not isinstance(entry, dict) or type(cast("dict[str, Any]", entry).get("step")) is not int:
+                raise ValueError(f"line {len(found) + 1} is no row with a step")
+            found.append(cast("dict[str, Any]", entry))
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it, and there is no curve") from None
+    return found

@@ -16,26 +16,12 @@ _HUB = "hub:"
 
 
 def write_run_card(model_dir: Path, run_folder: Path, metrics: Mapping[str, Any] | None = None) -> None:
-    """Write the card of a run's model.
-
-    Args:
-        model_dir: holds the model; the card comes into it.
-        run_folder: holds recipe.toml, environment.json and data.json of the run.
-        metrics: what the run found, as in metrics.json; None reads that file.
-
-    Raises:
-        OSError: a file cannot be read or written.
-    """
+    """Write the card of a run's model."""
     write_card(model_dir, run_facts(run_folder, metrics))
 
 
 def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> CardFacts:
-    """Return the contents of the card of a run's model.
-
-    Args:
-        run_folder: see `write_run_card`.
-        metrics: see `write_run_card`.
-    """
+    """Return the contents of the card of a run's model."""
     recipe = read_toml(run_folder / RECIPE)
     found = _json(run_folder / METRICS) if metrics is None else metrics
     data: Mapping[str, Any] = recipe.get("data", {})
@@ -59,11 +45,7 @@ def run_facts(run_folder: Path, metrics: Mapping[str, Any] | None = None) -> Car
 
 
 def without_folders(value: str) -> str:
-    """Return the last part of a path that names a place on one machine; return any other text unchanged.
-
-    Args:
-        value: a source, a path or another text of a recipe.
-    """
+    """Return the last part of a path that names a place on one machine; return any other text unchanged."""
     if PureWindowsPath(value).is_absolute():
         return PureWindowsPath(value).name
     return PurePosixPath(value).name if value.startswith(("/", "~")) else value

@@ -4,24 +4,30 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.durable import MANIFEST, of_the_system, restore_replaced
+from wordorder.durable import of_the_system, restore_replaced
 from wordorder.errors import BadInput, RunFailed, WordOrderError
 from wordorder.launch import is_main, process_count, process_index
-from wordorder.limits import one_line, read_json, read_toml
+from wordorder.limits import one_line, read_model, read_toml
 from wordorder.streams import printable
 from wordorder.tasks import TASKS
-from wordorder.training.checkpoints.checkpoint import Found, checkpoints, find_newest, last_good, run_folder_fault
+from wordorder.training.checkpoints.checkpoint import (
+    MANIFEST,
+    checkpoints,
+    find_newest,
+    last_good,
+    run_folder_fault,
+)
 from wordorder.training.loop.interruption import stopping_at_once
 from wordorder.training.recipe.arguments import with_defaults
 from wordorder.training.recipe.training_section import NO_EFFECT_ON_RESULTS
 from wordorder.training.recipe.pretrained import ARM
 from wordorder.training.recipe.recipe import Recipe
-from wordorder.training.runs import curve
-from wordorder.training.runs.folder import DATA, ENVIRONMENT, IDENTITY, METRICS, MODEL, RECIPE, RunResult, read_result
-from wordorder.training.runs.older_version import older_version_fault
+from wordorder.training.runs import folder as files
+from wordorder.training.runs.folder import Data, Environment, RunResult, read_result
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
@@ -83,18 +89,16 @@ def _run(
     if is_main():
         restore_replaced(folder)  # before anybody asks which checkpoints there are
     _check_folder(recipe, folder, resume=resume)
-    if (folder / METRICS).exists():
+    if (folder / files.METRICS).exists():
         result = read_result(folder)
-        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / METRICS})")
+        _say(progress, folder, f"was finished before; nothing is trained, this is its result ({folder / files.METRICS})")
         return result
     prepared = prepared if prepared is not None else _prepare(recipe)
     _check_data(prepared, folder)
     _check_metric(recipe, prepared)
     from wordorder.training.runs.fit import train_and_test
 
-    start: Path | None = None
-    if resume:
-        start = _start(folder, progress)
+    start = _start(folder, progress) if resume else None
     try:
         return train_and_test(recipe, prepared, folder, start=start, shown=progress)
     except WordOrderError:
@@ -111,7 +115,9 @@ def _start(folder: Path, progress: "bool | Progress") -> Path | None:
     if is_main():
         found = find_newest(folder)
         newest = None if found.newest is None else str(found.newest)
-        _say(progress, folder, _where_it_starts(folder, found), unusual=bool(found.passed_over))
+        here = f"starts anew: {folder} holds no whole checkpoint" if newest is None else f"goes on from {newest}"
+        passed = [f"{path.name} is passed over: {fault}" for path, fault in found.passed_over]
+        _say(progress, folder, "; ".join([here, *passed]), unusual=bool(passed))
     if process_count() > 1:
         from wordorder.training.loop.processes import Processes
 
@@ -131,13 +137,6 @@ def _say(progress: "bool | Progress", folder: Path, text: str, *, unusual: bool 
         warnings.warn(f"{folder.name}: {text}", stacklevel=5)
 
 
-def _where_it_starts(folder: Path, found: Found) -> str:
-    """Say which checkpoint a resumed run continues from, and which ones it passes over and why."""
-    newest = found.newest
-    here = f"starts anew: {folder} holds no whole checkpoint" if newest is None else f"goes on from {newest}"
-    return "; ".join([here, *(f"{path.name} is passed over: {fault}" for path, fault in found.passed_over)])
-
-
 def _prepare(recipe: Recipe) -> "PreparedData":
     from wordorder.data import prepare
     from wordorder.training.loop.processes import first_process_first
@@ -148,7 +147,7 @@ def _prepare(recipe: Recipe) -> "PreparedData":
 
 def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     """Refuse a folder with files that are not a run's: a run would overwrite or remove them."""
-    if resume and (folder / METRICS).is_file():
+    if resume and (folder / files.METRICS).is_file():
         return  # nothing is written
     if not _is_ours(folder):
         found = sorted(path.name for path in folder.iterdir())
@@ -157,7 +156,7 @@ def _check_ours(recipe: Recipe, folder: Path, *, resume: bool) -> None:
             f"{', ...' * (len(found) > 4)}), so nothing is written into it; name another folder by"
             " --set training.output_dir=..."
         )
-    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / MODEL).resolve()):
+    if recipe.pretrained and Path(recipe.pretrained).resolve().is_relative_to((folder / files.MODEL).resolve()):
         raise BadInput(
             f"model.pretrained: {recipe.pretrained} is where the run would save its own model; name another folder by"
             " --set training.output_dir=..."
@@ -170,30 +169,28 @@ def _is_ours(folder: Path) -> bool:
         return True
     # half-written files of a killed run have hidden names; a shell or a scheduler puts its log there beforehand
     names = {path.name for path in folder.iterdir() if path.is_dir() or path.suffix not in _LOGS}
-    there = {name for name in names if not name.startswith(".")} - {IDENTITY}
-    if there <= {curve.FILE}:  # a run begins with an empty curve, and writes the data's fingerprint next
-        return not there or (folder / curve.FILE).stat().st_size == 0
-    try:
-        if read_json(folder / DATA)["fingerprint"]:
+    there = {name for name in names if not name.startswith(".")} - {files.IDENTITY}
+    if there <= {files.CURVE}:  # a run begins with an empty curve, and writes the data's fingerprint next
+        return not there or (folder / files.CURVE).stat().st_size == 0
+    with suppress(OSError, ValueError):
+        if read_model(folder / files.DATA, Data).fingerprint:
             return True
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     return any((path / MANIFEST).is_file() for _, path in checkpoints(folder))
 
 
 def _check_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     """Refuse to mix two runs in one folder."""
     if not resume:
-        if (folder / METRICS).exists() or checkpoints(folder):
+        if (folder / files.METRICS).exists() or checkpoints(folder):
             raise BadInput(
                 f"training.output_dir: {str(folder)!r} already holds a run; go on with it by --resume, remove it, "
                 "or name another folder by --set training.output_dir=..."
             )
         return
     older = older_version_fault(folder, recipe)
-    if older is not None and not (folder / METRICS).exists():  # a finished run is only read
+    if older is not None and not (folder / files.METRICS).exists():  # a finished run is only read
         raise BadInput(f"--resume: {older}")
-    path = folder / RECIPE
+    path = folder / files.RECIPE
     if not path.exists():
         return
     try:
@@ -214,14 +211,13 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
     """
     size, pieces = "per_device_train_batch_size", "gradient_accumulation_steps"
     try:
-        environment: dict[str, Any] = read_json(folder / ENVIRONMENT)
-        processes = int(environment.get("processes", 1))
+        processes = read_model(folder / files.ENVIRONMENT, Environment).processes
         tables = [recipe["training"] for recipe in (before, now)]
         then, here = (
             (table[size] * count, table[pieces])
             for table, count in zip(tables, (processes, process_count()), strict=True)
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return before  # another check reports what is wrong
     if processes == process_count() or then[0] * then[1] != here[0] * here[1]:
         return before
@@ -232,16 +228,16 @@ def _with_rows_shared_out(before: dict[str, Any], now: dict[str, Any], folder: P
 
 def _check_data(prepared: "PreparedData", folder: Path) -> None:
     """Refuse to resume with other data under the same name: the recipe alone does not show it."""
-    path = folder / DATA
+    path = folder / files.DATA
     if not path.exists() or not checkpoints(folder):
         return
     try:
-        before: Any = read_json(path)["fingerprint"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        before = read_model(path, Data).fingerprint
+    except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read, so the run cannot be resumed: {one_line(error)}") from None
     if before != prepared.statistics["fingerprint"]:
         raise BadInput(
-            f"--resume: the data has changed since {folder} was made (another fingerprint than in {DATA}); "
+            f"--resume: the data has changed since {folder} was made (another fingerprint than in {files.DATA}); "
             "bring the former data back, or start anew in another folder"
         )
 
@@ -257,12 +253,7 @@ def _check_metric(recipe: Recipe, prepared: "PreparedData") -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two resolved recipes that change results.
-
-    Args:
-        before: the recipe of a run folder.
-        now: the recipe that is to go on in it.
-    """
+    """Return the differences between two resolved recipes that change results."""
     from wordorder.data import DataConfig, TokenizerConfig
 
     found: list[str] = []
@@ -288,3 +279,42 @@ def _filled_model(table: Mapping[str, Any]) -> dict[str, Any]:
     if table.get("network") not in NETWORK_TASKS:
         return dict(table)
     return filled_fields(table["network"], table, following="pretrained" not in table)
+
+
+def older_version_fault(folder: Path, recipe: Recipe) -> str | None:
+    """Return the reason why a run folder of an older version cannot be resumed (other defaults), or None."""
+    from wordorder.models import complete_options
+
+    try:
+        version = read_model(folder / files.ENVIRONMENT, Environment).packages.get("wordorder")
+    except (OSError, ValueError):
+        return None  # no run was begun here, or what is wrong is said elsewhere
+    encoding: str | None = recipe.model.get("encoding")
+    if version is None or encoding is None or recipe.pretrained is not None:
+        return None  # a model that was saved before keeps its defaults
+    try:
+        before, now = (
+            complete_options(
+                encoding,
+                recipe.model.get("encoding_options"),
+                version=each,
+                has_cls=recipe.tokenizer.add_special_tokens,
+                use="decoder" if recipe.network == "decoder" else "encoder",
+                with_memory=recipe.model.get("memory", "none"),
+            )
+            for each in (version, None)
+        )
+    except BadInput:  # a user's own encoding that is not registered here; it had no other defaults
+        return None
+    changed = [
+        f"{name}.{option} = {value!r}"
+        for name, options in before.items()
+        for option, value in options.items()
+        if now[name].get(option) != value
+    ]
+    if not changed:
+        return None
+    return (
+        f"{folder} was made by wordorder {version}, in which the default was {' and '.join(changed)}; the default is"
+        " another now: start anew in another folder"
+    )

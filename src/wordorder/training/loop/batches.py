@@ -1,12 +1,15 @@
-"""Digests of the batches that training fed to the model, so that two runs can be compared."""
+"""The batches of training: the share of each process, and digests by which two runs can be compared."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from wordorder.training.loop.share import Spare
+from wordorder.tasks.scores import IGNORED
 
 FED = "fed_rows"
 """Key under which a batch brings its rows as bytes from the collator to the training step."""
@@ -20,30 +23,117 @@ Rows = dict[str, list[bytes]]
 """Name -> bytes of each row, without padding."""
 
 
+class Spare(list[Any]):
+    """Examples that another process learns from: a process without examples in a batch reads one without its labels."""
+
+
+class ShareOfBatches(Sampler[list[Any]]):
+    """The part of each batch that belongs to one process.
+
+    Batch k of all P processes together holds the examples k P B .. (k + 1) P B - 1 of the order, process p the p-th
+    part of them. So P processes with batches of B read, step for step, what one process with batches of P B reads. The
+    last batch of an epoch may be smaller; it is divided as evenly as can be, and nothing is repeated to make it whole
+    (accelerate and torch's DistributedSampler would). A process that is left without an example gets a `Spare`.
+    """
+
+    def __init__(self, order: Any, *, batch_size: int, drop_last: bool, process: int, processes: int) -> None:
+        # not "sampler": accelerate would set the epoch of a sampler of that name to the number of iterations so far
+        self.order = order
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.process, self.processes = process, processes
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.order), self.batch_size * self.processes)
+        return full + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        keys: Iterator[Any] = iter(self.order)
+        size = self.batch_size * self.processes
+        for _ in range(len(self)):
+            batch: list[Any] = list(islice(keys, size))
+            first, end = (len(batch) * border // self.processes for border in (self.process, self.process + 1))
+            yield batch[first:end] or Spare(batch[:1])
+
+
+class WithSpares(Dataset[Any]):
+    """A data set whose examples have no labels where the keys are a `Spare`."""
+
+    def __init__(self, examples: Any) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.examples[key]
+
+    def __getitems__(self, keys: Sequence[Any]) -> Sequence[Any]:
+        many = getattr(self.examples, "__getitems__", None)
+        found = [self.examples[key] for key in keys] if many is None else many(list(keys))
+        if not isinstance(keys, Spare):
+            return found
+        return Spare({name: _without(name, value) for name, value in example.items()} for example in found)
+
+
+def _without(name: str, value: Any) -> Any:
+    """Replace a label by the one that the loss ignores; a number stays, and its loss is weighted with 0."""
+    if not name.endswith("labels"):
+        return value
+    tensor = torch.as_tensor(value)
+    return tensor if tensor.is_floating_point() else torch.full_like(tensor, IGNORED)
+
+
+def training_loader(examples: Any, order: Any, args: Any, *, collate: Callable[[Sequence[Any]], Any]) -> Any:
+    """Build accelerate's loader of this process's share of the training examples."""
+    from accelerate import data_loader
+
+    library: Any = data_loader  # its functions are typed in part
+    batches = ShareOfBatches(
+        order,
+        batch_size=args.per_device_train_batch_size,
+        drop_last=args.dataloader_drop_last,
+        process=args.process_index,
+        processes=args.world_size,
+    )
+    loader: DataLoader[dict[str, Tensor]] = DataLoader(
+        WithSpares(examples),
+        batch_sampler=batches,
+        collate_fn=collate,
+        num_workers=args.dataloader_num_workers,
+        pin_memory=args.dataloader_pin_memory,
+        persistent_workers=args.dataloader_persistent_workers,
+        multiprocessing_context=args.dataloader_multiprocessing_context,
+        prefetch_factor=args.dataloader_prefetch_factor,
+    )
+    # one process: the batches are shares already
+    return library.prepare_data_loader(loader, args.device, num_processes=1, process_index=0, put_on_device=True)
+
+
+def skip_batches(loader: Any, batches: int) -> Any:
+    """Return a loader without its first batches, whose examples are not read."""
+    from accelerate import data_loader
+
+    library: Any = data_loader  # its functions are typed in part
+    return library.skip_first_batches(loader, batches) if batches else loader
+
+
 class WithRows:
     """A collator that puts the batch's rows beside it, as bytes, while they are still on the CPU.
 
-    A class, because the processes of a DataLoader receive it by pickling.
-
-    Args:
-        collate: makes the batch.
+    A class, because the processes of a DataLoader receive it by pickling. The rows are empty for a `Spare`, from which
+    nothing is learned.
     """
 
     def __init__(self, collate: Callable[[Sequence[Any]], Mapping[str, Tensor]]) -> None:
         self.collate = collate
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """Return the batch with its rows under `FED`; they are empty for a `Spare`, from which nothing is learned."""
         batch = self.collate(examples)
         return {**batch, FED: {READ[0]: [b""]} if isinstance(examples, Spare) else rows_of(batch)}
 
 
 def rows_of(batch: Mapping[str, Tensor]) -> Rows:
-    """Return each row of a batch as bytes, without the tokens that the attention mask hides.
-
-    Args:
-        batch: on the CPU.
-    """
+    """Return each row of a batch as bytes, without the tokens that the attention mask hides."""
     mask = batch.get("attention_mask")
     present = None if mask is None or bool(mask.all()) else mask.bool().numpy()
     found: Rows = {}
@@ -72,8 +162,7 @@ class FedBatches:
     so that a run can be compared with a longer one. Of several processes each digests its own share, see
     `of_all_processes`.
 
-    Args:
-        rows: micro-batches of a step that have rows of their own; micro-batch n goes on with the rows of n - rows.
+    `rows` micro-batches of a step have rows of their own: micro-batch n goes on with the rows of n - rows.
     """
 
     def __init__(self, *, rows: int = 1) -> None:
@@ -86,12 +175,7 @@ class FedBatches:
         self._open: dict[tuple[int, int, str], list[bytes]] = {}
 
     def take(self, step: int, rows: Rows) -> None:
-        """Add a micro-batch to the digest.
-
-        Args:
-            step: the optimizer step that it belongs to, counted from 1.
-            rows: from `rows_of`.
-        """
+        """Add a micro-batch to the digest."""
         if step != self._step:
             self._close()
             self._step, self._micro = step, 0
@@ -140,11 +224,7 @@ class FedBatches:
         return {"chain": self._chain, "step": self._step, "stride": self._stride, "marks": marks}
 
     def load_state(self, state: Mapping[str, Any] | None) -> None:
-        """Restore the state from a checkpoint.
-
-        Args:
-            state: from `state`; None, of a checkpoint that has none, makes the digest unknown.
-        """
+        """Restore the state from a checkpoint; None, of one that has none, makes the digest unknown."""
         self._open.clear()
         if state is None:
             self._chain = None
@@ -154,11 +234,7 @@ class FedBatches:
 
 
 def of_all_processes(found: Sequence[Mapping[str, str] | None]) -> dict[str, str] | None:
-    """Return one digest per step of the batches of all processes; of one process, its own.
-
-    Args:
-        found: what each process found, in order, see `FedBatches.found`.
-    """
+    """Return one digest per step of the batches of all processes; of one process, its own."""
     known = [marks for marks in found if marks is not None]
     if len(known) < len(found):
         return None
@@ -174,10 +250,6 @@ def same_batches(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
     Exact for runs of one length. Of runs of two lengths the last step that both have kept a digest of decides: at least
     half of the shorter run, and most of it where neither is twice as long as the other. What follows is not compared.
-
-    Args:
-        one: from `FedBatches.found`.
-        other: likewise.
     """
     common = one.keys() & other.keys()
     if not common:

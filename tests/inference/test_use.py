@@ -19,7 +19,7 @@ from wordorder.data import DataConfig, TokenizerConfig, prepare
 from wordorder.errors import BadInput
 from wordorder.inference import classify, evaluate_model_dir, fill_mask, regress
 from wordorder.inference.predict import answer
-from wordorder.inference.saved_run import data_settings, search_settings
+from wordorder.inference.saved_model import data_settings, search_settings
 from wordorder.models import graft
 from wordorder.training import read_recipe, run
 
