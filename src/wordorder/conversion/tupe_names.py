@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wordorder.conversion.torch_files.foreign import printable
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -40,13 +38,7 @@ _FUSED_PROJECTIONS = (
     ("pos_proj.weight", f"{_POSITIONS}query_projection.weight {_POSITIONS}key_projection.weight", "WC"),
     ("pos_proj.bias", f"{_POSITIONS}query_projection.bias {_POSITIONS}key_projection.bias", "W"),
 )
-_RELATIVE = (
-    (
-        "relative_attention_bias.weight",
-        f"{_POSITIONS}relative.table.weight {_POSITIONS}others_to_cls",
-        "RH",
-    ),
-)
+_RELATIVE = (("relative_attention_bias.weight", f"{_POSITIONS}relative.table.weight {_POSITIONS}others_to_cls", "RH"),)
 _EMBEDDING_NORM = (
     ("emb_layer_norm.weight", "embedding_norm.weight", "C"),
     ("emb_layer_norm.bias", "embedding_norm.bias", "C"),
@@ -83,30 +75,24 @@ _CLASSIFIER_OUT = (("out_proj.weight", "classifier.weight", "KC"), ("out_proj.bi
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Parts that a model of the reference code has.
-
-    Args:
-        relative: TUPE-R, that is, the table of relative terms is there.
-        final_norm: pre-norm, that is, the output is normalised.
-        fused_projections: both position projections are in one matrix, as a later version of the code has them.
-        head: name of the classification head, if one is there and wanted.
-        head_dense: that head has a layer before its output.
-    """
+    """Parts that a model of the reference code has."""
 
     layers: int
     relative: bool
+    """TUPE-R, that is, the table of relative terms is there."""
     embedding_norm: bool
     final_norm: bool
+    """Pre-norm, that is, the output is normalised."""
     fused_projections: bool = False
+    """Both position projections are in one matrix, as a later version of the code has them."""
     lm_head: bool = True
     head: str | None = None
+    """Name of the classification head, if one is there and wanted."""
     head_dense: bool = True
+    """That head has a layer before its output."""
 
     def names(self) -> dict[str, tuple[tuple[str, ...], str]]:
-        """Map each name of the reference (without "decoder.") to our names and its shape.
-
-        The shape is in letters. Several of our names stand one after the other in its rows.
-        """
+        """Map each name of the reference to our names, which stand one after the other in its rows, and its letters."""
         return {theirs: (tuple(ours.split()), letters) for theirs, ours, letters in self._rows()}
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
@@ -139,12 +125,7 @@ def heads_of(names: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def form_of(names: Mapping[str, object], head: str | None) -> Form:
-    """Return the parts that a state dict has; what it lacks of a part is found by `differences`.
-
-    Args:
-        names: the reference's names, without "decoder.".
-        head: the classification head to take, or None.
-    """
+    """Return the parts that a state dict has, with this classification head; it may lack some weights of a part."""
     layers = {m[1] for name in names if (m := re.match(r"sentence_encoder\.layers\.(\d{1,4})\.", name))}
 
     def has(start: str) -> bool:
@@ -176,40 +157,13 @@ def sizes_of(shapes: Mapping[str, tuple[int, ...]], form: Form) -> dict[str, int
     return sizes
 
 
-def differences(shapes: Mapping[str, tuple[int, ...]], form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """List what a state dict lacks, has too much, or has in another shape, one line each.
-
-    Args:
-        shapes: by the reference's name.
-        sizes: the letters' values.
-    """
-    expected, faults = form.names(), list[str]()
-    other_heads = {name for name in heads_of(shapes) if name != form.head}
-
-    def known(name: str) -> bool:
-        of_other_head = name.startswith("classification_heads.") and name.split(".")[1] in other_heads
-        return name in expected or name in IGNORED or of_other_head
-
-    missing = [name for name in expected if name not in shapes and name != OPTIONAL]
-    extra = [name for name in shapes if not known(name)]
-    if missing:
-        faults.append(f"weights are missing: {listed(missing)}")
-    if extra:
-        faults.append(f"there are weights that TUPE's reference code does not have: {listed(extra)}")
-    for name, (_, letters) in expected.items():
-        # a size is unknown only where no tensor that shows it has the right number of axes
-        wanted = tuple(sizes.get(letter) for letter in letters)
-        if name in shapes and shapes[name] != wanted:
-            faults.append(f"{name} has shape {_show(shapes[name])} instead of {_show(wanted)}")
-    return faults
+def shapes_of(form: Form, sizes: Mapping[str, int]) -> dict[str, tuple[int | None, ...]]:
+    """Return the shape of each weight; a size is None where no tensor that shows it has the right number of axes."""
+    return {name: tuple(sizes.get(letter) for letter in letters) for name, (_, letters) in form.names().items()}
 
 
 def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
-    """Return our names with the tensors that belong there, views of the given ones.
-
-    Args:
-        weights: by the reference's name; all that the form names, but for `OPTIONAL`.
-    """
+    """Return our names with the tensors that belong there, views of the given ones; only `OPTIONAL` may be missing."""
     found: dict[str, Tensor] = {}
     for theirs, (ours, _) in form.names().items():
         if theirs not in weights:
@@ -231,13 +185,3 @@ def to_theirs(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]
         parts = [weights[name] for name in ours]
         found[theirs] = parts[0] if len(parts) == 1 else torch.cat(parts)
     return found
-
-
-def listed(names: list[str], most: int = 40) -> str:
-    """Join names from a file on one line; of very many, the first."""
-    shown = ", ".join(printable(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
-
-
-def _show(shape: tuple[int | None, ...]) -> str:
-    return f"({', '.join('any' if length is None else str(length) for length in shape)})"

@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wordorder.conversion.torch_files.foreign import Placeholder, printable
-from wordorder.conversion.torch_files.pickle_survey import Damaged, Survey
+from wordorder.conversion.pickle_survey import Damaged, Placeholder, Survey, printable
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
@@ -43,16 +42,13 @@ MOST_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class TorchFile:
-    """The contents of a torch file.
-
-    Args:
-        root: the object that was saved, of plain values, tensors, `Placeholder` and `Namespace`.
-        placeholders: names that were neither imported nor called, with how often the file has each.
-    """
+    """The contents of a torch file."""
 
     layout: Literal["zip", "stream"]
     root: Any
+    """The object that was saved, of plain values, tensors, `Placeholder` and `Namespace`."""
     placeholders: Mapping[str, int]
+    """Names that were neither imported nor called, with how often the file has each."""
 
 
 def read_torch_file(path: Path) -> TorchFile:
@@ -93,9 +89,8 @@ def detached(path: Path, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]"
         BadInput: they claim more than the file holds.
     """
     size = path.stat().st_size
-    claimed = (
-        sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors.values()) // 2
-    )  # tied ones twice
+    both = sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors.values())
+    claimed = both // 2  # tied ones are there twice
     if claimed > size:
         raise BadInput(f"checkpoint {path}: its weights claim {claimed:,} bytes, more than the file's {size:,}")
     return {name: tensor.detach() for name, tensor in tensors.items()}
