@@ -141,7 +141,7 @@ def write_folder(
 
     from wordorder import models
 
-    config: PreTrainedConfig = getattr(models, config_class)(**report.config)
+    config = getattr(models, config_class)(**report.config)
     config.architectures = list(report.architectures)
     config.dtype = getattr(torch, report.dtype)
     if report.config.get("num_labels") == 1:

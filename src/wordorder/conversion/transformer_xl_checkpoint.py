@@ -272,6 +272,10 @@ def parameters_of(settings: XLSettings, *, backwards: bool) -> list[Parameter]:
     return [*_embeddings(settings, backwards), *_vectors(settings), *_layers(settings)]
 
 
+def _backwards(parts: "Sequence[Tensor]") -> "Tensor":
+    return parts[0].flip(0)
+
+
 def _rows(parts: "Sequence[Tensor]") -> "Tensor":
     import torch
 
@@ -310,7 +314,7 @@ def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
         )
     for end, shape in (("weight", (len(settings.cutoffs), settings.width)), ("bias", (len(settings.cutoffs),))):
         rows = Parameter.of(f"lm_head.clusters.{end}", f"crit.cluster_{end}", *shape)
-        yield replace(rows, join=lambda parts: parts[0].flip(0)) if backwards else rows
+        yield replace(rows, join=_backwards) if backwards else rows
 
 
 def _vectors(settings: XLSettings) -> Iterator[Parameter]:

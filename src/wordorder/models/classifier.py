@@ -14,10 +14,16 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.encodings.waves_as_real import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
-from wordorder.models.head import LabelledHead, classifier_dropout
 from wordorder.models.layout import Layout, check_token_types, layout_of, one_input
-from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, network_outputs
-from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
+from wordorder.models.pretrained import (
+    LabelledHead,
+    WordOrderPooledOutput,
+    WordOrderPreTrainedModel,
+    WordOrderSequenceClassifierOutput,
+    classifier_dropout,
+    forward_options,
+    network_outputs,
+)
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
 from wordorder.networks.text.reference_code import double_softmax_scores
 from wordorder.ops import Arbitrary

@@ -6,8 +6,7 @@ from torch import nn
 
 from wordorder.encodings import Use
 from wordorder.memory import Memory
-from wordorder.models.config.configuration import MEMORIES, WordOrderConfig
-from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.config.configuration import MEMORIES, WordOrderConfig, WordOrderDecoderConfig
 from wordorder.networks import AdaptiveEmbedding, AdaptiveSoftmax, Decoder, Encoder
 from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder
 

@@ -1,7 +1,8 @@
-"""The base of grafted BERT and grafted RoBERTa: the encoding, its positions, and what they refuse."""
+"""Graft an encoding on a trained BERT or RoBERTa; until training moves it, it computes what it did before."""
 
-# transformers' base classes are typed in part only
+# transformers' classes are typed in part only, and declare what they inherit anew
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportIncompatibleVariableOverride=false
 # a mixin's base class is known only where it is mixed in, so what it inherits from there is Any
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
 
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+import transformers as hf
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from wordorder.encodings import (
     CATALOG,
@@ -24,8 +27,8 @@ from wordorder.encodings import (
     names_of,
 )
 from wordorder.errors import BadInput
-from wordorder.models.config.encoding_defaults import complete_options
-from wordorder.models.config.faults import MOST_LETTERS, backend_faults, class_faults, layer_faults
+from wordorder.models.config.configuration import complete_options
+from wordorder.models.config.faults import MOST_LAYERS, MOST_LETTERS, size_faults, stranger_faults
 from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.length import first_position, longest_text
 from wordorder.models.pretrained import LoadsEncoding
@@ -50,11 +53,7 @@ class GraftedPart(LoadsEncoding):
     _supports_flash_attn = False
 
     def set_attn_implementation(self, attn_implementation: Any, *args: Any, **kwargs: Any) -> None:
-        """Choose the attention function, of those that read the bias.
-
-        Raises:
-            BadInput: it would drop the bias.
-        """
+        """Choose the attention function, of those that read the bias; another is refused."""
         if isinstance(attn_implementation, str):
             check_attention(attn_implementation)
         super().set_attn_implementation(attn_implementation, *args, **kwargs)
@@ -76,7 +75,7 @@ class GraftedBody(GraftedPart):
     def __init__(self, config: PreTrainedConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
         check_attention(attention_of(config))
-        self.encoding: Composition = encoding_of(config, longest_text(config))
+        self.encoding: Composition = encoding_of(config)
         if not config.keep_input_positions:
             cast("Any", self).embeddings.position_embeddings = NoInputPositions()
         self.post_init()
@@ -85,7 +84,9 @@ class GraftedBody(GraftedPart):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         # transformers asks for the modules that hold weights, not for the encoding as a whole
-        silent = {id(p) for part in _terms(getattr(self, "encoding", None)) for p in part.zero_init_parameters()}
+        encoding = getattr(self, "encoding", None)
+        parts = encoding.parts.values() if isinstance(encoding, Composition) else ()
+        silent = {id(p) for part in parts if isinstance(part, OnScores) for p in part.zero_init_parameters()}
         for parameter in module.parameters(recurse=False):
             if id(parameter) in silent:
                 nn.init.zeros_(parameter)  # which transformers guards: loaded weights stay
@@ -152,10 +153,12 @@ class GraftedBody(GraftedPart):
                     f"{name} was given, but a grafted model is an encoder with a bias of its own; leave it out"
                 )
         if kwargs.get("output_attentions"):
+            has_maps = "tupe" in self.encoding.parts
+            learned = "encoding.parts['tupe'].maps(positions)" if has_maps else "position_bias((1, T))"
             raise BadInput(
                 "output_attentions=True was given, but the attention functions that read the position bias return no"
                 " weights, and eager attention drops the bias; leave it out: the learned maps are in"
-                f" {self._where_maps_are()}"
+                f" model.{self.base_model_prefix}.{learned}"
             )
         checkpoint = getattr(self, "_gradient_checkpointing_func", None)
         if self.training and getattr(checkpoint, "keywords", {}).get("use_reentrant"):
@@ -163,12 +166,6 @@ class GraftedBody(GraftedPart):
                 "use_reentrant=True would lose the gradient of the bias, which all layers share; take"
                 " gradient_checkpointing_kwargs={'use_reentrant': False}, transformers' default"
             )
-
-    def _where_maps_are(self) -> str:
-        """Return the expression that gives the encoding's terms, from the head that the caller most likely has."""
-        body = f"model.{self.base_model_prefix}"
-        parts = [f"{body}.encoding.parts[{name!r}].maps(positions)" for name in self.encoding.parts if name == "tupe"]
-        return parts[0] if parts else f"{body}.position_bias((1, T))"
 
 
 @dataclass(kw_only=True, repr=False, eq=False)  # as the host prints and compares
@@ -192,7 +189,20 @@ class GraftFields:
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Check what is given, then let transformers set the rest."""
-        settle_graft(self, kwargs)
+        from wordorder import __version__
+
+        # first what would take for ever, or run code of the Hub, before that is found out
+        faults = size_faults(self, ("num_hidden_layers", "num_attention_heads"), MOST_LAYERS)
+        faults += stranger_faults(kwargs, self.id2label)
+        if len(str(self.encoding)) > MOST_LETTERS:
+            faults.append(
+                f"encoding has {len(str(self.encoding)):,} letters, more than the {MOST_LETTERS:,} of any name"
+            )
+        if faults:
+            raise BadInput(faults)
+        with torch.device("meta"):
+            encoding_of(cast("PreTrainedConfig", self))
+        self.wordorder_version = self.wordorder_version or __version__
         super().__post_init__(**kwargs)
 
 
@@ -216,11 +226,7 @@ def attention_of(config: PreTrainedConfig) -> str:
 
 
 def check_attention(implementation: str) -> None:
-    """Refuse attention functions that drop the bias.
-
-    Raises:
-        BadInput: names the function and the remedy.
-    """
+    """Refuse attention functions that drop the bias."""
     if implementation not in ATTENTIONS:
         raise BadInput(
             f"attn_implementation {implementation!r} drops the position bias without a word; take one of"
@@ -229,7 +235,7 @@ def check_attention(implementation: str) -> None:
         )
 
 
-def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
+def encoding_of(config: PreTrainedConfig) -> Composition:
     """Build the encoding that a grafted configuration describes.
 
     Raises:
@@ -252,7 +258,7 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
         options = complete_options(
             config.encoding, config.encoding_options, version=config.wordorder_version, has_cls=True
         )
-        encoding = build_encoding(config.encoding, **sizes, max_positions=longest, options=options)
+        encoding = build_encoding(config.encoding, **sizes, max_positions=longest_text(config), options=options)
     except BadInput as error:
         raise BadInput([*faults, *error.faults]) from None
     except ValueError as error:
@@ -275,31 +281,226 @@ def encoding_of(config: PreTrainedConfig, longest: int) -> Composition:
     return encoding
 
 
-def settle_graft(config: Any, given: Mapping[str, Any]) -> None:
-    """Refuse what `encoding_of` refuses, without memory for the weights, and note the version that wrote the rest.
+@strict
+class GraftedBertConfig(GraftFields, hf.BertConfig):
+    """BERT's configuration and what was grafted."""
 
-    First what would take for ever, or run code of the Hub, before that is found out.
+    model_type = "wordorder-grafted-bert"
+
+
+class GraftedBertModel(GraftedBody, hf.BertModel):
+    """BERT without a head, its scores with an encoding's term."""
+
+    config: GraftedBertConfig
+    config_class = GraftedBertConfig
+
+
+class _BertHead(GraftedHead):
+    config: GraftedBertConfig
+    config_class = GraftedBertConfig
+    body_class = GraftedBertModel
+
+
+class GraftedBertForPreTraining(_BertHead, hf.BertForPreTraining):
+    """BERT's two pre-training heads: masked tokens and next sentence."""
+
+
+class GraftedBertForMaskedLM(_BertHead, hf.BertForMaskedLM):
+    """BERT's masked language modelling head."""
+
+
+class GraftedBertForNextSentencePrediction(_BertHead, hf.BertForNextSentencePrediction):
+    """BERT's next sentence head."""
+
+
+class GraftedBertForSequenceClassification(_BertHead, hf.BertForSequenceClassification):
+    """BERT's text classification head."""
+
+
+class GraftedBertForMultipleChoice(_BertHead, hf.BertForMultipleChoice):
+    """BERT's multiple choice head."""
+
+
+class GraftedBertForTokenClassification(_BertHead, hf.BertForTokenClassification):
+    """BERT's token classification head."""
+
+
+class GraftedBertForQuestionAnswering(_BertHead, hf.BertForQuestionAnswering):
+    """BERT's span finding head."""
+
+
+@strict
+class GraftedRobertaConfig(GraftFields, hf.RobertaConfig):
+    """RoBERTa's configuration and what was grafted."""
+
+    model_type = "wordorder-grafted-roberta"
+
+
+class GraftedRobertaModel(GraftedBody, hf.RobertaModel):
+    """RoBERTa without a head, its scores with an encoding's term.
+
+    RoBERTa's position ids begin at ``pad_token_id + 1``, and its table has as many rows more than the longest text:
+    514 for 512 tokens. The encoding counts from 0.
+    """
+
+    config: GraftedRobertaConfig
+    config_class = GraftedRobertaConfig
+
+
+class _RobertaHead(GraftedHead):
+    config: GraftedRobertaConfig
+    config_class = GraftedRobertaConfig
+    body_class = GraftedRobertaModel
+
+
+class GraftedRobertaForMaskedLM(_RobertaHead, hf.RobertaForMaskedLM):
+    """RoBERTa's masked language modelling head."""
+
+
+class GraftedRobertaForSequenceClassification(_RobertaHead, hf.RobertaForSequenceClassification):
+    """RoBERTa's text classification head."""
+
+
+class GraftedRobertaForMultipleChoice(_RobertaHead, hf.RobertaForMultipleChoice):
+    """RoBERTa's multiple choice head."""
+
+
+class GraftedRobertaForTokenClassification(_RobertaHead, hf.RobertaForTokenClassification):
+    """RoBERTa's token classification head."""
+
+
+class GraftedRobertaForQuestionAnswering(_RobertaHead, hf.RobertaForQuestionAnswering):
+    """RoBERTa's span finding head."""
+
+
+GRAFTS: dict[type[PreTrainedModel], tuple[Any, type[GraftedPart]]] = {
+    hf.BertModel: (hf.AutoModel, GraftedBertModel),
+    hf.BertForPreTraining: (hf.AutoModelForPreTraining, GraftedBertForPreTraining),
+    hf.BertForMaskedLM: (hf.AutoModelForMaskedLM, GraftedBertForMaskedLM),
+    hf.BertForNextSentencePrediction: (
+        hf.AutoModelForNextSentencePrediction,
+        GraftedBertForNextSentencePrediction,
+    ),
+    hf.BertForSequenceClassification: (
+        hf.AutoModelForSequenceClassification,
+        GraftedBertForSequenceClassification,
+    ),
+    hf.BertForMultipleChoice: (hf.AutoModelForMultipleChoice, GraftedBertForMultipleChoice),
+    hf.BertForTokenClassification: (hf.AutoModelForTokenClassification, GraftedBertForTokenClassification),
+    hf.BertForQuestionAnswering: (hf.AutoModelForQuestionAnswering, GraftedBertForQuestionAnswering),
+    hf.RobertaModel: (hf.AutoModel, GraftedRobertaModel),
+    hf.RobertaForMaskedLM: (hf.AutoModelForMaskedLM, GraftedRobertaForMaskedLM),
+    hf.RobertaForSequenceClassification: (
+        hf.AutoModelForSequenceClassification,
+        GraftedRobertaForSequenceClassification,
+    ),
+    hf.RobertaForMultipleChoice: (hf.AutoModelForMultipleChoice, GraftedRobertaForMultipleChoice),
+    hf.RobertaForTokenClassification: (
+        hf.AutoModelForTokenClassification,
+        GraftedRobertaForTokenClassification,
+    ),
+    hf.RobertaForQuestionAnswering: (hf.AutoModelForQuestionAnswering, GraftedRobertaForQuestionAnswering),
+}
+"""The host's class -> the Auto class that loads its graft, and the graft."""
+
+
+def graft(
+    model: PreTrainedModel,
+    encoding: str = "tupe-r",
+    *,
+    encoding_options: Mapping[str, object] | None = None,
+    keep_input_positions: bool = True,
+) -> PreTrainedModel:
+    """Give a trained BERT or RoBERTa an encoding that acts on scores, TUPE above all.
+
+    With ``keep_input_positions`` the grafted model computes what the host computes, up to rounding, until a step of
+    training moves it: the host's input positions stay; the content scale stays the host's 1/sqrt(d), which makes up
+    for the sqrt 2 by which TUPE's is smaller; TUPE's query projection is 0 and its key projection, table and norm are
+    drawn from the host's initial range, so the correlation of positions and both [CLS] numbers are 0; TUPE-R's
+    relative numbers are 0. The query projection and the relative numbers learn from the first step on, the others
+    from the second.
+
+    The host is left as it was: its weights are copied, to the same dtypes and devices, along with which of them are
+    frozen and whether the model trains. What was not there yet is drawn from torch's generator.
+
+    The result is a transformers model of its own type (`GraftedBertForMaskedLM`, ... with model types
+    ``wordorder-grafted-bert`` and ``wordorder-grafted-roberta``): it is saved, loaded by the Auto classes after
+    ``import wordorder.models``, and trained by any Trainer.
+
+    >>> from transformers import BertConfig, BertForMaskedLM
+    >>> import wordorder.models
+    >>> sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    >>> type(wordorder.models.graft(BertForMaskedLM(BertConfig(**sizes)), "tupe-r")).__name__
+    'GraftedBertForMaskedLM'
 
     Args:
-        given: what the configuration was given beside its fields.
+        model: a BERT or RoBERTa of transformers, with any head, whose attention is "sdpa" or "flex_attention".
+        encoding: a name of the catalogue that acts on scores whatever the tokens say (tupe-a, tupe-r, t5), or several
+            joined by "+".
+        encoding_options: options of the encoding; nested by name for several.
+        keep_input_positions: False takes the host's input positions out, as TUPE has none. The grafted model then
+            does **not** begin where the host is, and must be trained before it is of use; encodings without a
+            start at 0 (alibi) are allowed only so.
 
     Raises:
-        BadInput: one line per fault.
+        BadInput: the model is neither BERT nor RoBERTa, is a decoder, is grafted already, is quantised or holds
+            adapters, its attention drops the bias ("eager", flash attention), or the encoding is unknown or acts
+            elsewhere.
     """
-    from wordorder import __version__
+    grafted_class = _graft_of(model)
+    check_attention(attention_of(model.config))
+    if not all(parameter.is_floating_point() for parameter in model.parameters()):
+        raise BadInput("the model is quantised; graft it first, then quantise")
+    dropped = ("model_type", "architectures", "transformers_version")
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in dropped}
+    fields |= {
+        "encoding": encoding,
+        "encoding_options": None if encoding_options is None else dict(encoding_options),
+        "keep_input_positions": keep_input_positions,
+    }
+    config = cast("Any", grafted_class.config_class).from_dict(fields)
+    config._attn_implementation = attention_of(model.config)
+    grafted = cast("Any", grafted_class)(config)
+    grafted.to(device=model.device, dtype=model.dtype)
+    _copy_weights(model, grafted)
+    grafted.train(model.training)
+    return grafted
 
-    counts = {name: getattr(config, name) for name in ("num_hidden_layers", "num_attention_heads")}
-    faults = layer_faults({name: count for name, count in counts.items() if isinstance(count, int)})
-    faults += class_faults(given.get("num_labels"), config.id2label) + backend_faults(given)
-    if len(str(config.encoding)) > MOST_LETTERS:
-        faults.append(f"encoding has {len(str(config.encoding)):,} letters, more than the {MOST_LETTERS:,} of any name")
-    if faults:
-        raise BadInput(faults)
-    with torch.device("meta"):
-        encoding_of(config, longest_text(config))
-    if config.wordorder_version is None:
-        config.wordorder_version = __version__
+
+def register_grafts() -> None:
+    """Make the grafted models known to transformers' Auto classes."""
+    for config_class in (GraftedBertConfig, GraftedRobertaConfig):
+        hf.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+    for auto, grafted_class in GRAFTS.values():
+        auto.register(grafted_class.config_class, grafted_class, exist_ok=True)
 
 
-def _terms(encoding: Composition | None) -> list[OnScores]:
-    return [] if encoding is None else [part for part in encoding.parts.values() if isinstance(part, OnScores)]
+def _graft_of(model: PreTrainedModel) -> type[GraftedPart]:
+    """Return the class of the graft, or refuse the model with the reason."""
+    name = type(model).__name__
+    if isinstance(model, GraftedPart):
+        raise BadInput(f"model is grafted already ({name}, encoding {model.config.encoding!r}); graft a plain one")
+    config = getattr(model, "config", None)
+    if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
+        raise BadInput(f"model is a decoder or has cross-attention ({name}); graft takes encoders")
+    if type(model) not in GRAFTS:
+        known = ", ".join(host.__name__ for host in GRAFTS)
+        raise BadInput(f"model must be a BERT or RoBERTa of transformers, got {name}; graft takes: {known}")
+    return GRAFTS[type(model)][1]
+
+
+@torch.no_grad()
+def _copy_weights(host: PreTrainedModel, grafted: PreTrainedModel) -> None:
+    """Copy every weight of the host, with its dtype and device and whether it is frozen; they must be its own."""
+    targets = dict(grafted.named_parameters())
+    sources = dict(host.named_parameters())
+    foreign = [n for n in sources if n not in targets and "embeddings.position_embeddings." not in n]
+    if foreign:
+        raise BadInput(
+            f"model holds weights that are not its architecture's ({', '.join(foreign[:3])}, ...); graft it before"
+            " adding adapters, or merge them"
+        )
+    for name, source in sources.items():
+        if name in targets:
+            targets[name].data = source.detach().clone()
+            targets[name].requires_grad_(source.requires_grad)

@@ -14,8 +14,8 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogit
 from wordorder.encodings import CATALOG, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
-from wordorder.models.config.decoder import WordOrderDecoderConfig
-from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
+from wordorder.models.config.configuration import WordOrderDecoderConfig
+from wordorder.models.decoder import WordOrderDecoderForCausalLM
 from wordorder.models.length import longest_text
 from wordorder.networks import Decoder
 
