@@ -3,7 +3,7 @@
 import json
 import secrets
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
 REPLACEABLE = frozenset(
     "README.md config.json conversion.json model.safetensors special_tokens_map.json tokenizer.json"
@@ -130,11 +130,7 @@ def write_folder(
     *,
     config_class: str,
 ) -> None:
-    """Fill a folder that `AutoModelForMaskedLM` and the like load.
-
-    Raises:
-        RunFailed: a file could not be written.
-    """
+    """Fill a folder that `AutoModelForMaskedLM` and the like load."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
@@ -146,7 +142,14 @@ def write_folder(
     config.dtype = getattr(torch, report.dtype)
     if report.config.get("num_labels") == 1:
         config.problem_type = "regression"
-    _check_names(config, report.architectures, tensors)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in report.architectures:
+        with torch.device("meta"):
+            model = getattr(models, name)(config)
+        tied = model.get_expanded_tied_weights_keys()
+        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
+    # the models find each weight under its name and in its shape; anything else is a bug of ours
+    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         config.save_pretrained(folder)
@@ -159,21 +162,6 @@ def write_folder(
         write_conversion_card(folder, report)
     except (OSError, SafetensorError) as error:
         raise RunFailed(f"the converted model could not be written: {error}") from error
-
-
-def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], tensors: "Mapping[str, Tensor]") -> None:
-    """Check that the models find each weight under its name and in its shape; anything else is a bug of ours."""
-    import torch
-
-    from wordorder import models
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in architectures:
-        with torch.device("meta"):
-            model = getattr(models, name)(config)
-        tied = model.get_expanded_tied_weights_keys()
-        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
-    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def write_conversion_card(folder: Path, report: ConversionReport) -> None:

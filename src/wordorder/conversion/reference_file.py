@@ -93,11 +93,7 @@ class ReferenceFile:
 
 @contextmanager
 def open_reference_file(path: Path, wrapping: Wrapping = FAIRSEQ) -> Generator[ReferenceFile]:
-    """Open a checkpoint, a torch file or .safetensors; its weights can be read within the context.
-
-    Raises:
-        BadInput: there is no such file, it is damaged or something else, or what it calls weights is none.
-    """
+    """Open a checkpoint, a torch file or .safetensors; its weights can be read within the context."""
     try:
         if not path.is_file():
             raise BadInput(f"checkpoint {path} is no file" if path.exists() else f"checkpoint {path} does not exist")
@@ -218,11 +214,7 @@ def in_one_dtype(tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
 
 
 def read_config(path: Path, example: str = '{"encoder_attention_heads": 12}') -> dict[str, object]:
-    """Read the settings of a training run from a JSON file, with the names that they have in a checkpoint.
-
-    Raises:
-        BadInput: it cannot be read, or holds no JSON object.
-    """
+    """Read the settings of a training run from a JSON file, with the names that they have in a checkpoint."""
     try:
         value: Any = read_json(path)
     except OSError as error:

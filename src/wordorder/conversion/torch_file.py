@@ -52,11 +52,7 @@ class TorchFile:
 
 
 def read_torch_file(path: Path) -> TorchFile:
-    """Read a torch file.
-
-    Raises:
-        BadInput: it is empty, cut short, damaged, no torch file, or asks for what no checkpoint needs.
-    """
+    """Read a torch file."""
     import torch
 
     survey = Survey()
@@ -83,11 +79,7 @@ def read_torch_file(path: Path) -> TorchFile:
 
 
 def detached(path: Path, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return tensors without gradients, if they are not larger than the file: views can repeat a number for ever.
-
-    Raises:
-        BadInput: they claim more than the file holds.
-    """
+    """Return tensors without gradients, if they are not larger than the file: views can repeat a number for ever."""
     size = path.stat().st_size
     both = sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors.values())
     claimed = both // 2  # tied ones are there twice

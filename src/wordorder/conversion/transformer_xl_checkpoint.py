@@ -84,9 +84,6 @@ def read_settings(
         given: the reference's ``model_config`` or arguments, or the config.json of transformers' TransfoXL.
         kinds: ``attn_type`` that this conversion takes.
         folder: a folder of transformers' TransfoXL, whose configuration has no segment length.
-
-    Raises:
-        BadInput: one line per fault.
     """
     reader = Settings(given)
     shown = sizes_of(shapes)

@@ -368,16 +368,30 @@ def to_reference_names(
 
 
 def _form(model: "PreTrainedModel", head: str) -> Form:
-    config = model.config
+    from wordorder.encodings import CATALOG, options_of
+
+    config: Any = model.config
+    kinds = ("WordOrderEncoderForMaskedLM", "WordOrderEncoderForSequenceClassification")
     faults = [
         f"{name}={getattr(config, name, None)!r}, where it has {' or '.join(repr(value) for value in values)}"
         for name, values in _FIXED.items()
         if getattr(config, name, None) not in values
     ]
-    if not faults:
-        faults = _finer_faults(config)
+    if not faults:  # else the rest may have no meaning
+        if config.num_key_value_heads not in (None, config.num_attention_heads):
+            faults.append(f"num_key_value_heads={config.num_key_value_heads}, where it has as many as query heads")
+        if config.head_act != config.hidden_act:
+            faults.append(
+                f"head_act={config.head_act!r} beside hidden_act={config.hidden_act!r}, where it has one for both"
+            )
+        chosen = options_of(CATALOG[config.encoding]) | config.options_for("encoder")[config.encoding]
+        wanted = _OPTIONS | (_RELATIVE_OPTIONS if config.encoding == "tupe-r" else {})
+        faults += [
+            f"encoding option {name}={chosen[name]!r}, where it has {value!r}"
+            for name, value in wanted.items()
+            if chosen[name] != value
+        ]
     architecture = type(model).__name__
-    kinds = ("WordOrderEncoderForMaskedLM", "WordOrderEncoderForSequenceClassification")
     if architecture not in kinds:
         faults.append(f"{architecture}, where it has {' or '.join(kinds)}")
     if faults:
@@ -392,22 +406,3 @@ def _form(model: "PreTrainedModel", head: str) -> Form:
         head=head if classifies else None,
         head_dense=config.classifier_dense,
     )
-
-
-def _finer_faults(config: Any) -> list[str]:
-    from wordorder.encodings import CATALOG, options_of
-
-    faults: list[str] = []
-    if config.num_key_value_heads not in (None, config.num_attention_heads):
-        faults.append(f"num_key_value_heads={config.num_key_value_heads}, where it has as many as query heads")
-    if config.head_act != config.hidden_act:
-        faults.append(
-            f"head_act={config.head_act!r} beside hidden_act={config.hidden_act!r}, where it has one for both"
-        )
-    chosen = options_of(CATALOG[config.encoding]) | config.options_for("encoder")[config.encoding]
-    wanted = _OPTIONS | (_RELATIVE_OPTIONS if config.encoding == "tupe-r" else {})
-    return faults + [
-        f"encoding option {name}={chosen[name]!r}, where it has {value!r}"
-        for name, value in wanted.items()
-        if chosen[name] != value
-    ]

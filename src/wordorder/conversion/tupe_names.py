@@ -21,56 +21,48 @@ which a later version of the code registers as a parameter."""
 OPTIONAL = "lm_head.weight"
 """A copy of the token embeddings; files that store no tensor twice leave it out."""
 
+Rows = tuple[tuple[str, str, str], ...]
+
+
+def _pairs(*modules: tuple[str, str, str]) -> Rows:
+    """Return the rows of weight and bias of modules with their name, ours, and the letters of the weight.
+
+    Several of our names stand apart by a space. A bias has the first letter of its weight.
+    """
+    return tuple(
+        (
+            f"{theirs}{end}",
+            " ".join(f"{name}{end}" for name in ours.split()),
+            letters if end == "weight" else letters[0],
+        )
+        for theirs, ours, letters in modules
+        for end in ("weight", "bias")
+    )
+
+
 _POSITIONS = "encoding.parts.tupe."
+_QUERIES, _KEYS = f"{_POSITIONS}query_projection.", f"{_POSITIONS}key_projection."
 _ENCODER = (
     ("embed_tokens.weight", "embedding.weight", "VC"),
     ("pos.weight", f"{_POSITIONS}table.weight", "PC"),
-    ("pos_ln.weight", f"{_POSITIONS}norm.weight", "C"),
-    ("pos_ln.bias", f"{_POSITIONS}norm.bias", "C"),
+    *_pairs(("pos_ln.", f"{_POSITIONS}norm.", "C")),
 )
-_PROJECTIONS = (
-    ("pos_q_linear.weight", f"{_POSITIONS}query_projection.weight", "CC"),
-    ("pos_q_linear.bias", f"{_POSITIONS}query_projection.bias", "C"),
-    ("pos_k_linear.weight", f"{_POSITIONS}key_projection.weight", "CC"),
-    ("pos_k_linear.bias", f"{_POSITIONS}key_projection.bias", "C"),
-)
-_FUSED_PROJECTIONS = (
-    ("pos_proj.weight", f"{_POSITIONS}query_projection.weight {_POSITIONS}key_projection.weight", "WC"),
-    ("pos_proj.bias", f"{_POSITIONS}query_projection.bias {_POSITIONS}key_projection.bias", "W"),
-)
+_PROJECTIONS = _pairs(("pos_q_linear.", _QUERIES, "CC"), ("pos_k_linear.", _KEYS, "CC"))
+_FUSED_PROJECTIONS = _pairs(("pos_proj.", f"{_QUERIES} {_KEYS}", "WC"))
 _RELATIVE = (("relative_attention_bias.weight", f"{_POSITIONS}relative.table.weight {_POSITIONS}others_to_cls", "RH"),)
-_EMBEDDING_NORM = (
-    ("emb_layer_norm.weight", "embedding_norm.weight", "C"),
-    ("emb_layer_norm.bias", "embedding_norm.bias", "C"),
+_EMBEDDING_NORM = _pairs(("emb_layer_norm.", "embedding_norm.", "C"))
+_FINAL_NORM = _pairs(("emb_out_layer_norm.", "final_norm.", "C"))
+_LAYER = _pairs(
+    ("self_attn.in_proj_", "attention.qkv.", "QC"),
+    ("self_attn.out_proj.", "attention.out.", "CC"),
+    ("self_attn_layer_norm.", "attention_norm.", "C"),
+    ("fc1.", "feedforward.up.", "FC"),
+    ("fc2.", "feedforward.down.", "CF"),
+    ("final_layer_norm.", "feedforward_norm.", "C"),
 )
-_FINAL_NORM = (
-    ("emb_out_layer_norm.weight", "final_norm.weight", "C"),
-    ("emb_out_layer_norm.bias", "final_norm.bias", "C"),
-)
-_LAYER = (
-    ("self_attn.in_proj_weight", "attention.qkv.weight", "QC"),
-    ("self_attn.in_proj_bias", "attention.qkv.bias", "Q"),
-    ("self_attn.out_proj.weight", "attention.out.weight", "CC"),
-    ("self_attn.out_proj.bias", "attention.out.bias", "C"),
-    ("self_attn_layer_norm.weight", "attention_norm.weight", "C"),
-    ("self_attn_layer_norm.bias", "attention_norm.bias", "C"),
-    ("fc1.weight", "feedforward.up.weight", "FC"),
-    ("fc1.bias", "feedforward.up.bias", "F"),
-    ("fc2.weight", "feedforward.down.weight", "CF"),
-    ("fc2.bias", "feedforward.down.bias", "C"),
-    ("final_layer_norm.weight", "feedforward_norm.weight", "C"),
-    ("final_layer_norm.bias", "feedforward_norm.bias", "C"),
-)
-_LM_HEAD = (
-    ("dense.weight", "dense.weight", "CC"),
-    ("dense.bias", "dense.bias", "C"),
-    ("layer_norm.weight", "norm.weight", "C"),
-    ("layer_norm.bias", "norm.bias", "C"),
-    ("weight", "decoder.weight", "VC"),
-    ("bias", "decoder.bias", "V"),
-)
-_CLASSIFIER_DENSE = (("dense.weight", "dense.weight", "CC"), ("dense.bias", "dense.bias", "C"))
-_CLASSIFIER_OUT = (("out_proj.weight", "classifier.weight", "KC"), ("out_proj.bias", "classifier.bias", "K"))
+_LM_HEAD = _pairs(("dense.", "dense.", "CC"), ("layer_norm.", "norm.", "C"), ("", "decoder.", "VC"))
+_CLASSIFIER_DENSE = _pairs(("dense.", "dense.", "CC"))
+_CLASSIFIER_OUT = _pairs(("out_proj.", "classifier.", "KC"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +105,7 @@ class Form:
             yield from _under(f"classification_heads.{self.head}.", "", (*dense, *_CLASSIFIER_OUT))
 
 
-def _under(theirs: str, ours: str, rows: tuple[tuple[str, str, str], ...]) -> Iterator[tuple[str, str, str]]:
+def _under(theirs: str, ours: str, rows: Rows) -> Iterator[tuple[str, str, str]]:
     for their_end, our_ends, letters in rows:
         yield theirs + their_end, " ".join(ours + end for end in our_ends.split()), letters
 

@@ -43,11 +43,7 @@ class Dictionary:
 
 
 def read_tokens(path: Path) -> list[str]:
-    """Read the tokens of a dict.txt, in its order.
-
-    Raises:
-        BadInput: it cannot be read, is not UTF-8, or a line is no "token count".
-    """
+    """Read the tokens of a dict.txt, in its order."""
     tokens: list[str] = []
     for number, line in enumerate(_lines(path, "dictionary"), start=1):
         token, space, count = line.rpartition(" ")
@@ -61,11 +57,7 @@ def read_tokens(path: Path) -> list[str]:
 
 
 def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary:
-    """Number the tokens as the program did that made a vocabulary of this size.
-
-    Raises:
-        BadInput: no number of special tokens makes this size.
-    """
+    """Number the tokens as the program did that made a vocabulary of this size."""
     for specials in (FIRST, FIRST + ADDED_BY_TUPE):
         listing = [*specials, *tokens, *(() if MASK in tokens else (MASK,))]
         if len(listing) == vocabulary:
@@ -79,11 +71,7 @@ def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary
 
 
 def read_words(path: Path, vocabulary: int) -> list[str]:
-    """Read words, one a line, the first with id 0.
-
-    Raises:
-        BadInput: the file cannot be read, is not UTF-8, or does not have so many different words without white space.
-    """
+    """Read words, one a line, the first with id 0."""
     words = _lines(path, "vocab")
     for number, word in enumerate(words, start=1):
         if not word or word.split() != [word]:

@@ -53,11 +53,7 @@ class BoundCache:
 
     def own(self, layer: int) -> Extend:
         """Return a function that takes a layer's keys and values of this step and returns all so far."""
-
-        def extend(k_BGTD: Tensor, v_BGTD: Tensor) -> tuple[Tensor, Tensor]:
-            return self._own.update(k_BGTD, v_BGTD, layer)
-
-        return extend
+        return lambda k_BGTD, v_BGTD: self._own.update(k_BGTD, v_BGTD, layer)
 
     def source(self, layer: int) -> Extend:
         """Return a function that takes a layer's keys and values of the source and returns those of the first step."""
@@ -148,17 +144,14 @@ class SegmentCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return how many tokens were read through this cache, padding included, without those of a given memory."""
-        del layer_idx
         return self._length
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
         """Return -1: any number of tokens can be read."""
-        del layer_idx
         return -1
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Return how many keys the next tokens attend to, their own included, and the offset 0."""
-        del layer_idx
         return self.segment.slots + self.segment.tokens + query_length, 0
 
     @property

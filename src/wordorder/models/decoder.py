@@ -72,30 +72,21 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
     ) -> WordOrderDecoderOutput:
-        """Read a batch.
+        """Read a batch; see `WordOrderPreTrainedModel` for the other arguments.
 
         Args:
             input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
-            attention_mask: (B, T), or (B, all tokens so far) with a cache; 1 = token, 0 = padding, on either side
-                (left with a cache); leave it out where nothing is padded.
-            position_ids: long (B or 1, T); see `layout_of`, which also says when they mean packed sequences, and
-                `cached_layout` for those with a cache.
+            attention_mask: with a cache (B, all tokens so far), padded on the left.
+            position_ids: with a cache see `cached_layout`.
             past_key_values: a cache, which is added to; for a model with a memory a `SegmentCache`, and no memory.
-            inputs_embeds: instead of input_ids, (B, T, C).
             use_cache: begin a cache and return it; default: only where one was given.
-            memory: what the segment before left, see `wordorder.memory`; None = the beginning of a text. A model with
-                a memory reads what it is given as one segment; ``attention_mask`` (B, T) is then of this segment. With
-                a cache it cuts what it is given every ``segment_length`` tokens.
-            sequence_ids: long (B, T), which packed sequence a token belongs to; not with a cache.
-            output_attentions: also return attention weights (slow); default: the configuration's.
-            output_hidden_states: also return every layer's output; default: the configuration's.
-            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
+            memory: a model with a memory reads what it is given as one segment; ``attention_mask`` (B, T) is then of
+                this segment. With a cache it cuts what it is given every ``segment_length`` tokens.
+            sequence_ids: not with a cache.
 
         Raises:
-            ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table, packed sequences or positions with gaps with a cache; a memory given to a model without one, or
-                positions, packed sequences or a cache of keys to one with a memory, or a cache beside a memory;
-                token_type_ids other than 0.
+            ValueError: as there; packed sequences or positions with gaps with a cache; or a cache of keys for a model
+                with a memory, or a cache beside a memory.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
@@ -161,9 +152,7 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         return_logits: bool | None = None,
         **inputs: Unpack[LanguageModelInputs],
     ) -> WordOrderCausalLMOutput:
-        """Predict each next token.
-
-        The other arguments are those of `WordOrderDecoderModel.forward`.
+        """Predict each next token; the other arguments are those of `WordOrderDecoderModel.forward`.
 
         Args:
             labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give (the shift is done
@@ -185,8 +174,9 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
         shift_labels = inputs.pop("shift_labels", None)
         if labels is not None and shift_labels is not None:
             raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
-        read = inputs
-        output = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **read)
+        output = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **inputs
+        )
         hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
         adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
         if return_logits is None:
@@ -242,10 +232,8 @@ class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMix
 
         def setting(name: str) -> Any:
             """Return a setting of this call, of the configuration that came with it, or of the model's own."""
-            for found in (kwargs.get(name), getattr(given, name, None), getattr(self.generation_config, name, None)):
-                if found is not None:
-                    return found
-            return None
+            found = (kwargs.get(name), getattr(given, name, None), getattr(self.generation_config, name, None))
+            return next((value for value in found if value is not None), None)
 
         if setting("use_cache") is False:
             raise ValueError("use_cache=False: without its cache a model with a memory cannot write; leave it out")
@@ -284,9 +272,6 @@ def next_token_loss(
         smoothing: e, in [0, 1).
         num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's (gradient
             accumulation, several processes).
-
-    Raises:
-        ValueError: there is not one label for each row of logits.
     """
     if logits_BTV.shape[:-1] != labels_BT.shape:
         raise ValueError(
@@ -298,10 +283,8 @@ def next_token_loss(
     loss = F.cross_entropy(
         wide.flatten(0, -2), labels_BT.flatten(), ignore_index=-100, reduction=reduction, label_smoothing=smoothing
     )
-    if num_items_in_batch is None:
-        return loss
-    count = num_items_in_batch.to(loss.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
-    return loss / count
+    count = num_items_in_batch
+    return loss if count is None else loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
 
 
 def adaptive_token_loss(
@@ -311,14 +294,7 @@ def adaptive_token_loss(
     *,
     num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
-    """Return the same loss by an adaptive softmax, which computes rare words' probabilities only where they are labels.
-
-    Args:
-        num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
-
-    Raises:
-        ValueError: there is not one label for each hidden state.
-    """
+    """Return the same loss by an adaptive softmax, which computes rare words' probabilities only for their labels."""
     if hidden_BTC.shape[:-1] != labels_BT.shape:
         raise ValueError(
             "labels must be one for each hidden state (with labels leave logits_to_keep out), got"
@@ -328,27 +304,17 @@ def adaptive_token_loss(
     # tokens without a label take part as a common word, at no cost of waiting for the device to count them
     found_N = head.negative_log_likelihood(hidden_BTC.flatten(0, -2), labels_BT.flatten().masked_fill(unlabelled_N, 0))
     count = (~unlabelled_N).sum() if num_items_in_batch is None else num_items_in_batch
-    return found_N.masked_fill(unlabelled_N, 0.0).sum() / (
-        count.to(found_N.device) if isinstance(count, Tensor) else count
-    )
+    total = found_N.masked_fill(unlabelled_N, 0.0).sum()
+    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
 
 
 def kept_columns(logits_to_keep: int | Tensor) -> slice | Tensor:
-    """Return the columns of which logits are computed.
-
-    Args:
-        logits_to_keep: the last so many, 0 = all; or the columns themselves.
-    """
+    """Return the columns of which logits are computed: the last so many, 0 = all; or the columns themselves."""
     return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
 
 
 def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:
-    """Return what a decoder reads in order to give the labels: the start token, then all labels but the last.
-
-    Args:
-        labels_BT: long (B, T), -100 where there is none.
-        start: the token that every target begins with.
-        pad: stands in for -100; None = 0 (nothing that has a label sees it, where targets are padded on the right).
-    """
+    """Return what a decoder reads in order to give the labels: the start token, then all labels but the last."""
+    # nothing that has a label sees what stands in for -100, where targets are padded on the right
     read_BT = torch.cat((torch.full_like(labels_BT[:, :1], start), labels_BT[:, :-1]), dim=1)
     return read_BT.masked_fill(read_BT == -100, 0 if pad is None else pad)

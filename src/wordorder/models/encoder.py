@@ -70,24 +70,9 @@ class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
     ) -> WordOrderModelOutput:
-        """Encode a batch.
+        """Encode a batch; see `WordOrderPreTrainedModel` for the arguments.
 
-        Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded.
-            position_ids: long (B or 1, T); see `layout_of`, which also says when they mean packed sequences.
-            inputs_embeds: instead of input_ids, (B, T, C).
-            memory: what the segment before left, see `wordorder.memory`; None = the beginning of a text. A model with
-                a memory reads what it is given as one segment.
-            sequence_ids: long (B, T), which packed sequence a token belongs to.
-            output_attentions: also return attention weights (slow); default: the configuration's.
-            output_hidden_states: also return every layer's output; default: the configuration's.
-            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
-
-        Raises:
-            ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table; a memory given to a model without one, or positions or packed sequences to one with a memory;
-                token_type_ids other than 0.
+        A model with a memory reads what it is given as one segment.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
@@ -120,7 +105,6 @@ def read_document(
     not with its square.
 
     Args:
-        position_ids: long (B or 1, T), as `layout_of` understands them; for a model without a memory.
         **inputs: the other arguments of `WordOrderEncoderModel.forward`; memory is that before the first token.
 
     Returns:
@@ -194,7 +178,7 @@ class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
         self.model = WordOrderEncoderModel(config)
 
     def read(self, *texts: Tensor | None, **inputs: Any) -> WordOrderModelOutput:
-        """Return the encoder's output, of several segments where the texts are longer than one; see `read_document`."""
+        """Return the encoder's output, of several segments where the texts are longer than one."""
         return read_document(self.model, *texts, **inputs)
 
 
@@ -327,13 +311,11 @@ class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
     ) -> WordOrderQuestionAnsweringOutput:
         """Find a span, in texts of any length where the model has a memory (see `read_document`).
 
-        The other arguments are those of `WordOrderEncoderModel.forward`.
-
         Args:
             start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
             end_positions: long (B,), column of its last token.
             num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
-            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids.
+            **inputs: the other arguments of `WordOrderEncoderModel.forward`.
         """
         output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
         start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)

@@ -132,7 +132,7 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     """Build a configuration from the fields of a recipe.
 
     Args:
-        network: a key of `CONFIGS`.
+        network: "encoder", "decoder", "seq2seq" or "classifier".
         **fields: of the configuration, and transformers' ``num_labels``, ``id2label``, ``label2id``,
             ``problem_type``; ``wordorder_version`` for a model that another version saved.
 
@@ -155,11 +155,7 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
 
 
 def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
-    """Return the network's model class whose name ends in ``head``, or None if it has none.
-
-    Args:
-        network: a key of `CONFIGS`.
-        head: such as "ForMaskedLM".
+    """Return the network's model class whose name ends in ``head``, such as "ForMaskedLM"; None if it has none.
 
     Raises:
         BadInput: unknown network.
@@ -189,9 +185,7 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
     a comparison start alike.
 
     Args:
-        config: of the model.
-        task: a key of `HEADS`; or the class of the model.
-        seed: of the weights.
+        task: "masked-lm", "classification", ...; or the class of the model.
 
     Raises:
         BadInput: the configuration's network does not do the task.

@@ -129,21 +129,18 @@ class GraftedBody(GraftedPart):
     ) -> Tensor:
         """Return the term that every layer adds to its scores, (B or 1, H, T, T), in the dtype of queries and keys."""
         like = cast("Tensor", self.get_input_embeddings().weight)
-        positions = self._positions(shape[1], attention_mask, position_ids)
+        positions: Positions = Contiguous(shape[1])
+        if position_ids is not None:
+            # RoBERTa gives padding an id below the first; nobody sees it
+            positions = Arbitrary((position_ids - first_position(self.config)).clamp(min=0))
+        elif attention_mask is not None and attention_mask.dim() == 2:
+            positions = Contiguous(shape[1], -tokens_of(attention_mask).int().argmax(dim=1))
         order = self.encoding.prepare(positions, dtype=like.dtype, device=like.device)
         assert isinstance(order, PositionTerms)  # one for all layers
         assert order.bias is not None  # every part acts on scores
         bias_BHTT = order.bias.written_out(working_dtype(like))
         # flex_attention indexes the bias by example, and reads past the end of a bias that is one for all
         return bias_BHTT.expand(shape[0], -1, -1, -1) if attention_of(self.config) == "flex_attention" else bias_BHTT
-
-    def _positions(self, length: int, attention_mask: Tensor | None, position_ids: Tensor | None) -> Positions:
-        if position_ids is not None:
-            # RoBERTa gives padding an id below the first; nobody sees it
-            return Arbitrary((position_ids - first_position(self.config)).clamp(min=0))
-        if attention_mask is None or attention_mask.dim() != 2:
-            return Contiguous(length)
-        return Contiguous(length, -tokens_of(attention_mask).int().argmax(dim=1))
 
     def _check_call(self, kwargs: dict[str, object]) -> None:
         check_attention(attention_of(self.config))
@@ -236,12 +233,7 @@ def check_attention(implementation: str) -> None:
 
 
 def encoding_of(config: PreTrainedConfig) -> Composition:
-    """Build the encoding that a grafted configuration describes.
-
-    Raises:
-        BadInput: the configuration is of a decoder; or the encoding or an option is unknown, acts elsewhere than on
-            the scores, differs by layer, or cannot be 0 and ``keep_input_positions`` asks for it.
-    """
+    """Build the encoding that a grafted configuration describes."""
     faults = [
         f"{name}=True was given, but only encoders can be grafted; take a configuration with {name}=False"
         for name in ("is_decoder", "add_cross_attention")

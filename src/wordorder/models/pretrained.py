@@ -177,6 +177,21 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     """The base of every model here; a network's own base adds its configuration's class and its layers' names.
 
     A model without a head says in `token_reader` where its token embeddings are. A head has such a model as ``model``.
+
+    Arguments that every ``forward`` reads in the same way::
+
+        input_ids             long (B, T)
+        attention_mask        (B, T), 1 = token, 0 = padding, on either side; left out where nothing is padded
+        position_ids          long (B or 1, T); `layout_of` says when they mean packed sequences
+        sequence_ids          long (B, T), the packed sequence that a token belongs to
+        inputs_embeds         instead of input_ids, (B, T, C)
+        memory                what the segment before left (`wordorder.memory`); None = the beginning of a text
+        output_attentions     also return attention weights (slow); default: the configuration's
+        output_hidden_states  also return every layer's output; default: the configuration's
+        token_type_ids        of a tokenizer, long and all 0: there are no segment embeddings
+
+    It raises ValueError for both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
+    table, a memory given to a model without one, and positions or packed sequences given to one with a memory.
     """
 
     config: Any  # a WordOrderConfig; each network's base says which
@@ -268,11 +283,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         return self.named_by_table(super().get_expanded_tied_weights_keys(all_submodels))
 
     def named_by_table(self, tied: Mapping[str, str]) -> dict[str, str]:
-        """Return tied names with the ``weight`` of an encoding that replaces nn.Embedding under its own name.
-
-        Raises:
-            BadInput: an output layer is to share a table of another shape.
-        """
+        """Return tied names with the ``weight`` of an encoding that replaces nn.Embedding under its own name."""
         found = dict(tied)
         for target, source in tied.items():
             prefix = source.removesuffix(".weight")
@@ -299,11 +310,7 @@ def _saved_encoding(load_config: Any) -> str | None:
 
 
 class LabelledHead(WordOrderPreTrainedModel):
-    """A head on a model of texts that learns from ``labels``.
-
-    A class of heads says what it predicts (`predict`), which output that goes into (`output_class`), and what its
-    labels are (its docstring).
-    """
+    """A head that learns from ``labels``: its class says what it predicts, into which output, and what labels are."""
 
     output_class: type[ModelOutput]
 
@@ -318,9 +325,7 @@ class LabelledHead(WordOrderPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **inputs: Unpack[MemoryInputs],
     ) -> ModelOutput:
-        """Read texts and predict.
-
-        The other arguments are those of the forward of the model without a head, ``model``.
+        """Read texts and predict; the other arguments are those of the model without a head.
 
         Args:
             labels: what should be predicted, see the class; with them the output has a loss.

@@ -27,15 +27,11 @@ from wordorder.models.pretrained import (
 )
 from wordorder.models.reading import decode_batch, encode_batch
 from wordorder.networks import Encoder, Seq2Seq
-from wordorder.ops import Packed, Positions
+from wordorder.ops import Packed
 
 
 class SourceReader(nn.Module):
-    """The encoder of a `WordOrderSeq2SeqModel` as ``generate`` calls it: once, before the first token.
-
-    Args:
-        encoder: of the model, which keeps it.
-    """
+    """The encoder of a `WordOrderSeq2SeqModel`, which keeps it, as ``generate`` calls it before the first token."""
 
     main_input_name = "input_ids"
 
@@ -102,7 +98,6 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         """Return the half that reads the source, as ``generate`` calls it."""
-        del modality
         return SourceReader(self.network().encoder, self.config)
 
     def get_decoder(self) -> nn.Module:
@@ -145,31 +140,23 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
     ) -> WordOrderSeq2SeqModelOutput:
-        """Read a source and a target.
+        """Read a source and a target; see `WordOrderPreTrainedModel` for the other arguments, which are the source's.
 
         Args:
             input_ids: the source, long (B, S); not read where encoder_outputs are given.
-            attention_mask: of the source, (B, S), 1 = token, 0 = padding, on either side.
             decoder_input_ids: the target, long (B, T): a start token, then all but the target's last token; with a
                 cache, the tokens that come after those that it holds.
             decoder_attention_mask: of the target, as in `WordOrderDecoderModel.forward`; not needed where targets are
                 padded on the right.
-            position_ids: of the source, long (B or 1, S); see `layout_of`.
             decoder_position_ids: of the target, long (B or 1, T); packed targets need packed sources.
             encoder_outputs: what the encoder gave, so that it need not run; (B, S, channels) comes first.
             past_key_values: a cache, which is added to.
-            inputs_embeds: instead of input_ids, (B, S, C).
             decoder_inputs_embeds: instead of decoder_input_ids, (B, T, C).
             use_cache: begin a cache and return it; default: only where one was given.
-            sequence_ids: long (B, S), which packed sequence a token of the source belongs to.
-            decoder_sequence_ids: long (B, T), which one a token of the target belongs to, and therefore asks.
-            output_attentions: also return attention weights (slow); default: the configuration's.
-            output_hidden_states: also return every layer's output; default: the configuration's.
-            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
+            decoder_sequence_ids: long (B, T), the source's packed sequence that a token of the target reads.
 
         Raises:
-            ValueError: no source or no target, a wrong shape, a position beyond a learned table, or packed sequences
-                with a cache or on one side only; token_type_ids other than 0.
+            ValueError: as there; no source or no target, or packed sequences with a cache or on one side only.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
@@ -186,6 +173,8 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         if attention_mask is not None and attention_mask.shape != encoded.shape[:2]:
             wanted = f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs"
             raise ValueError(f"{wanted}, got {tuple(attention_mask.shape)}")
+        # where rows are packed, a target sees its own source only
+        positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
         cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
         read = decode_batch(
             self.seq2seq.decoder,
@@ -197,7 +186,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             cache,
             source=encoded,
             source_mask=attention_mask,
-            source_positions=_packed(encoded, position_ids, sequence_ids),
+            source_positions=positions if isinstance(positions, Packed) else None,
             **options,
         )
         return WordOrderSeq2SeqModelOutput(
@@ -210,14 +199,6 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
         )
-
-
-def _packed(encoded: Tensor, position_ids: Tensor | None, sequence_ids: Tensor | None) -> Positions | None:
-    """Return the source's positions where its rows are packed, so that a target sees its own source only; else None."""
-    if position_ids is None and sequence_ids is None:
-        return None
-    positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
-    return positions if isinstance(positions, Packed) else None
 
 
 class Seq2SeqInputs(ExtraInputs, total=False):
@@ -260,8 +241,7 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         """Predict each next token of the target.
 
         Args:
-            decoder_input_ids: the target as the decoder reads it, long (B, T); default: the labels, shifted right
-                behind the start token.
+            decoder_input_ids: as the model without a head; default: the labels, shifted right behind the start token.
             labels: long (B, T), the target, -100 where it is padded (on the right). The loss is the mean of the
                 negative log-likelihood (nats) over labelled tokens.
             logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
@@ -282,20 +262,12 @@ class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, 
         return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
 
     def generate(self, *args: object, **kwargs: Any) -> Any:
-        """Generate as transformers' ``generate`` does; a tokenizer's ``token_type_ids`` are taken where they are all 0.
-
-        Raises:
-            ValueError: token_type_ids other than 0.
-        """
+        """Generate as transformers' ``generate`` does, taking a tokenizer's ``token_type_ids`` where they are all 0."""
         take_token_types(args, kwargs)
         return cast("Any", super()).generate(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this.
-
-        Raises:
-            ValueError: the configuration has no start token.
-        """
+        """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this."""
         start = self.config.decoder_start_token_id
         if start is None:
             raise ValueError("labels are read behind a start token: set decoder_start_token_id in the configuration")

@@ -116,13 +116,7 @@ Network = TextNetwork | TextTransformer | ReferenceTextNetwork
 
 
 def build_text_network(config: WordOrderClassifierConfig) -> Network:
-    """Build the network that a configuration describes, with torch's initial weights.
-
-    Raises:
-        BadInput: the encoding needs attention that the architecture does not have, or is not complex where the network
-            is; or a pooling or an option that the architecture does not know.
-        ValueError: a size is out of range.
-    """
+    """Build the network that a configuration describes, with torch's initial weights."""
     if config.variant == "reference-code":
         return _reference(config)
     if config.architecture == "transformer":

@@ -277,9 +277,6 @@ class WordOrderConfig(PreTrainedConfig):
 
         Those of ``encoding_options``; "position-0" for ``cls`` in encoders whose texts begin with [CLS]; and what
         options were by default in the version that wrote the configuration.
-
-        Raises:
-            BadInput: ``encoding_options`` has faults.
         """
         return complete_options(
             self.encoding,
