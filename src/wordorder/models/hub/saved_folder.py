@@ -114,8 +114,9 @@ def load_config(kind: Any, folder: Path) -> Any:
     from transformers import AutoConfig
 
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
+    reader: Any = kind  # whose method transformers types in part only
     try:
-        return kind.from_pretrained(str(folder), local_files_only=True, **asked)
+        return reader.from_pretrained(str(folder), local_files_only=True, **asked)
     except BadInput as error:
         raise BadInput([f"{folder / CONFIG}: {fault}" for fault in error.faults]) from None
     except WordOrderError:
