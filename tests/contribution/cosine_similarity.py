@@ -27,9 +27,9 @@ from wordorder.data.examples.segments import Segments
 from wordorder.data.prepared import PreparedData
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.encoder.document import EncoderHead
-from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
+from wordorder.models.config.configuration import WordOrderEncoderConfig
+from wordorder.models.encoder import EncoderHead
+from wordorder.models.pretrained import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, body_outputs
 from wordorder.tasks.regression import Regression
 from wordorder.tasks.task import Corpus
 

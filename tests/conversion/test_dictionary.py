@@ -9,8 +9,7 @@ import tupe_reference as ref
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from wordorder.conversion import convert_tupe
-from wordorder.conversion.dictionary import fit_dictionary, read_tokens
-from wordorder.conversion.word_list import read_words
+from wordorder.conversion.vocabulary import fit_dictionary, read_tokens, read_words
 from wordorder.errors import BadInput
 
 PIECES = ["the", "un@@", "tied", "posi@@", "tions", "é", "a\u2028b", "café"]
@@ -33,7 +32,6 @@ def test_ids_follow_the_special_ones(dictionary):
     path = dictionary(45)
     fitted = fit_dictionary(read_tokens(path), 50, path)
     assert [fitted.ids[token] for token in ("<s>", "<pad>", "</s>", "<unk>", "the", "<mask>")] == [0, 1, 2, 3, 4, 49]
-    assert fitted.specials == ("<s>", "<pad>", "</s>", "<unk>")
     assert sorted(fitted.ids.values()) == list(range(50))
     assert fitted.repeated == ()
 

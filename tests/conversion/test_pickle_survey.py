@@ -15,11 +15,9 @@ import pytest
 import torch
 import tupe_reference as ref
 
-from wordorder.conversion import convert_tupe
-from wordorder.conversion.torch_files import pickle_survey
-from wordorder.conversion.torch_files.foreign import Namespace, Placeholder, printable
-from wordorder.conversion.torch_files.pickle_survey import Survey
-from wordorder.conversion.torch_files.torch_file import MAGIC, PROTOCOL, read_torch_file
+from wordorder.conversion import convert_tupe, pickle_survey
+from wordorder.conversion.pickle_survey import Namespace, Placeholder, Survey, printable
+from wordorder.conversion.torch_file import MAGIC, PROTOCOL, read_torch_file
 from wordorder.errors import BadInput
 
 STORAGE = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x06tQ"
@@ -341,7 +339,7 @@ def test_nonsense_is_refused(refused, data, stream):
 
 def test_bytes_and_instructions_are_limited(refused, monkeypatch):
     data = pickle.dumps(list(range(100)), 2)
-    monkeypatch.setattr("wordorder.conversion.torch_files.torch_file.MOST_BYTES", len(data) - 1)
+    monkeypatch.setattr("wordorder.conversion.torch_file.MOST_BYTES", len(data) - 1)
     assert "larger than any checkpoint's" in refused(data)
     monkeypatch.undo()
     monkeypatch.setattr(pickle_survey, "MOST_OPCODES", 50)

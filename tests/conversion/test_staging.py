@@ -7,8 +7,8 @@ import safetensors.torch
 import torch
 import tupe_reference as ref
 
-from wordorder.conversion import convert_tupe, staging
-from wordorder.conversion.staging import staged_folder
+from wordorder.conversion import convert_tupe, hugging_face_folder
+from wordorder.conversion.hugging_face_folder import staged_folder
 from wordorder.errors import BadInput, RunFailed
 
 
@@ -104,7 +104,7 @@ def test_when_the_last_step_fails_the_earlier_folder_comes_back(tmp_path, monkey
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(staging, "sync_files", full)
+    monkeypatch.setattr(hugging_face_folder, "sync_files", full)
     with pytest.raises(RunFailed, match="No space left"):
         fill(tmp_path / "out", overwrite=True)
     monkeypatch.undo()

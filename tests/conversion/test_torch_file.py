@@ -13,7 +13,7 @@ import tupe_reference as ref
 
 from wordorder.conversion import convert_tupe
 from wordorder.conversion.reference_file import open_reference_file
-from wordorder.conversion.torch_files.torch_file import detached, read_torch_file
+from wordorder.conversion.torch_file import detached, read_torch_file
 from wordorder.errors import BadInput
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16]

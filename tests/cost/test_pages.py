@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from wordorder.cli.app import app
-from wordorder.cost.activations import KEPT_INSIDE, NORM_BYTES
+from wordorder.cost.counting import KEPT_INSIDE, NORM_BYTES
 from wordorder.cost.gpus import MOMENT_BYTES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -389,7 +389,7 @@ def pickled() -> st.SearchStrategy[bytes]:
 
 def read_a_pickle(content: bytes, folder: Path) -> None:
     """Read it as the object of a torch file."""
-    from wordorder.conversion.torch_files.torch_file import read_torch_file
+    from wordorder.conversion.torch_file import read_torch_file
 
     path = folder / "p.pt"
     with zipfile.ZipFile(path, "w") as archive:

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification
 
 from wordorder import BadInput, Encoder, LookAheadMemory
 from wordorder.models import build_config, build_model, check_length
-from wordorder.models.encoder.document import pool_document, read_document
+from wordorder.models.encoder import pool_document, read_document
 
 MEMORIES = ("segment-recurrence", "look-ahead")
 HEADS = ("masked-lm", "classification", "token-classification", "question-answering")

@@ -23,8 +23,7 @@ from tupe_from_paper import bucket, position_term
 
 from wordorder.errors import BadInput
 from wordorder.models import graft
-from wordorder.models.grafts.grafting import GRAFTS
-from wordorder.models.grafts.hosts import GraftedBertConfig, GraftedBertForMaskedLM
+from wordorder.models.grafts import GRAFTS, GraftedBertConfig, GraftedBertForMaskedLM
 from wordorder.ops import Contiguous
 
 HEADS, LONGEST = 4, 40

@@ -1,69 +1,125 @@
-"""The Hugging Face folder of a converted model: configuration, weights, tokeniser, and the report beside them."""
+"""The Hugging Face folder of a converted model, with the report beside it: it appears whole or not at all."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+import secrets
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from wordorder.conversion.dictionary import Dictionary
-from wordorder.conversion.reference_args import ReferenceArgs
-from wordorder.conversion.reference_names import Form
-from wordorder.conversion.report import ConversionReport
-from wordorder.errors import RunFailed
+from wordorder.durable import sync_files, sync_folder
+from wordorder.errors import BadInput, RunFailed
 from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
+
+REPLACEABLE = frozenset(
+    "README.md config.json conversion.json model.safetensors special_tokens_map.json tokenizer.json"
+    " tokenizer_config.json".split()
+)
+"""Files that a conversion writes. A folder with anything else in it is not replaced, whatever the caller wishes."""
 
 
-def config_fields(
-    form: Form, sizes: Mapping[str, int], settings: ReferenceArgs, vocabulary: Dictionary | None, *, tied: bool
-) -> dict[str, Any]:
-    """Return the configuration, with everything written out that the reference code fixes: our defaults may change.
+@dataclass(frozen=True, kw_only=True)
+class ConversionReport:
+    """The report of a conversion, for its caller and for those who find the folder later.
 
     Args:
-        sizes: by the letters of `reference_names`.
-        vocabulary: knows the id of the mask, which is the last one otherwise.
+        layout: format of the checkpoint: "torch zip", "torch stream" (before torch 1.6) or "safetensors".
+        architectures: classes that the folder's weights serve; the first one is what the model was trained for last.
+        config: the fields of the model's configuration that the conversion chose.
+        parameters: numbers in the written weights.
+        dtype: of the written weights.
+        mapped: the reference's name -> our names; several where one tensor holds the rows of several.
+        ignored: names in the checkpoint that were not converted.
+        placeholders: globals that the file names outside the closed list, with how often; none was imported or called.
+        notes: what a user should know, a sentence each.
     """
-    options = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
-    if form.relative:
-        options |= {"reset": "reference-code", "buckets": sizes["R"] - 1, "max_distance": 128}
-    head = {"num_labels": sizes["K"], "classifier_dense": form.head_dense} if form.head is not None else {}
-    return {
-        "vocab_size": sizes["V"],
-        "hidden_size": sizes["C"],
-        "num_hidden_layers": form.layers,
-        "num_attention_heads": settings.heads,
-        "intermediate_size": sizes["F"],
-        "max_position_embeddings": sizes["P"] - 1,
-        "hidden_act": settings.activation,
-        "head_act": settings.activation,
-        "hidden_dropout_prob": settings.dropout,
-        "attention_probs_dropout_prob": settings.attention_dropout,
-        "classifier_dropout": settings.pooler_dropout,
-        "layer_norm_eps": 1e-5,
-        "tie_word_embeddings": tied,
-        "bos_token_id": 0,
-        "cls_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "sep_token_id": 2,
-        "mask_token_id": sizes["V"] - 1 if vocabulary is None else vocabulary.ids["<mask>"],
-        "encoding": "tupe-r" if form.relative else "tupe-a",
-        "encoding_options": options,
-        "norm": "layer",
-        "norm_placement": "pre" if form.final_norm else "post",
-        "embedding_norm": form.embedding_norm,
-        **head,
-    }
+
+    checkpoint: str
+    layout: str
+    architectures: tuple[str, ...]
+    config: dict[str, Any]
+    parameters: int
+    dtype: str
+    mapped: dict[str, tuple[str, ...]]
+    ignored: tuple[str, ...]
+    placeholders: dict[str, int]
+    tokenizer: bool
+    notes: tuple[str, ...]
 
 
-def architectures_of(form: Form) -> tuple[str, ...]:
-    """Return the classes that the weights serve, the classifier first: it was trained last."""
-    classifier = ("WordOrderEncoderForSequenceClassification",) if form.head is not None else ()
-    return (*classifier, *(("WordOrderEncoderForMaskedLM",) if form.lm_head else ()))
+@contextmanager
+def staged_folder(out_dir: Path, *, overwrite: bool = False) -> Generator[Path]:
+    """Give a folder to fill; flush it and put it in the place of ``out_dir`` if the block ends well, else remove it.
+
+    Args:
+        out_dir: may be missing, with its parents; if not, it must be empty.
+        overwrite: it may hold an earlier conversion, which stays until the new one is whole.
+
+    Raises:
+        BadInput: it holds something, is no folder, or cannot be made; nothing has been written then.
+        RunFailed: the files cannot be flushed or renamed (a full disk).
+    """
+    shown, out_dir = out_dir, out_dir.resolve()
+    try:
+        _check_place(out_dir, shown, overwrite)
+        missing = [path for path in (out_dir.parent, *out_dir.parent.parents) if not path.exists()]
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        raise BadInput(f"OUT_DIR {str(shown)[:200]!r} cannot be written: {error.strerror}") from None
+    staging = out_dir.with_name(f".{out_dir.name}.{secrets.token_hex(4)}")
+    try:
+        try:
+            staging.mkdir(parents=True)
+        except OSError as error:
+            raise BadInput(f"OUT_DIR {shown} cannot be written: {error.strerror}") from None
+        yield staging
+        try:
+            _publish(staging, out_dir)
+        except OSError as error:
+            raise RunFailed(f"OUT_DIR {shown} could not be written: {error}") from error
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        for path in missing:
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+        raise
+
+
+def _check_place(out_dir: Path, shown: Path, overwrite: bool) -> None:
+    if not out_dir.exists():
+        return
+    if not out_dir.is_dir():
+        raise BadInput(f"OUT_DIR {shown} is not a folder")
+    held = sorted(path.name for path in out_dir.iterdir())
+    if held and not overwrite:
+        raise BadInput(f"OUT_DIR {shown} is not empty; name another folder, or pass --overwrite")
+    others = [name for name in held if name not in REPLACEABLE or not (out_dir / name).is_file()]
+    if others:
+        raise BadInput(
+            f"OUT_DIR {shown} holds more than an earlier conversion ({', '.join(others[:5])}), so it is not"
+            " overwritten; name another folder"
+        )
+
+
+def _publish(staging: Path, out_dir: Path) -> None:
+    sync_files(staging)
+    if out_dir.exists():
+        doomed = staging.with_name(f"{staging.name}.old")
+        out_dir.rename(doomed)
+        try:
+            staging.rename(out_dir)
+        except OSError:
+            doomed.rename(out_dir)
+            raise
+        shutil.rmtree(doomed, ignore_errors=True)
+    else:
+        staging.rename(out_dir)
+    sync_folder(out_dir.parent)
 
 
 def write_folder(
@@ -72,18 +128,28 @@ def write_folder(
     tensors: "dict[str, Tensor]",
     tokenizer: "PreTrainedTokenizerFast | None",
     *,
-    config_class: str = "WordOrderEncoderConfig",
+    config_class: str,
 ) -> None:
-    """Fill a folder that `AutoModelForMaskedLM` and the like load.
-
-    Raises:
-        RunFailed: a file could not be written.
-    """
+    """Fill a folder that `AutoModelForMaskedLM` and the like load."""
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 
-    config = _config(report, config_class)
-    _check_names(config, report.architectures, tensors)
+    from wordorder import models
+
+    config = getattr(models, config_class)(**report.config)
+    config.architectures = list(report.architectures)
+    config.dtype = getattr(torch, report.dtype)
+    if report.config.get("num_labels") == 1:
+        config.problem_type = "regression"
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in report.architectures:
+        with torch.device("meta"):
+            model = getattr(models, name)(config)
+        tied = model.get_expanded_tied_weights_keys()
+        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
+    # the models find each weight under its name and in its shape; anything else is a bug of ours
+    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         config.save_pretrained(folder)
@@ -98,43 +164,8 @@ def write_folder(
         raise RunFailed(f"the converted model could not be written: {error}") from error
 
 
-def _config(report: ConversionReport, config_class: str) -> Any:
-    import torch
-
-    from wordorder import models
-
-    config = getattr(models, config_class)(**report.config)
-    config.architectures = list(report.architectures)
-    config.dtype = getattr(torch, report.dtype)
-    if report.config.get("num_labels") == 1:
-        config.problem_type = "regression"
-    return config
-
-
-def _check_names(config: "PreTrainedConfig", architectures: tuple[str, ...], tensors: "Mapping[str, Tensor]") -> None:
-    """Check that the models find each weight under its name and in its shape.
-
-    Anything else is a bug of this package.
-    """
-    import torch
-
-    from wordorder import models
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in architectures:
-        with torch.device("meta"):
-            model = getattr(models, name)(config)
-        tied = model.get_expanded_tied_weights_keys()
-        shapes |= {name: tuple(weight.shape) for name, weight in model.state_dict().items() if name not in tied}
-    assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
 def write_conversion_card(folder: Path, report: ConversionReport) -> None:
-    """Write README.md beside a converted model.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write README.md beside a converted model."""
     lines = [
         f"- read from {code(report.checkpoint)} ({plain(report.layout)}) without running anything in it",
         f"- {report.parameters:,} numbers, {report.dtype}; {len(report.mapped)} weights were mapped,"
@@ -144,7 +175,7 @@ def write_conversion_card(folder: Path, report: ConversionReport) -> None:
         *(f"- {plain(note)}" for note in report.notes),
     ]
     facts = CardFacts(
-        title=f"{_title(report)}, converted",
+        title=f"{Path(report.checkpoint).stem or 'checkpoint'}, converted",
         summary=f"The weights of {code(report.checkpoint)}, converted by `wordorder convert`; they were not trained"
         " here, and their licence, data and scores are those of whoever trained them.",
         sections=[("Where it comes from", "\n".join(lines))],
@@ -154,8 +185,3 @@ def write_conversion_card(folder: Path, report: ConversionReport) -> None:
         ],
     )
     write_card(folder, facts)
-
-
-def _title(report: ConversionReport) -> str:
-    """Return the checkpoint's name without its ending."""
-    return Path(report.checkpoint).stem or "checkpoint"

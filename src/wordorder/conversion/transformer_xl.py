@@ -6,22 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.conversion.hugging_face_folder import write_folder
-from wordorder.conversion.reference_file import ReferenceFile, Wrapping, open_reference_file, read_config
-from wordorder.conversion.reference_names import listed
-from wordorder.conversion.report import ConversionReport
-from wordorder.conversion.staging import staged_folder
-from wordorder.conversion.torch_files.foreign import printable
-from wordorder.conversion.transformer_xl_names import (
+from wordorder.conversion.hugging_face_folder import ConversionReport, staged_folder, write_folder
+from wordorder.conversion.pickle_survey import printable
+from wordorder.conversion.reference_file import (
+    ReferenceFile,
+    Wrapping,
+    in_one_dtype,
+    listed,
+    open_reference_file,
+    read_config,
+)
+from wordorder.conversion.transformer_xl_checkpoint import (
+    EXAMPLE,
+    KINDS,
     Parameter,
+    XLSettings,
     biases_of,
-    differences,
     ignored_names,
     parameters_of,
+    read_settings,
 )
-from wordorder.conversion.transformer_xl_settings import EXAMPLE, KINDS, XLSettings, read_settings
-from wordorder.conversion.tupe import in_one_dtype
-from wordorder.conversion.word_list import END, read_words, word_tokenizer
+from wordorder.conversion.vocabulary import END, read_words, word_tokenizer
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,7 +36,6 @@ CODE = Wrapping(state="model_state", args="model_config", prefix="module.", bare
 """The reference codes; "module." is torch's wrapper for several processes."""
 TRANSFORMERS = Wrapping(state="model_state", args="model_config", prefix="transformer.", bare=True)
 """The former TransfoXL of transformers; its settings are in config.json."""
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def convert_transformer_xl(
@@ -44,7 +48,7 @@ def convert_transformer_xl(
 ) -> ConversionReport:
     """Convert a Transformer-XL checkpoint to a folder for transformers' `AutoModelForCausalLM`.
 
-    Nothing in the file is imported or called; see `wordorder.conversion.torch_files.torch_file`.
+    Nothing in the file is imported or called; see `wordorder.conversion.torch_file`.
 
     Args:
         checkpoint: a torch file {"model_config": ..., "model_state": ...}, a state dict as torch file or .safetensors,
@@ -64,10 +68,10 @@ def convert_transformer_xl(
         RunFailed: the folder could not be written in full; nothing is left of it.
         MissingExtra: transformers or safetensors is not installed.
     """
-    return convert(checkpoint, out_dir, (0,), config=config, vocab=vocab, overwrite=overwrite)
+    return _convert(checkpoint, out_dir, (0,), config=config, vocab=vocab, overwrite=overwrite)
 
 
-def convert(
+def _convert(
     checkpoint: str | Path,
     out_dir: str | Path,
     kinds: tuple[int, ...],
@@ -93,10 +97,10 @@ def convert(
             checkpoint=source.name,
             layout=file.layout if of_folder is None else f"transformers folder, {file.layout}",
             architectures=("WordOrderDecoderForCausalLM",),
-            config=config_fields(settings, ties, words),
+            config=_config_fields(settings, ties, words),
             parameters=sum(tensor.numel() for tensor in tensors.values()),
             dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch."),
-            mapped=_mapped(parameters, file.shapes),
+            mapped={name: (p.ours,) for p in parameters for name in p.theirs if name in file.shapes},
             ignored=ignored_names(file.shapes, settings),
             placeholders=dict(file.placeholders),
             tokenizer=words is not None,
@@ -109,15 +113,12 @@ def convert(
 
 @dataclass(frozen=True)
 class Ties:
-    """Weights that the output layer shares with the embeddings.
-
-    Args:
-        tables: all tables of words.
-        projections: the clusters whose projection is; only with tables.
-    """
+    """Weights that the output layer shares with the embeddings."""
 
     tables: bool
+    """All tables of words."""
     projections: tuple[bool, ...]
+    """For each cluster its projection; only with tables."""
 
 
 @contextmanager
@@ -155,13 +156,12 @@ def _understand(
         raise BadInput([f"checkpoint {source}: {fault}" for fault in error.faults]) from None
     parameters = parameters_of(settings, backwards=not folder)
     tied = args.get("tie_weight", args.get("tie_word_embeddings")) is not False
-    faults = differences(file.shapes, parameters, settings, tied=tied)
-    faults += [
-        f"{name} holds {file.kinds[name]} numbers, not floating-point ones"
-        for p in parameters
-        for name in p.theirs
-        if file.kinds.get(name, "float32") not in _FLOATS
-    ]
+    faults = file.faults(
+        {name: shape for p in parameters for name, shape in zip(p.theirs, p.shape, strict=True)},
+        optional={name for p in parameters if p.shares is not None and tied for name in p.theirs},
+        ignored=ignored_names(file.shapes, settings),
+        code="the reference code does not have with these settings",
+    )
     if faults:
         raise BadInput([f"checkpoint {source}: {fault}" for fault in faults])
     return settings, parameters
@@ -197,9 +197,14 @@ def _ours(
     return found | {name: torch.zeros(size, dtype=like.dtype) for name, size in biases_of(settings).items()}
 
 
-def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
+def _config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None) -> dict[str, Any]:
     """Return the configuration, with everything written out that the reference code fixes: our defaults may change."""
     eos = settings.eos if words is None else next((words.index(word) for word in END if word in words), settings.eos)
+    options: dict[str, object] = {"base": 10_000.0, "vectors_per_layer": settings.own_vectors}
+    if settings.clamp is not None:
+        options["clamp"] = settings.clamp
+    if settings.looks_ahead:
+        options["sides"] = {31: "signed", 32: "two-vectors"}.get(settings.kind, "disentangled")
     fields = {
         "vocab_size": settings.vocabulary,
         "hidden_size": settings.channels,
@@ -215,7 +220,7 @@ def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None)
         "tie_word_embeddings": ties.tables,
         "eos_token_id": eos,
         "encoding": "transformer-xl",
-        "encoding_options": _encoding_options(settings),
+        "encoding_options": options,
         "norm": "layer",
         "norm_placement": "pre" if settings.pre_norm else "post",
         "embedding_norm": False,
@@ -242,19 +247,6 @@ def config_fields(settings: XLSettings, ties: Ties, words: Sequence[str] | None)
     return fields
 
 
-def _encoding_options(settings: XLSettings) -> dict[str, object]:
-    options: dict[str, Any] = {"base": 10_000.0, "vectors_per_layer": settings.own_vectors}
-    if settings.clamp is not None:
-        options["clamp"] = settings.clamp
-    if settings.looks_ahead:
-        options["sides"] = {31: "signed", 32: "two-vectors"}.get(settings.kind, "disentangled")
-    return options
-
-
-def _mapped(parameters: Sequence[Parameter], shapes: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    return {name: (p.ours,) for p in parameters for name in p.theirs if name in shapes}
-
-
 def _notes(
     file: ReferenceFile, settings: XLSettings, ties: Ties, words: Sequence[str] | None, *, folder: bool
 ) -> list[str]:
@@ -274,7 +266,7 @@ def _notes(
         )
     if not ties.tables:
         notes.append("the output layer differs from the embeddings, so it is not tied to them")
-    if any(kind in ("float16", "bfloat16") for kind in file.kinds.values()):
+    if file.has_halves:
         notes.append("weights in half precision were widened to float32, which changes none of them")
     if words is None:
         notes.append("no tokeniser was written (no --vocab was given); ids are those of the checkpoint's vocabulary")
@@ -301,4 +293,4 @@ def convert_lamemo(
 
     Arguments, returns and errors are those of `convert_transformer_xl`; ``checkpoint`` is no folder.
     """
-    return convert(checkpoint, out_dir, tuple(KINDS), config=config, vocab=vocab, overwrite=overwrite)
+    return _convert(checkpoint, out_dir, tuple(KINDS), config=config, vocab=vocab, overwrite=overwrite)

@@ -1,32 +1,54 @@
-"""Convert TUPE's reference checkpoints to Hugging Face folders."""
+"""Convert TUPE's reference checkpoints to Hugging Face folders, and a model's weights back to its names."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wordorder.conversion.dictionary import fit_dictionary, make_tokenizer, read_tokens
-from wordorder.conversion.hugging_face_folder import architectures_of, config_fields, write_folder
-from wordorder.conversion.reference_args import ReferenceArgs, read_args
-from wordorder.conversion.reference_file import ReferenceFile, open_reference_file, read_config
-from wordorder.conversion.reference_names import (
+from wordorder.conversion.hugging_face_folder import ConversionReport, staged_folder, write_folder
+from wordorder.conversion.pickle_survey import printable
+from wordorder.conversion.reference_file import (
+    ReferenceFile,
+    Settings,
+    in_one_dtype,
+    listed,
+    open_reference_file,
+    read_config,
+)
+from wordorder.conversion.tupe_names import (
+    IGNORED,
     OPTIONAL,
     Form,
-    differences,
     form_of,
     heads_of,
-    listed,
+    shapes_of,
     sizes_of,
     to_ours,
+    to_theirs,
 )
-from wordorder.conversion.report import ConversionReport, notes_of
-from wordorder.conversion.staging import staged_folder
+from wordorder.conversion.vocabulary import Dictionary, fit_dictionary, make_tokenizer, read_tokens
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedModel
 
 BUCKETS_OF_DISTANCE = "sentence_encoder.rp_bucket"
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceArgs:
+    """Settings that the arguments add to the weights; the code's own defaults stand for what they leave out."""
+
+    heads: int
+    activation: str
+    """Of the feed-forward networks and the language modelling head, "gelu" or "relu"."""
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+    """Inside the feed-forward networks."""
+    pooler_dropout: float
+    """Before the output of a classification head."""
 
 
 def convert_tupe(
@@ -42,7 +64,7 @@ def convert_tupe(
 
     The folder computes what the reference code computes: the [CLS] reset is ``reference-code``, theta1 and theta2 come
     from the rows 0 and 1 of the position table. Sizes are read from the weights and compared with the arguments of the
-    training run. Nothing in the file is imported or called; see `wordorder.conversion.torch_files.torch_file`.
+    training run. Nothing in the file is imported or called; see `wordorder.conversion.torch_file`.
 
     Args:
         checkpoint: a torch file {"args": ..., "model": ...} of any version of torch since 0.4, or a state dict as
@@ -76,25 +98,31 @@ def convert_tupe(
             read = {*names, BUCKETS_OF_DISTANCE} if form.relative else {*names}
             weights = file.load([name for name in file.shapes if name in read])
         _check_buckets(source, weights.pop(BUCKETS_OF_DISTANCE, None), sizes)
-        tied = _is_tied(weights)
+        copy = weights.get(OPTIONAL)
+        tied = copy is None or copy.equal(weights["sentence_encoder.embed_tokens.weight"])
         tensors = in_one_dtype(to_ours(weights, form))
         if tied:
             tensors.pop("head.decoder.weight", None)
         report = ConversionReport(
             checkpoint=source.name,
             layout=file.layout,
-            architectures=architectures_of(form),
-            config=config_fields(form, sizes, settings, vocabulary, tied=tied),
+            architectures=tuple(  # the classifier first: it was trained last
+                f"WordOrderEncoderFor{head}"
+                for head, there in (("SequenceClassification", form.head is not None), ("MaskedLM", form.lm_head))
+                if there
+            ),
+            config=_config_fields(form, sizes, settings, vocabulary, tied=tied),
             parameters=sum(tensor.numel() for tensor in tensors.values()),
             dtype=str(next(iter(tensors.values())).dtype).removeprefix("torch."),
             mapped={theirs: ours for theirs, (ours, _) in names.items() if theirs in file.shapes},
             ignored=tuple(name for name in file.shapes if name not in names),
             placeholders=dict(file.placeholders),
             tokenizer=vocabulary is not None,
-            notes=tuple(notes_of(file, form, settings, vocabulary, given=args, tied=tied)),
+            notes=tuple(_notes(file, form, settings, vocabulary, given=args, tied=tied)),
         )
         length = report.config["max_position_embeddings"]
-        write_folder(folder, report, tensors, None if vocabulary is None else make_tokenizer(vocabulary, length))
+        tokenizer = None if vocabulary is None else make_tokenizer(vocabulary, length)
+        write_folder(folder, report, tensors, tokenizer, config_class="WordOrderEncoderConfig")
     return report
 
 
@@ -117,26 +145,29 @@ def _understand(
         )
     form = form_of(file.shapes, head or next(iter(heads), None))
     sizes = sizes_of(file.shapes, form)
-    faults = differences(file.shapes, form, sizes) + _number_faults(file, form, sizes)
+    faults = file.faults(
+        shapes_of(form, sizes),
+        optional={OPTIONAL},
+        ignored={*IGNORED, *(name for name in file.shapes if _of_other_head(name, form.head))},
+        code="TUPE's reference code does not have",
+    )
+    faults += _size_faults(file, form, sizes)
     given = dict(args if args is not None else file.args or {})
     if len(heads) > 1:
         given.pop("num_classes", None)  # says nothing about the chosen head
-    try:
-        settings = read_args(given, form, sizes)
-    except BadInput as error:
-        raise BadInput([f"checkpoint {source}: {fault}" for fault in (*faults, *error.faults)]) from None
-    if faults:
-        raise BadInput([f"checkpoint {source}: {fault}" for fault in faults])
+    settings, wrong = _read_args(given, form, sizes)
+    if faults or wrong:
+        raise BadInput([f"checkpoint {source}: {fault}" for fault in (*faults, *wrong)])
     return form, sizes, settings
 
 
-def _number_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> list[str]:
-    """List weights that hold no fractions, and sizes that no model of the reference code has."""
-    faults = [
-        f"{name} holds {file.kinds[name]} numbers, not floating-point ones"
-        for name in form.names()
-        if file.kinds.get(name, "float32") not in _FLOATS
-    ]
+def _of_other_head(name: str, head: str | None) -> bool:
+    return name.startswith("classification_heads.") and name.split(".")[1] != head
+
+
+def _size_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> list[str]:
+    """List sizes that no model of the reference code has."""
+    faults: list[str] = []
     if form.layers == 0:
         faults.append("there are no layers (sentence_encoder.layers.0.*)")
     if sizes.get("V", 5) < 5:
@@ -170,17 +201,208 @@ def _check_buckets(source: Path, found: "Tensor | None", sizes: Mapping[str, int
         )
 
 
-def _is_tied(weights: "Mapping[str, Tensor]") -> bool:
-    import torch
-
-    copy = weights.get(OPTIONAL)
-    return copy is None or torch.equal(copy, weights["sentence_encoder.embed_tokens.weight"])
+_RATES = {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.0, "pooler_dropout": 0.1}
 
 
-def in_one_dtype(tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
-    """Copy tensors to float32, which holds every half exactly; to float64 if any of them is."""
-    import torch
+def _read_args(given: Mapping[Any, Any], form: Form, sizes: Mapping[str, int]) -> tuple[ReferenceArgs, list[str]]:
+    """Read the arguments that matter, and list their faults, also where they disagree with the weights."""
+    args = Settings(given, prefix="args.")
+    for name, shown, what in (
+        ("encoder_layers", form.layers, "layers"),
+        ("encoder_embed_dim", sizes.get("C"), "channels"),
+        ("encoder_ffn_embed_dim", sizes.get("F"), "inner channels of the feed-forward networks"),
+        ("encoder_attention_heads", sizes.get("H"), "heads"),
+        ("max_positions", sizes["P"] - 1 if "P" in sizes else None, "positions"),
+    ):
+        args.size(name, shown, f" {what}")
+    for name, has, part in (
+        ("rel_pos", form.relative, "relative_attention_bias"),
+        ("embedding_normalize", form.embedding_norm, "emb_layer_norm"),
+        ("encoder_normalize_before", form.final_norm, "emb_out_layer_norm"),
+    ):
+        if args.switch(name, has) != has:
+            args.fault(f"{name} is {not has}, but the checkpoint {'has' if has else 'has no'} {part}")
+    classes = args.given.get("num_classes")  # of a fine-tuning run; -1 and 0 mean that there was none
+    if form.head is not None and type(classes) is int and 0 < classes != sizes.get("K", classes):
+        args.fault(f"num_classes is {printable(classes)}, but head {printable(form.head)} has {sizes['K']} classes")
+    heads = args.given.get("encoder_attention_heads", sizes.get("H"))
+    if heads is None:
+        args.fault(
+            "encoder_attention_heads is missing, and the weights of TUPE-A do not show the number of heads;"
+            ' give it with --config, a JSON file such as {"encoder_attention_heads": 12}'
+        )
+    elif type(heads) is int and heads > 0 and sizes.get("C", 0) % heads:
+        args.fault(f"encoder_attention_heads is {printable(heads)}, which does not divide {sizes['C']} channels")
+    rates = {name: args.rate(name, default) for name, default in _RATES.items()}
+    activation = _choice(args, "activation_fn", ("gelu", "relu"))
+    if form.head is not None and form.head_dense:
+        _choice(args, "pooler_activation_fn", ("tanh",))
+    return ReferenceArgs(heads=heads or 1, activation=activation, **rates), args.faults
 
-    double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
-    dtype = torch.float64 if double else torch.float32
-    return {name: tensor.to(dtype, copy=True).contiguous().requires_grad_(False) for name, tensor in tensors.items()}
+
+def _choice(args: Settings, name: str, known: tuple[str, ...]) -> str:
+    value = args.given.get(name, known[0])
+    if value not in known:
+        args.fault(f"{name} must be one of {', '.join(known)} to be converted exactly, got {printable(value)}")
+        return known[0]
+    return str(value)
+
+
+def _config_fields(
+    form: Form, sizes: Mapping[str, int], settings: ReferenceArgs, vocabulary: Dictionary | None, *, tied: bool
+) -> dict[str, Any]:
+    """Return the configuration, with everything written out that the reference code fixes: our defaults may change."""
+    options = {"cls": "position-0", "theta": "table-rows", "projection_bias": True}
+    if form.relative:
+        options |= {"reset": "reference-code", "buckets": sizes["R"] - 1, "max_distance": 128}
+    head = {"num_labels": sizes["K"], "classifier_dense": form.head_dense} if form.head is not None else {}
+    return {
+        "vocab_size": sizes["V"],
+        "hidden_size": sizes["C"],
+        "num_hidden_layers": form.layers,
+        "num_attention_heads": settings.heads,
+        "intermediate_size": sizes["F"],
+        "max_position_embeddings": sizes["P"] - 1,
+        "hidden_act": settings.activation,
+        "head_act": settings.activation,
+        "hidden_dropout_prob": settings.dropout,
+        "attention_probs_dropout_prob": settings.attention_dropout,
+        "classifier_dropout": settings.pooler_dropout,
+        "layer_norm_eps": 1e-5,
+        "tie_word_embeddings": tied,
+        "bos_token_id": 0,
+        "cls_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "sep_token_id": 2,
+        "mask_token_id": sizes["V"] - 1 if vocabulary is None else vocabulary.ids["<mask>"],
+        "encoding": "tupe-r" if form.relative else "tupe-a",
+        "encoding_options": options,
+        "norm": "layer",
+        "norm_placement": "pre" if form.final_norm else "post",
+        "embedding_norm": form.embedding_norm,
+        **head,
+    }
+
+
+def _notes(
+    file: ReferenceFile,
+    form: Form,
+    settings: ReferenceArgs,
+    vocabulary: Dictionary | None,
+    *,
+    given: Mapping[str, object] | None,
+    tied: bool,
+) -> list[str]:
+    """Return the notes that a user should know of a conversion, a sentence each."""
+    notes: list[str] = []
+    if file.args is None and given is None:
+        notes.append(
+            "the checkpoint has no args that can be read: dropouts and activation are the reference code's defaults"
+        )
+    if settings.activation_dropout > 0:
+        notes.append(
+            f"args.activation_dropout={settings.activation_dropout} has no counterpart here: outputs are the same, but"
+            " further training does not drop activations inside the feed-forward networks"
+        )
+    if not tied:
+        notes.append("lm_head.weight differs from the token embeddings, so the output layer is not tied to them")
+    if file.has_halves:
+        notes.append("weights in half precision were widened to float32, which changes none of them")
+    others = [name for name in heads_of(file.shapes) if name != form.head]
+    if others:
+        notes.append(f"classification heads that were left out: {listed(others)}")
+    if vocabulary is None:
+        notes.append(
+            "no tokeniser was written (no dictionary was given); special ids are fairseq's: <s> 0, <pad> 1, </s> 2,"
+            " <unk> 3, and <mask> the last one"
+        )
+    else:
+        notes.append(
+            "the tokeniser looks up pieces apart by spaces; it does not make them: prepare text as for the checkpoint"
+            " (lower case, Moses tokeniser, fastBPE) first"
+        )
+        if vocabulary.repeated:
+            notes.append(f"tokens that the dictionary has more than once: {listed(list(vocabulary.repeated), 10)}")
+    return notes
+
+
+# Values that the reference code can express, by field of the configuration.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "model_type": ("wordorder-encoder",),
+    "encoding": ("tupe-a", "tupe-r"),
+    "norm": ("layer",),
+    "layer_norm_eps": (1e-5,),
+    "hidden_act": ("gelu", "relu"),
+    "tie_word_embeddings": (True,),
+}
+_OPTIONS: dict[str, Any] = {"cls": "position-0", "theta": "table-rows", "projection_bias": True, "norm_eps": 1e-5}
+_RELATIVE_OPTIONS: dict[str, Any] = {
+    "reset": "reference-code",
+    "buckets": 32,
+    "max_distance": 128,
+    "bidirectional": True,
+}
+
+
+def to_reference_names(
+    model: "PreTrainedModel", *, head: str = "sentence_classification_head", prefix: str = "decoder."
+) -> "dict[str, Tensor]":
+    """Return the state dict that the reference code would load: `wordorder.conversion.convert_tupe` backwards.
+
+    Args:
+        model: an encoder of this package with a masked language modelling or text classification head.
+        head: name of the classification head there.
+        prefix: of all names but the classification head's; "" for a bare `TransformerSentenceEncoder` with heads.
+
+    Returns:
+        The reference's names and detached weights. ``lm_head.weight`` shares its memory with the token embeddings.
+
+    Raises:
+        BadInput: one line for each thing in which the model differs from any that the reference code can build.
+    """
+    form = _form(model, head)
+    weights: dict[str, Tensor] = {name: weight.detach() for name, weight in model.state_dict().items()}
+    found = to_theirs(weights, form)
+    return {name if name.startswith("classification_heads.") else prefix + name: found[name] for name in found}
+
+
+def _form(model: "PreTrainedModel", head: str) -> Form:
+    from wordorder.encodings import CATALOG, options_of
+
+    config: Any = model.config
+    kinds = ("WordOrderEncoderForMaskedLM", "WordOrderEncoderForSequenceClassification")
+    faults = [
+        f"{name}={getattr(config, name, None)!r}, where it has {' or '.join(repr(value) for value in values)}"
+        for name, values in _FIXED.items()
+        if getattr(config, name, None) not in values
+    ]
+    if not faults:  # else the rest may have no meaning
+        if config.num_key_value_heads not in (None, config.num_attention_heads):
+            faults.append(f"num_key_value_heads={config.num_key_value_heads}, where it has as many as query heads")
+        if config.head_act != config.hidden_act:
+            faults.append(
+                f"head_act={config.head_act!r} beside hidden_act={config.hidden_act!r}, where it has one for both"
+            )
+        chosen = options_of(CATALOG[config.encoding]) | config.options_for("encoder")[config.encoding]
+        wanted = _OPTIONS | (_RELATIVE_OPTIONS if config.encoding == "tupe-r" else {})
+        faults += [
+            f"encoding option {name}={chosen[name]!r}, where it has {value!r}"
+            for name, value in wanted.items()
+            if chosen[name] != value
+        ]
+    architecture = type(model).__name__
+    if architecture not in kinds:
+        faults.append(f"{architecture}, where it has {' or '.join(kinds)}")
+    if faults:
+        raise BadInput([f"TUPE's reference code has no {fault}" for fault in faults])
+    classifies = architecture == kinds[1]
+    return Form(
+        layers=config.num_hidden_layers,
+        relative=config.encoding == "tupe-r",
+        embedding_norm=config.norm_placement == "post" if config.embedding_norm is None else config.embedding_norm,
+        final_norm=config.norm_placement == "pre",
+        lm_head=not classifies,
+        head=head if classifies else None,
+        head_dense=config.classifier_dense,
+    )

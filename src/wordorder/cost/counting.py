@@ -1,4 +1,4 @@
-"""Count the parameters, arithmetic and memory of a model before anything is trained."""
+"""Count the parameters, arithmetic and memory of a model before anything is trained, or estimate them by a formula."""
 
 from collections import Counter
 from typing import Any
@@ -8,8 +8,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from wordorder.encodings import Composition, ReplacesEmbedding
+from wordorder.encodings import CATALOG, Composition, OnScoresByContent, ReplacesEmbedding, names_of
 from wordorder.tasks import TASKS, model_class
+
+KEPT_INSIDE = {"relu": 1, "gelu": 2, "silu": 2, "swiglu": 4}
+"""Numbers that a feed-forward network keeps for each inner channel: inputs of the activation and of the second map."""
+NORM_BYTES = 4
+"""Bytes of a number between the layers: autocast leaves residuals and norms in float32."""
 
 
 def cost(
@@ -18,7 +23,6 @@ def cost(
     """Count what one training step of a model costs, on shapes alone (meta tensors: no weights, no arithmetic).
 
     Args:
-        config: of the model.
         task: "masked-lm", "classification", ...
         length: tokens per example; for translation of each side, and a token is one of either side; for a model with a
             memory of each segment, and what is counted is a segment before which the memory is full.
@@ -41,21 +45,26 @@ def cost(
         model = model_class(config.model_type.removeprefix("wordorder-"), task)(config)
     model.train()
     token_ids = torch.zeros(batch_size, length, dtype=torch.long, device="meta")
-    sides: dict[str, Any] = {
-        "input_ids": token_ids,
-        **({"decoder_input_ids": token_ids} if config.is_encoder_decoder else {}),
-    }
+    sides: dict[str, Any] = {"input_ids": token_ids}
+    if config.is_encoder_decoder:
+        sides["decoder_input_ids"] = token_ids
     if getattr(config, "memory", "none") != "none":
-        sides["memory"] = _full_memory(model, token_ids)
+        with torch.no_grad():
+            while "memory" not in sides or sides["memory"].length < model.config.memory_length:
+                sides["memory"] = model(**sides).memory
     kept = _KeptBytes(model)
     # deterministic counting: dropout keeps masks, which belong to the activations
     with FlopCounterMode(display=False) as forward, kept:
-        logits = _logits(model(**sides))
+        output = model(**sides)
+        logits: Tensor = output.logits if "logits" in output else output.start_logits + output.end_logits
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(logits.sum())
     forward_flops, backward_flops = forward.get_total_flops(), backward.get_total_flops()
     if task in TASKS and TASKS[task].masks_tokens and getattr(config, "sparse_prediction", False):
-        head = _head_flops(model, batch_size, length)
+        hidden = torch.zeros(batch_size, length, config.hidden_size, device="meta")
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model.get_submodule("head")(hidden)
+        head = counter.get_total_flops()
         forward_flops -= round(head * (1 - labelled_share))
         backward_flops -= round(2 * head * (1 - labelled_share))
     tokens = (2 if config.is_encoder_decoder else 1) * batch_size * length
@@ -71,15 +80,6 @@ def cost(
         "optimizer_bytes": 8 * trained,
         "activation_bytes": kept.total,
     }
-
-
-def _full_memory(model: PreTrainedModel, token_ids: Tensor) -> Any:
-    """Return the memory after as many segments as fill it."""
-    memory: Any = None
-    with torch.no_grad():
-        while memory is None or memory.length < model.config.memory_length:
-            memory = model(input_ids=token_ids, memory=memory).memory
-    return memory
 
 
 def _parameters(model: PreTrainedModel) -> dict[str, int]:
@@ -102,17 +102,6 @@ def _encoding_parameters(model: nn.Module) -> dict[str, int]:
     return dict(counts)
 
 
-def _head_flops(model: PreTrainedModel, batch_size: int, length: int) -> int:
-    hidden = torch.zeros(batch_size, length, model.config.hidden_size, device="meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.get_submodule("head")(hidden)
-    return counter.get_total_flops()
-
-
-def _logits(output: Any) -> Tensor:
-    return output.logits if "logits" in output else output.start_logits + output.end_logits
-
-
 class _KeptBytes(torch.autograd.graph.saved_tensors_hooks):
     """Counts the bytes of distinct tensors that autograd keeps, parameters aside."""
 
@@ -133,3 +122,77 @@ class _KeptBytes(torch.autograd.graph.saved_tensors_hooks):
 def _identity(tensor: Tensor) -> int:
     """Return a number that tells storages apart; meta tensors have no data pointer."""
     return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+def activation_bytes(
+    config: PreTrainedConfig,
+    task: str,
+    *,
+    length: int,
+    rows: int,
+    half: bool = False,
+    checkpointing: bool = False,
+    labelled_share: float = 0.15,
+) -> int | None:
+    """Estimate the bytes that one forward pass keeps for the backward pass.
+
+    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+    https://arxiv.org/abs/2205.05198, Sec. 4.1 and 5, with all sizes left open. A layer keeps for each token so many
+    bytes, where products take numbers of w bytes (4, or 2 under autocast), norms of 4, and masks of dropout of 1::
+
+        attention        4 C + (3 C + 2 K) w + C    input of the norm; inputs of projections and output map, queries,
+                                                    keys and values; mask
+        scores           H S (2 w + 1)              only where an encoding reads content: other scores no kernel keeps
+        cross-attention  4 C + (3 C + 2 K) w + C
+        feed-forward     4 C + (C + m F) w + C      input of the norm; of the maps and the activation (m = 1 for relu,
+                                                    2 for gelu and silu, 4 for swiglu); mask
+
+    C model channels, K channels of all keys, F inner channels, H heads, S keys for each query; a complex network has
+    two numbers for each of C, K and F. Keys and values are those of the memory's slots too. The output keeps C numbers
+    for its norm (4) and C for its map (w), the head of masked LM 3 C (w) more, and the loss of a language model V
+    numbers of 4 bytes for each token that it predicts; with an adaptive vocabulary only the first cluster is counted.
+    With gradient checkpointing each layer keeps its input (4 C), and one layer everything.
+
+    At C = K = F / 4, gelu and w = 2 a layer keeps 38 bytes for each token and channel; the paper, which holds norms
+    in 16 bits too, has 34.
+
+    Left out: what encodings keep for themselves (a bias is one matrix for all rows), and what is at work for a moment.
+
+    Args:
+        length: tokens of a row; for translation of each side.
+        rows: of one forward pass.
+        half: products are computed in 16 bits, by autocast.
+        checkpointing: each layer is computed again in the backward pass.
+        labelled_share: as in `cost`.
+
+    Returns:
+        Bytes; None for a network that is no stack of Transformer layers.
+    """
+    sizes: Any = config  # transformers declares none of the fields
+    architecture, variant = getattr(sizes, "architecture", "transformer"), getattr(sizes, "variant", "paper")
+    if (architecture, variant) != ("transformer", "paper"):
+        return None
+    numbers, width = (2 if sizes.complex_valued else 1), (2 if half else 4)
+    heads: int = sizes.num_attention_heads
+    channels = numbers * sizes.hidden_size
+    inner = numbers * (sizes.intermediate_size or 4 * sizes.hidden_size)
+    keys = channels * (sizes.num_key_value_heads or heads) // heads
+    slots = 0 if sizes.memory == "none" else sizes.memory_length
+    norm, mask = NORM_BYTES * channels, channels if sizes.hidden_dropout_prob else 0
+    cross = norm + width * (3 * channels + 2 * keys) + mask
+    attention = cross + width * (channels + 2 * keys) * slots / length  # slots are mapped to keys and values again
+    if any(issubclass(CATALOG[name], OnScoresByContent) for name in names_of(sizes.encoding)):
+        attention += heads * (length + slots) * (2 * width + 1 if sizes.attention_probs_dropout_prob else width)
+    feed_forward = norm + width * (channels + KEPT_INSIDE[sizes.hidden_act] * inner) + mask
+    layers, sides = [attention + feed_forward] * sizes.num_hidden_layers, 1
+    if config.is_encoder_decoder:
+        layers, sides = layers + [attention + cross + feed_forward] * sizes.decoder_layers, 2
+    kept = len(layers) * norm + max(layers) if checkpointing else sum(layers)
+    kept += sides * (mask + norm + width * channels)  # embeddings, and the output's norm and map
+    known = TASKS.get(task)  # heads without a recipe predict no tokens
+    if known is not None and known.predicts_tokens:
+        cutoffs = getattr(sizes, "adaptive_cutoffs", None)
+        logits = 4 * (cutoffs[0] + len(cutoffs) if cutoffs else sizes.vocab_size)
+        head = 3 * width * channels if known.masks_tokens else 0
+        kept += (logits + head) * (labelled_share if getattr(sizes, "sparse_prediction", False) else 1.0)
+    return round(rows * length * kept)

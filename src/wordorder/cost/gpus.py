@@ -102,17 +102,12 @@ class GPUs:
         Args:
             counted: of `cost`.
             tokens: that one GPU reads in a step.
-            checkpointing: each layer is computed again in the backward pass.
         """
         each = counted["flops_per_token"] + checkpointing * counted["forward_flops_per_token"]
         return self.count * tokens * each
 
     def seconds(self, flops: float) -> float | None:
-        """Return FLOPs / (N x P x U); None where the peak is not given.
-
-        Args:
-            flops: on all GPUs together.
-        """
+        """Return the time of FLOPs on all GPUs together, FLOPs / (N x P x U); None where the peak is not given."""
         if self.peak_tflops is None or self.utilisation is None:
             return None
         return flops / (self.count * self.peak_tflops * 1e12 * self.utilisation)

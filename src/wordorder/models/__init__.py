@@ -7,28 +7,30 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
+from wordorder.models.caches import SegmentCache
 from wordorder.models.classifier import (
     WordOrderClassifierForSequenceClassification,
     WordOrderClassifierModel,
     WordOrderClassifierPreTrainedModel,
 )
 from wordorder.models.config.classifier import WordOrderClassifierConfig
-from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.models.config.decoder import WordOrderDecoderConfig
-from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.config.encoding_defaults import changed_defaults, complete_options
-from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
-from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
-from wordorder.models.decoder.model import WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
-from wordorder.models.decoder.segment_cache import SegmentCache
-from wordorder.models.decoder.streaming import check_room, stream_tokens
-from wordorder.models.encoder.classification import (
+from wordorder.models.config.configuration import (
+    WordOrderConfig,
+    WordOrderDecoderConfig,
+    WordOrderEncoderConfig,
+    WordOrderSeq2SeqConfig,
+    changed_defaults,
+    complete_options,
+)
+from wordorder.models.decoder import WordOrderDecoderForCausalLM, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.encoder import (
+    WordOrderEncoderForMaskedLM,
+    WordOrderEncoderForQuestionAnswering,
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
+    WordOrderEncoderModel,
+    WordOrderEncoderPreTrainedModel,
 )
-from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
-from wordorder.models.encoder.model import WordOrderEncoderModel, WordOrderEncoderPreTrainedModel
-from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
 from wordorder.models.factory import (
     FOLLOWED,
     NETWORK_TASKS,
@@ -40,11 +42,15 @@ from wordorder.models.factory import (
     model_class,
     register_models,
 )
-from wordorder.models.grafts.grafting import graft, register_grafts
+from wordorder.models.grafts import graft, register_grafts
 from wordorder.models.hub.adapters import lora_targets
 from wordorder.models.length import check_length, check_positions, longest_text, takes_any_length
-from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel, WordOrderSeq2SeqPreTrainedModel
+from wordorder.models.seq2seq import (
+    WordOrderSeq2SeqForConditionalGeneration,
+    WordOrderSeq2SeqModel,
+    WordOrderSeq2SeqPreTrainedModel,
+)
+from wordorder.models.streaming import check_room, stream_tokens
 
 register_models()
 register_grafts()

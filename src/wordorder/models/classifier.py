@@ -14,10 +14,16 @@ from transformers.utils.generic import can_return_tuple
 from wordorder.encodings.waves_as_real import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
-from wordorder.models.head import LabelledHead, classifier_dropout
 from wordorder.models.layout import Layout, check_token_types, layout_of, one_input
-from wordorder.models.outputs import WordOrderPooledOutput, WordOrderSequenceClassifierOutput, network_outputs
-from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
+from wordorder.models.pretrained import (
+    LabelledHead,
+    WordOrderPooledOutput,
+    WordOrderPreTrainedModel,
+    WordOrderSequenceClassifierOutput,
+    classifier_dropout,
+    forward_options,
+    network_outputs,
+)
 from wordorder.networks import Encoder, TextEmbedding, TextOutput, TextTransformer
 from wordorder.networks.text.reference_code import double_softmax_scores
 from wordorder.ops import Arbitrary
@@ -80,22 +86,14 @@ class WordOrderClassifierModel(WordOrderClassifierPreTrainedModel):
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
     ) -> WordOrderPooledOutput:
-        """Summarise texts, one in each row.
+        """Summarise texts, one in each row; see `WordOrderPreTrainedModel` for the other arguments.
 
         Args:
-            input_ids: long (B, T).
-            attention_mask: (B, T), 1 = token, 0 = padding, on either side; leave it out where nothing is padded. A
-                row of zeros is an empty text, whose features are 0.
-            position_ids: long (B or 1, T), where the tokens stand; default: each text's tokens from 0. A row is one
-                text, so a 0 begins no other; what is said of padding is not read.
-            inputs_embeds: instead of input_ids, (B, T, C); encodings that add to embeddings are still applied.
-            output_attentions: also return attention weights (slow); the Transformer only.
-            output_hidden_states: also return the embeddings and every layer's output; the Transformer only.
-            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
-
-        Raises:
-            ValueError: both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-                table, attentions of a network without attention, or token_type_ids other than 0.
+            attention_mask: a row of zeros is an empty text, whose features are 0.
+            position_ids: where the tokens stand; default: each text's tokens from 0. A row is one text, so a 0 begins
+                no other; what is said of padding is not read.
+            inputs_embeds: encodings that add to embeddings are still applied.
+            output_attentions: the Transformer only, as output_hidden_states, which begin with the embeddings.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         given = one_input(input_ids, inputs_embeds)

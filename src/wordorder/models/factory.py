@@ -21,24 +21,25 @@ from transformers import (
 )
 
 from wordorder.errors import BadInput
+from wordorder.hints import describe, fits
 from wordorder.models.classifier import WordOrderClassifierForSequenceClassification, WordOrderClassifierModel
 from wordorder.models.config.classifier import WordOrderClassifierConfig
-from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.models.config.decoder import WordOrderDecoderConfig
-from wordorder.models.config.encoder import WordOrderEncoderConfig
-from wordorder.models.config.faults import type_faults, unknown_field
-from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
-from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
-from wordorder.models.decoder.model import WordOrderDecoderModel
-from wordorder.models.encoder.classification import (
+from wordorder.models.config.configuration import (
+    WordOrderConfig,
+    WordOrderDecoderConfig,
+    WordOrderEncoderConfig,
+    WordOrderSeq2SeqConfig,
+)
+from wordorder.models.config.faults import unknown_field
+from wordorder.models.decoder import WordOrderDecoderForCausalLM, WordOrderDecoderModel
+from wordorder.models.encoder import (
+    WordOrderEncoderForMaskedLM,
+    WordOrderEncoderForQuestionAnswering,
     WordOrderEncoderForSequenceClassification,
     WordOrderEncoderForTokenClassification,
+    WordOrderEncoderModel,
 )
-from wordorder.models.encoder.masked_lm import WordOrderEncoderForMaskedLM
-from wordorder.models.encoder.model import WordOrderEncoderModel
-from wordorder.models.encoder.question_answering import WordOrderEncoderForQuestionAnswering
-from wordorder.models.seq2seq.conditional_generation import WordOrderSeq2SeqForConditionalGeneration
-from wordorder.models.seq2seq.model import WordOrderSeq2SeqModel
+from wordorder.models.seq2seq import WordOrderSeq2SeqForConditionalGeneration, WordOrderSeq2SeqModel
 from wordorder.networks import initialise
 
 CONFIGS: dict[str, type[WordOrderConfig]] = {
@@ -131,7 +132,7 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     """Build a configuration from the fields of a recipe.
 
     Args:
-        network: a key of `CONFIGS`.
+        network: "encoder", "decoder", "seq2seq" or "classifier".
         **fields: of the configuration, and transformers' ``num_labels``, ``id2label``, ``label2id``,
             ``problem_type``; ``wordorder_version`` for a model that another version saved.
 
@@ -141,23 +142,20 @@ def build_config(network: str, **fields: Any) -> PreTrainedConfig:
     config_class = _config_class(network)
     known = set(config_fields(network)) | {"num_labels", "id2label", "label2id", "problem_type", "wordorder_version"}
     faults = [unknown_field(key, known) for key in fields if key not in known]
-    wrong = type_faults(config_class, fields)
-    sound = {k: v for k, v in fields.items() if k in known and not any(line.startswith(f"{k} must") for line in wrong)}
+    hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
+    wrong = {name for name, value in fields.items() if name in hints and not fits(hints[name], value)}
+    faults += [f"{name} must be {describe(hints[name])}, got {fields[name]!r}" for name in fields if name in wrong]
     try:
-        config = config_class(**sound)
+        config = config_class(**{name: fields[name] for name in fields if name in known and name not in wrong})
     except BadInput as error:
-        raise BadInput([*faults, *wrong, *error.faults]) from None
-    if faults or wrong:
-        raise BadInput([*faults, *wrong])
+        raise BadInput([*faults, *error.faults]) from None
+    if faults:
+        raise BadInput(faults)
     return config
 
 
 def class_with_head(network: str, head: str) -> type[PreTrainedModel] | None:
-    """Return the network's model class whose name ends in ``head``, or None if it has none.
-
-    Args:
-        network: a key of `CONFIGS`.
-        head: such as "ForMaskedLM".
+    """Return the network's model class whose name ends in ``head``, such as "ForMaskedLM"; None if it has none.
 
     Raises:
         BadInput: unknown network.
@@ -187,9 +185,7 @@ def build_model(config: PreTrainedConfig, task: str | type[PreTrainedModel], *, 
     a comparison start alike.
 
     Args:
-        config: of the model.
-        task: a key of `HEADS`; or the class of the model.
-        seed: of the weights.
+        task: "masked-lm", "classification", ...; or the class of the model.
 
     Raises:
         BadInput: the configuration's network does not do the task.

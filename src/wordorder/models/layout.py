@@ -21,16 +21,13 @@ class Layout:
     A padding mask says per row where the text begins. Instead of carrying one offset per row through the network,
     rows are turned until each text begins in column 0 and turned back at the end: left padding then equals right
     padding by construction, and what depends on position is shared by all rows.
-
-    Args:
-        positions: where the (turned) tokens stand.
-        valid_BT: bool, False where a (turned) token is padding; None = no padding.
-        column_BT: the caller's column of each turned column; None = nothing is turned.
     """
 
     positions: Positions
     valid_BT: Tensor | None = None
+    """Bool, False where a (turned) token is padding; None = no padding."""
     column_BT: Tensor | None = None
+    """The caller's column of each turned column; None = nothing is turned."""
 
     @property
     def key_padding_mask(self) -> Tensor | None:
@@ -65,12 +62,8 @@ class Layout:
 
 
 def one_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-    """Return the one of the two that was given.
-
-    Raises:
-        ValueError: neither or both were.
-    """
-    given = input_ids if input_ids is not None else inputs_embeds
+    """Return the one of the two that was given."""
+    given = input_ids if inputs_embeds is None else inputs_embeds
     if given is None or (input_ids is not None and inputs_embeds is not None):
         raise ValueError("pass exactly one of input_ids and inputs_embeds")
     return given
@@ -82,9 +75,6 @@ def check_token_types(
     """Accept the ``token_type_ids`` of BERT's tokenizers where they are all 0, and refuse others.
 
     Values are looked at on the CPU only, and not where a model is compiled; type and shape everywhere.
-
-    Raises:
-        BadInput: they are not a tensor of integers, have another shape than the tokens, or one of them is not 0.
     """
     _check_tensor("token_type_ids", token_type_ids)
     if token_type_ids is None:
@@ -105,26 +95,13 @@ def check_token_types(
 
 
 def take_token_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Take ``token_type_ids`` out of the arguments of ``generate``, which knows none, after `check_token_types`.
-
-    Args:
-        args: of the call; the tokens are the first.
-        kwargs: of the call; changed.
-    """
+    """Take ``token_type_ids`` out of the arguments of ``generate``, which knows none, after `check_token_types`."""
     tokens = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
     check_token_types(kwargs.pop("token_type_ids", None), tokens, kwargs.get("inputs_embeds"))
 
 
 def tokens_of(attention_mask: Tensor) -> Tensor:
-    """Return the mask as bool, True where a token is.
-
-    Args:
-        attention_mask: 1 = token, 0 = padding; of any dtype.
-
-    Raises:
-        BadInput: it holds floats other than 0 and 1, as a mask that is added to scores does (looked at on the CPU
-            only).
-    """
+    """Return the mask as bool, True where a token is, refusing one that is added to scores (on the CPU only)."""
     if attention_mask.is_floating_point() and _may_be_read(attention_mask):
         other = attention_mask[(attention_mask != 0) & (attention_mask != 1)]
         if other.numel():
@@ -154,15 +131,9 @@ def layout_of(
       other, with an ``attention_mask`` (which hides keys) and without.
     * ``sequence_ids`` (B, T): which packed sequence a token belongs to; with ``position_ids``, or counted from its
       first token. All equal, they allow any ``position_ids`` in one sequence.
-
-    Raises:
-        ValueError: a tensor has another shape, the ids are not integers, or as in `tokens_of`.
     """
-    for name, ids in (
-        ("attention_mask", attention_mask),
-        ("position_ids", position_ids),
-        ("sequence_ids", sequence_ids),
-    ):
+    given = {"attention_mask": attention_mask, "position_ids": position_ids, "sequence_ids": sequence_ids}
+    for name, ids in given.items():
         _check_tensor(name, ids)
         rows = (shape[0], 1) if name == "position_ids" else (shape[0],)
         if ids is not None and (ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != shape[1]):
@@ -194,33 +165,34 @@ def cached_layout(
 
     * ``attention_mask`` (B, held + T): position 0 is the first 1 of the row, which is padded on the left.
     * ``position_ids`` (B or 1, T): the last one counts, earlier tokens stand right before it.
-
-    Args:
-        attention_mask: 1 = token, 0 = padding, for the cache's tokens and the new ones.
-
-    Raises:
-        ValueError: a tensor has another shape, or position_ids are not integers, or do not grow by one from token to
-            token (looked at on the CPU only), or as in `tokens_of`.
     """
-    batch, total = shape[0], held + shape[1]
-    _check_tensor("attention_mask", attention_mask)
     _check_tensor("position_ids", position_ids)
-    if attention_mask is not None and attention_mask.shape != (batch, total):
-        raise ValueError(
-            f"attention_mask must be (batch, tokens) = {(batch, total)}, the {held} tokens of the cache included, got"
-            f" {tuple(attention_mask.shape)}"
-        )
+    valid_BT = cached_mask(shape, held, attention_mask)
     offset: int | Tensor = held
     if position_ids is not None:
-        fits = position_ids.dim() == 2 and position_ids.shape[0] in (batch, 1) and position_ids.shape[1] == shape[1]
+        fits = position_ids.dim() == 2 and position_ids.shape[0] in (shape[0], 1) and position_ids.shape[1] == shape[1]
         if not fits or position_ids.is_floating_point():
             given = f"{position_ids.dtype} {tuple(position_ids.shape)}"
             raise ValueError(f"position_ids must be integers (batch or 1, tokens) = {tuple(shape)}, got {given}")
         offset = position_ids[:, -1] - (shape[1] - 1)
-        _check_steps(position_ids, offset, None if attention_mask is None else tokens_of(attention_mask[:, held:]))
-    elif attention_mask is not None:
-        offset = held - attention_mask.int().argmax(dim=1)
-    return Layout(Contiguous(shape[1], offset), None if attention_mask is None else tokens_of(attention_mask))
+        _check_steps(position_ids, offset, None if valid_BT is None else valid_BT[:, held:])
+    elif valid_BT is not None:
+        offset = held - valid_BT.int().argmax(dim=1)
+    return Layout(Contiguous(shape[1], offset), valid_BT)
+
+
+def cached_mask(shape: tuple[int, int], held: int, attention_mask: Tensor | None) -> Tensor | None:
+    """Return the mask of a cache's tokens and the new ones, (B, held + T), as bool; None where nothing is padded."""
+    if attention_mask is None:
+        return None
+    _check_tensor("attention_mask", attention_mask)
+    wanted = shape[0], held + shape[1]
+    if attention_mask.shape != wanted:
+        raise ValueError(
+            f"attention_mask must be (batch, tokens) = {wanted}, the {held} tokens of the cache included, got"
+            f" {tuple(attention_mask.shape)}"
+        )
+    return tokens_of(attention_mask)
 
 
 def _check_tensor(name: str, given: object) -> None:
@@ -232,7 +204,7 @@ def _check_tensor(name: str, given: object) -> None:
 
 def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:
     """Refuse positions with gaps, or that begin again, since a cache is one text without gaps."""
-    # reading ids on a GPU would stop the stream, and in a compiled graph would break it
+    # as `_may_be_read`, but also where a transformation such as vmap is at work
     if torch.compiler.is_compiling() or position_BT.device.type != "cpu":
         return
     wrong_BT = position_BT != offset_B[:, None] + torch.arange(position_BT.shape[1])

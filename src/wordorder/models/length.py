@@ -24,10 +24,8 @@ def longest_text(config: PreTrainedConfig) -> int:
 def check_length(config: PreTrainedConfig, length: int, *, with_memory: bool = True) -> None:
     """Refuse texts that are longer than the model's learned table, or than that of the model it was grafted on.
 
-    Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment.
-
-    Args:
-        with_memory: whether the model's memory, if it has one, stands beside them.
+    Heads that read documents take texts of any length. Of another model with a memory the length is that of a segment,
+    beside which the memory stands, unless ``with_memory`` is False.
 
     Raises:
         BadInput: names the limit and the remedy.
@@ -41,7 +39,6 @@ def check_positions(config: PreTrainedConfig, length: int, *, slots: int = 0) ->
     """Refuse more tokens at a time than the model's learned table has positions for, or that of its graft's host.
 
     Args:
-        length: tokens that are read at a time.
         slots: of a memory, over which a table is read as well.
 
     Raises:

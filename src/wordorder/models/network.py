@@ -6,8 +6,7 @@ from torch import nn
 
 from wordorder.encodings import Use
 from wordorder.memory import Memory
-from wordorder.models.config.configuration import MEMORIES, WordOrderConfig
-from wordorder.models.config.decoder import WordOrderDecoderConfig
+from wordorder.models.config.configuration import MEMORIES, WordOrderConfig, WordOrderDecoderConfig
 from wordorder.networks import AdaptiveEmbedding, AdaptiveSoftmax, Decoder, Encoder
 from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder
 
@@ -18,16 +17,10 @@ def build_encoder(config: WordOrderConfig) -> Encoder:
     return kind(config.vocab_size, layers=config.num_hidden_layers, **_sizes_and_style(config, "encoder"))
 
 
-def build_decoder(config: WordOrderConfig, *, layers: int, cross_attention: bool = False, **parts: Any) -> Decoder:
-    """Build the decoder that a configuration describes, with real or complex layers.
-
-    Args:
-        cross_attention: let every layer also attend to the states of an encoder.
-        **parts: further arguments of `wordorder.Decoder`, such as `input_parts`.
-    """
+def build_decoder(config: WordOrderConfig, *, layers: int, **parts: Any) -> Decoder:
+    """Build the decoder that a configuration describes, with real or complex layers and these parts of `Decoder`."""
     kind = ComplexDecoder if config.complex_valued else Decoder
-    style = _sizes_and_style(config, "decoder")
-    return kind(config.vocab_size, layers=layers, cross_attention=cross_attention, **style, **parts)
+    return kind(config.vocab_size, layers=layers, **_sizes_and_style(config, "decoder"), **parts)
 
 
 def input_parts(config: WordOrderDecoderConfig) -> dict[str, Any]:
@@ -48,11 +41,7 @@ def build_head(config: WordOrderDecoderConfig) -> nn.Linear | AdaptiveSoftmax:
 
 
 def _clusters(config: WordOrderDecoderConfig) -> dict[str, Any]:
-    return {
-        "cutoffs": config.adaptive_cutoffs,
-        "divisor": config.adaptive_divisor,
-        "width": config.adaptive_width,
-    }
+    return {"cutoffs": config.adaptive_cutoffs, "divisor": config.adaptive_divisor, "width": config.adaptive_width}
 
 
 def memory_of(config: WordOrderConfig) -> Memory | None:

@@ -1,21 +1,107 @@
-"""The base of all models of this package: embeddings, initial weights, loss, and what a call may ask for."""
+"""The bases of all models and heads of this package: outputs, what a call may ask for, embeddings, loss."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypedDict, cast
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPast,
+    BaseModelOutputWithPooling,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from wordorder.encodings import ReplacesEmbedding
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
 from wordorder.models.config.faults import not_tied
-from wordorder.networks import AdaptiveEmbedding, initialise_module
+from wordorder.networks import AdaptiveEmbedding, DecoderOutput, EncoderOutput, TextOutput, initialise_module
+
+
+@dataclass
+class WithMemory:
+    """The field that an output has beside transformers': the memory for the next segment, of networks that have one."""
+
+    memory: MemoryState | None = None
+
+
+@dataclass
+class WordOrderModelOutput(WithMemory, BaseModelOutput):
+    """Hidden states and, for networks that have one, the memory for the next segment."""
+
+
+@dataclass
+class WordOrderPooledOutput(WithMemory, BaseModelOutputWithPooling):
+    """Hidden states, one vector per text, and a memory for networks that have one."""
+
+
+@dataclass
+class WordOrderMaskedLMOutput(WithMemory, MaskedLMOutput):
+    """Loss, logits and memory of a masked language model."""
+
+
+@dataclass
+class WordOrderSequenceClassifierOutput(WithMemory, SequenceClassifierOutput):
+    """Loss, logits and memory of a text classifier."""
+
+
+@dataclass
+class WordOrderTokenClassifierOutput(WithMemory, TokenClassifierOutput):
+    """Loss, logits and memory of a token classifier."""
+
+
+@dataclass
+class WordOrderQuestionAnsweringOutput(WithMemory, QuestionAnsweringModelOutput):
+    """Loss, logits and memory of a span finder."""
+
+
+@dataclass
+class WordOrderDecoderOutput(WithMemory, BaseModelOutputWithPast):
+    """Hidden states, cache and memory of a decoder."""
+
+
+@dataclass
+class WordOrderCausalLMOutput(WithMemory, CausalLMOutputWithPast):
+    """Loss, logits, cache and memory of a causal language model."""
+
+
+@dataclass
+class WordOrderSeq2SeqModelOutput(WithMemory, Seq2SeqModelOutput):
+    """Hidden states of both halves, cache and memory."""
+
+
+@dataclass
+class WordOrderSeq2SeqLMOutput(WithMemory, Seq2SeqLMOutput):
+    """Loss, logits, cache and memory of an encoder-decoder."""
+
+
+def network_outputs(output: EncoderOutput | DecoderOutput | TextOutput) -> dict[str, Any]:
+    """Return a network's outputs by the names that transformers has for them."""
+    return {
+        "last_hidden_state": output.hidden,
+        "hidden_states": output.all_hidden,
+        "attentions": output.attentions,
+        "memory": None if isinstance(output, TextOutput) else output.memory,
+    }
+
+
+def body_outputs(output: ModelOutput) -> dict[str, Any]:
+    """Return what a head's output takes over from that of the model without a head: all but what the head reads."""
+    return {name: value for name, value in output.items() if name not in ("last_hidden_state", "pooler_output")}
 
 
 class ExtraInputs(TypedDict, total=False):
@@ -42,28 +128,19 @@ class ForwardOptions(TypedDict):
 
 
 def forward_options(config: Any, output_attentions: bool | None, output_hidden_states: bool | None) -> ForwardOptions:
-    """Return the options of a call: what the call says, else what the configuration says.
-
-    Args:
-        config: of the model; transformers' ``attn_implementation="eager"`` asks for the reference backend.
-        output_attentions: also return attention weights; None = as the configuration says.
-        output_hidden_states: also return every layer's output; None = as the configuration says.
-    """
+    """Return the options of a call: what the call says, else what the configuration says."""
+    states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+    attentions = config.output_attentions if output_attentions is None else output_attentions
+    eager = getattr(config, "_attn_implementation", None) == "eager"
     return {
-        "backend": "reference" if getattr(config, "_attn_implementation", None) == "eager" else None,
-        "return_all_hidden": bool(
-            config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        ),
-        "return_attentions": bool(config.output_attentions if output_attentions is None else output_attentions),
+        "backend": "reference" if eager else None,
+        "return_all_hidden": bool(states),
+        "return_attentions": bool(attentions),
     }
 
 
 def refuse_mems(given: Mapping[str, object]) -> None:
-    """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here.
-
-    Raises:
-        ValueError: it is among them.
-    """
+    """Refuse ``mems=``, the name of Transformer-XL's memory in transformers, and say what it is called here."""
     if "mems" in given:
         kind = type(given["mems"]).__name__
         raise ValueError(
@@ -100,6 +177,21 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     """The base of every model here; a network's own base adds its configuration's class and its layers' names.
 
     A model without a head says in `token_reader` where its token embeddings are. A head has such a model as ``model``.
+
+    Arguments that every ``forward`` reads in the same way::
+
+        input_ids             long (B, T)
+        attention_mask        (B, T), 1 = token, 0 = padding, on either side; left out where nothing is padded
+        position_ids          long (B or 1, T); `layout_of` says when they mean packed sequences
+        sequence_ids          long (B, T), the packed sequence that a token belongs to
+        inputs_embeds         instead of input_ids, (B, T, C)
+        memory                what the segment before left (`wordorder.memory`); None = the beginning of a text
+        output_attentions     also return attention weights (slow); default: the configuration's
+        output_hidden_states  also return every layer's output; default: the configuration's
+        token_type_ids        of a tokenizer, long and all 0: there are no segment embeddings
+
+    It raises ValueError for both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
+    table, a memory given to a model without one, and positions or packed sequences given to one with a memory.
     """
 
     config: Any  # a WordOrderConfig; each network's base says which
@@ -145,19 +237,17 @@ class WordOrderPreTrainedModel(LoadsEncoding):
             BadInput: the words are in clusters (adaptive_cutoffs).
         """
         table = self.get_input_embeddings()
-        if isinstance(table, AdaptiveEmbedding):
-            if new_num_tokens is None and pad_to_multiple_of is None:
-                return table
-            raise BadInput(
-                "adaptive_cutoffs: tokens are sorted by frequency into clusters, to which none can be added; convert or"
-                " train the model again with another vocab_size"
-            )
-        if not isinstance(table, ReplacesEmbedding):
+        if not isinstance(table, AdaptiveEmbedding | ReplacesEmbedding):
             table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
             self._forget_lost_padding()
             return table
         if new_num_tokens is None and pad_to_multiple_of is None:
             return table
+        if isinstance(table, AdaptiveEmbedding):
+            raise BadInput(
+                "adaptive_cutoffs: tokens are sorted by frequency into clusters, to which none can be added; convert or"
+                " train the model again with another vocab_size"
+            )
         count, multiple = new_num_tokens or table.num_embeddings, pad_to_multiple_of or 1
         count = -(-count // multiple) * multiple
         replaced = [module for module in self.modules() if isinstance(module, ReplacesEmbedding)]
@@ -193,22 +283,18 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         return self.named_by_table(super().get_expanded_tied_weights_keys(all_submodels))
 
     def named_by_table(self, tied: Mapping[str, str]) -> dict[str, str]:
-        """Return tied names with the ``weight`` of an encoding that replaces nn.Embedding under its own name.
-
-        Raises:
-            BadInput: an output layer is to share a table of another shape.
-        """
-        return {target: self._table_name(target, source) for target, source in tied.items()}
-
-    def _table_name(self, target: str, source: str) -> str:
-        prefix = source.removesuffix(".weight")
-        table = None if prefix == source else self.get_submodule(prefix)
-        if not isinstance(table, ReplacesEmbedding):
-            return source
-        output, shared = (tuple(weight.shape) for weight in (self.get_parameter(target), table.weight))
-        if output != shared:
-            raise BadInput(not_tied(output, shared, self.config.encoding))
-        return next(f"{prefix}.{name}" for name, weight in table.named_parameters() if weight is table.weight)
+        """Return tied names with the ``weight`` of an encoding that replaces nn.Embedding under its own name."""
+        found = dict(tied)
+        for target, source in tied.items():
+            prefix = source.removesuffix(".weight")
+            table = None if prefix == source else self.get_submodule(prefix)
+            if isinstance(table, ReplacesEmbedding):
+                output, shared = tuple(self.get_parameter(target).shape), tuple(table.weight.shape)
+                if output != shared:
+                    raise BadInput(not_tied(output, shared, self.config.encoding))
+                own = next(name for name, weight in table.named_parameters() if weight is table.weight)
+                found[target] = f"{prefix}.{own}"
+        return found
 
 
 def _saved_encoding(load_config: Any) -> str | None:
@@ -221,3 +307,66 @@ def _saved_encoding(load_config: Any) -> str | None:
     except OSError:
         return None
     return settings.get("encoding")
+
+
+class LabelledHead(WordOrderPreTrainedModel):
+    """A head that learns from ``labels``: its class says what it predicts, into which output, and what labels are."""
+
+    output_class: type[ModelOutput]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **inputs: Unpack[MemoryInputs],
+    ) -> ModelOutput:
+        """Read texts and predict; the other arguments are those of the model without a head.
+
+        Args:
+            labels: what should be predicted, see the class; with them the output has a loss.
+            num_items_in_batch: labels over which the loss is a mean, if more than this batch's.
+            **inputs: output_attentions, output_hidden_states, token_type_ids; of an encoder also memory, sequence_ids.
+        """
+        output = self.read(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        logits, loss = self.predict(output, attention_mask, labels, num_items_in_batch)
+        return self.output_class(loss=loss, logits=logits, **body_outputs(output))
+
+    def read(self, *texts: Tensor | None, **inputs: Any) -> Any:
+        """Return the output of the model without a head."""
+        return self.model(*texts, **inputs)
+
+    def predict(
+        self,
+        output: object,
+        attention_mask: Tensor | None,
+        labels: Tensor | None,
+        num_items_in_batch: Tensor | int | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits, and the loss where there are labels; ``output`` is that of the model without a head."""
+        raise NotImplementedError
+
+    def one_class_each(self, labels: Tensor) -> bool:
+        """Tell whether every text has one class of several, by the configuration or else by the labels' dtype."""
+        if self.config.problem_type is not None:
+            return self.config.problem_type == "single_label_classification"
+        return self.config.num_labels > 1 and labels.dtype in (torch.int64, torch.int32)
+
+    def loss_of_texts(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+        """Return the loss of one answer per text: a mean over ``num_items_in_batch`` labels, or over this batch's."""
+        mean_of_batch = num_items_in_batch is not None and not self.one_class_each(labels)
+        loss = self.loss_of(
+            labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
+        )
+        # transformers counts classes over several batches, but not numbers or several labels per text
+        return loss * (labels.numel() / cast("int", num_items_in_batch)) if mean_of_batch else loss
+
+
+def classifier_dropout(config: Any) -> nn.Dropout:
+    """Return the dropout before a classifier's output layer."""
+    chosen = config.classifier_dropout
+    return nn.Dropout(config.hidden_dropout_prob if chosen is None else chosen)

@@ -8,7 +8,7 @@ from huggingface_hub.dataclasses import strict
 
 from wordorder.encodings import names_of
 from wordorder.errors import BadInput
-from wordorder.hints import describe, fits
+from wordorder.hints import option_faults
 from wordorder.limits import one_line
 from wordorder.models.config.configuration import WordOrderConfig
 from wordorder.models.network import build_encoder
@@ -116,17 +116,13 @@ Network = TextNetwork | TextTransformer | ReferenceTextNetwork
 
 
 def build_text_network(config: WordOrderClassifierConfig) -> Network:
-    """Build the network that a configuration describes, with torch's initial weights.
-
-    Raises:
-        BadInput: the encoding needs attention that the architecture does not have, or is not complex where the network
-            is; or a pooling or an option that the architecture does not know.
-        ValueError: a size is out of range.
-    """
+    """Build the network that a configuration describes, with torch's initial weights."""
     if config.variant == "reference-code":
         return _reference(config)
     if config.architecture == "transformer":
-        return _transformer(config)
+        options = complex_options(config, ComplexEncoder)
+        width = 2 * config.hidden_size if options.get("read_out") == "none" else config.hidden_size
+        return TextTransformer(build_encoder(config), width, pooling=config.pooling or "mean")
     words = (ComplexTextEmbedding if config.complex_valued else TextEmbedding)(
         config.vocab_size,
         width=config.hidden_size,
@@ -167,10 +163,18 @@ def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
     if hidden <= 0:
         raise BadInput(f"recurrent_size must be positive, got {hidden}")
     if config.recurrent_cell == "unitary":
-        _refuse_for_unitary(config)
+        only = {"complex_valued": True, "num_hidden_layers": 1, "bidirectional": False}
+        faults = [
+            f"recurrent_cell 'unitary' needs {name} = {value}, got {getattr(config, name)}"
+            for name, value in only.items()
+            if getattr(config, name) != value
+        ]
+        if config.pooling not in (None, "last"):
+            faults.append(f"recurrent_cell 'unitary' needs pooling 'last', got {config.pooling!r}")
+        if faults:
+            raise BadInput(faults)
         return UnitaryTextRecurrent(config.hidden_size, hidden=hidden, **complex_options(config, UnitaryTextRecurrent))
     kind = ComplexTextRecurrent if config.complex_valued else TextRecurrent
-    options = complex_options(config, ComplexTextRecurrent)
     return kind(
         config.hidden_size,
         hidden=hidden,
@@ -178,7 +182,7 @@ def _recurrent(config: WordOrderClassifierConfig) -> TextBody:
         bidirectional=config.bidirectional,
         pooling=cast("Any", config.pooling or "last"),
         dropout=config.hidden_dropout_prob,
-        **options,
+        **complex_options(config, ComplexTextRecurrent),
     )
 
 
@@ -188,12 +192,6 @@ BODIES: dict[str, Callable[[WordOrderClassifierConfig], TextBody]] = {
     "recurrent": _recurrent,
 }
 """The architectures without attention, by the names that configurations use."""
-
-
-def _transformer(config: WordOrderClassifierConfig) -> TextTransformer:
-    options = complex_options(config, ComplexEncoder)
-    width = 2 * config.hidden_size if options.get("read_out") == "none" else config.hidden_size
-    return TextTransformer(build_encoder(config), width, pooling=config.pooling or "mean")
 
 
 def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
@@ -229,27 +227,14 @@ def _reference(config: WordOrderClassifierConfig) -> ReferenceTextNetwork:
 
 
 def complex_options(config: WordOrderClassifierConfig, network: Callable[..., object]) -> dict[str, Any]:
-    """Return the options of the complex network that the configuration names; none for a real one.
-
-    Raises:
-        BadInput: one line per option that this network does not know, or of the wrong type.
-    """
+    """Return the options of the complex network that the configuration names; none for a real one."""
     if not config.complex_valued:
         if config.complex_options:
             raise BadInput("complex_options are for complex layers; set complex_valued = true")
         return {}
     hints = get_type_hints(ComplexKeywords if network is ComplexEncoder else network.__init__)
-    known, given = [name for name in COMPLEX_OPTIONS if name in hints], config.complex_options or {}
-    faults = [
-        f"complex_options: architecture {config.architecture!r} has no option {name!r}; known: {', '.join(known)}"
-        for name in given
-        if name not in known
-    ]
-    faults += [
-        f"complex_options.{name} must be {describe(hints[name])}, got {value!r}"
-        for name, value in given.items()
-        if name in known and not fits(hints[name], value)
-    ]
+    known, given = {name: hints[name] for name in COMPLEX_OPTIONS if name in hints}, config.complex_options or {}
+    faults = option_faults("complex_options", f"architecture {config.architecture!r}", given, known)
     if faults:
         raise BadInput(faults)
     return dict(given)
@@ -262,16 +247,3 @@ def _refuse_pooling(config: WordOrderClassifierConfig) -> None:
             f"pooling must be left out for architecture {config.architecture!r}, which {how[config.architecture]}, "
             f"got {config.pooling!r}"
         )
-
-
-def _refuse_for_unitary(config: WordOrderClassifierConfig) -> None:
-    only = {"complex_valued": True, "num_hidden_layers": 1, "bidirectional": False}
-    faults = [
-        f"recurrent_cell 'unitary' needs {name} = {value}, got {getattr(config, name)}"
-        for name, value in only.items()
-        if getattr(config, name) != value
-    ]
-    if config.pooling not in (None, "last"):
-        faults.append(f"recurrent_cell 'unitary' needs pooling 'last', got {config.pooling!r}")
-    if faults:
-        raise BadInput(faults)

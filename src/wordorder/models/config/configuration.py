@@ -1,32 +1,44 @@
-"""The base of the Hugging Face configurations, with transformers' names of fields and errors for unknown ones."""
+"""The Hugging Face configurations of encoder, decoder and both together, with transformers' names of fields."""
 
 import dataclasses
 import inspect
-from typing import Any, ClassVar, Literal
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_type_hints
 
+import torch
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 
-from wordorder.encodings import CATALOG, Composition, Use, build_encoding, names_of, registered_encodings, split_options
+from wordorder.encodings import (
+    CATALOG,
+    Composition,
+    ReplacesEmbedding,
+    Use,
+    WithMemory,
+    build_encoding,
+    names_of,
+    options_of,
+    registered_encodings,
+    split_options,
+)
 from wordorder.errors import BadInput
 from wordorder.hints import option_faults
 from wordorder.limits import one_line
 from wordorder.memory import LookAheadMemory, Memory, SegmentRecurrence
-from wordorder.models.config.encoding_defaults import complete_options
 from wordorder.models.config.faults import (
+    MOST_LAYERS,
     MOST_LETTERS,
-    backend_faults,
-    class_faults,
-    complex_option_faults,
-    for_a_memory,
-    layer_faults,
     missing_encodings,
     not_tied,
     own_sources,
     size_faults,
+    stranger_faults,
     unknown_field,
     warn_of_changes,
 )
+from wordorder.networks.adaptive.clusters import AdaptiveClusters
+from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 from wordorder.networks.complex_valued.options import complex_encoding_options
 
 # Keywords that transformers itself passes to a configuration beside its fields (its __post_init__ reads or sets these).
@@ -44,15 +56,12 @@ class WordOrderConfig(PreTrainedConfig):
     """The base of the configurations of all networks: sizes, block style, encoding, special tokens.
 
     Field names are the ecosystem's. Unknown fields and unknown options of the encoding raise, with the known ones;
-    all faults are reported at once.
-
-    A network's configuration adds its own fields, and says in ``uses`` where its encoding stands and in ``faults``
-    what else may be wrong.
+    all faults are reported at once. A network's configuration adds its own fields, and in ``faults`` what else may be
+    wrong.
 
     Args:
         vocab_size: number of token ids.
         hidden_size: model channels; a multiple of num_attention_heads.
-        num_hidden_layers: layers.
         num_attention_heads: query heads.
         num_key_value_heads: key and value heads (grouped queries); None = num_attention_heads.
         intermediate_size: inner channels of the feed-forward networks; None = 4 * hidden_size.
@@ -141,7 +150,7 @@ class WordOrderConfig(PreTrainedConfig):
             half = max(self.max_position_embeddings // 2, 1)
             self.memory_length = half if self.memory_length is None else self.memory_length
             self.segment_length = half if self.segment_length is None else self.segment_length
-        faults += self.faults() + class_faults(kwargs.get("num_labels"), self.id2label) + backend_faults(kwargs)
+        faults += self.faults() + stranger_faults(kwargs, self.id2label)
         if faults:
             raise BadInput(missing_encodings(trained_with) or faults)
         own = {name: source.as_dict() for name, source in registered_encodings().items() if name in self.known_names()}
@@ -157,12 +166,11 @@ class WordOrderConfig(PreTrainedConfig):
     def faults(self) -> list[str]:
         """Return everything that is wrong with the sizes and the encoding, one line each."""
         sizes = (
-            "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-            "intermediate_size", "max_position_embeddings", "memory_length", "segment_length",
+            "vocab_size", "hidden_size", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
+            "memory_length", "segment_length",
         )  # fmt: skip
-        found = size_faults({name: getattr(self, name) for name in sizes})
-        found += layer_faults({name: getattr(self, name, None) for name in ("num_hidden_layers", "decoder_layers")})
-        found += layer_faults({"num_attention_heads": self.num_attention_heads})
+        found = size_faults(self, sizes)
+        found += size_faults(self, ("num_hidden_layers", "decoder_layers", "num_attention_heads"), MOST_LAYERS)
         found += self.rate_faults("hidden_dropout_prob", "attention_probs_dropout_prob")
         for name in ("layer_norm_eps", "initializer_range"):
             if not 0 < getattr(self, name) < float("inf"):
@@ -170,14 +178,19 @@ class WordOrderConfig(PreTrainedConfig):
         if len(self.encoding) > MOST_LETTERS:
             return [*found, f"encoding has {len(self.encoding):,} letters, more than the {MOST_LETTERS:,} of any name"]
         found += self.head_faults() + self._memory_faults()
-        return found + (self._encoding_faults() if not found else self._name_faults())
+        if not found:
+            return self._encoding_faults()
+        try:
+            split_options(self.encoding, self.encoding_options)
+        except BadInput as error:
+            found += error.faults
+        return found
 
     def head_faults(self) -> list[str]:
         """Return what is wrong with the numbers of heads, one line each."""
         found: list[str] = []
         heads, groups = self.num_attention_heads, self.num_key_value_heads
-        divides = heads > 0 and self.hidden_size % heads == 0
-        if not divides and heads > 0:
+        if heads > 0 and self.hidden_size % heads:
             found.append(f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and {heads}")
         if groups is not None and groups > 0 and heads % groups:
             found.append(f"num_key_value_heads must divide num_attention_heads={heads}, got {groups}")
@@ -186,20 +199,18 @@ class WordOrderConfig(PreTrainedConfig):
     def _memory_faults(self) -> list[str]:
         """Return what is wrong with the memory, one line each."""
         if self.memory == "none":
-            beside = ("memory_length", "segment_length", "memory_options")
-            given = {name: value for name in beside if (value := getattr(self, name)) is not None}
-            return [for_a_memory(name, value) for name, value in given.items()]
+            beside = ("memory_length", "segment_length", "memory_options", "document_pooling")
+            given = {name: value for name in beside if (value := getattr(self, name, None)) is not None}
+            return [f"{n} is for a memory; set memory, or leave it out; got {v!r}" for n, v in given.items()]
         if not self.can_remember:
             return [f"memory={self.memory!r}: {self.model_type} has no memory; encoders and decoders can have one"]
         known = inspect.signature(MEMORIES[self.memory]).parameters
         hints = {name: parameter.annotation for name, parameter in known.items() if name != "length"}
         found = option_faults("memory_options", self.memory, self.memory_options or {}, hints)
-        return found or self._memory_value_faults()
-
-    def _memory_value_faults(self) -> list[str]:
+        if found:
+            return found
         assert self.memory_length is not None
         assert self.segment_length is not None
-        found: list[str] = []
         try:
             MEMORIES[self.memory](max(self.memory_length, 1), **(self.memory_options or {}))
         except ValueError as error:
@@ -218,28 +229,24 @@ class WordOrderConfig(PreTrainedConfig):
         values = {name: getattr(self, name) for name in names}
         return [f"{n} must lie in [0, 1), got {v}" for n, v in values.items() if v is not None and not 0 <= v < 1]
 
-    def _name_faults(self) -> list[str]:
-        try:
-            split_options(self.encoding, self.encoding_options)
-        except BadInput as error:
-            return list(error.faults)
-        return []
-
     def _encoding_faults(self) -> list[str]:
         """Return what the encoding refuses when it is built without memory for its weights."""
-        found = complex_option_faults(self.complex_valued, self.complex_options)
-        for use in self.uses:
-            try:
+        options, hints = self.complex_options or {}, get_type_hints(ComplexOptions)
+        found: list[str] = []
+        if self.complex_valued:
+            known = {name: hints[name] for name in COMPLEX_OPTIONS}
+            found += option_faults("complex_options", "a complex network", options, known)
+            if options.get("read_out") == "none":
+                found.append("complex_options.read_out must not be 'none': heads read real numbers")
+        elif options:
+            found.append("complex_options are for complex layers; set complex_valued = true")
+        try:
+            for use in self.uses:
                 self._try_encoding(use)
-            except BadInput as error:
-                return [*found, *error.faults]
-            except (
-                ValueError,
-                TypeError,
-                RuntimeError,
-                OverflowError,
-            ) as error:  # sizes whose product no index reaches
-                return [*found, f"encoding {self.encoding!r}: {one_line(error)}"]
+        except BadInput as error:
+            found += error.faults
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # sizes whose product no index reaches
+            found.append(f"encoding {self.encoding!r}: {one_line(error)}")
         return found
 
     def tying_faults(self) -> list[str]:
@@ -262,30 +269,25 @@ class WordOrderConfig(PreTrainedConfig):
 
     def layers_of(self, use: Use) -> int:
         """Return the number of layers of the encoder or of the decoder."""
-        del use
-        return self.num_hidden_layers
+        own = getattr(self, "decoder_layers", None) if use == "decoder" else None
+        return own if own is not None and own > 0 else self.num_hidden_layers
 
     def options_for(self, use: Use) -> dict[str, dict[str, Any]]:
         """Return the options of each part of the encoding that are not its defaults, in an encoder or in a decoder.
 
         Those of ``encoding_options``; "position-0" for ``cls`` in encoders whose texts begin with [CLS]; and what
         options were by default in the version that wrote the configuration.
-
-        Args:
-            use: where the network uses the encoding.
-
-        Raises:
-            BadInput: ``encoding_options`` has faults.
         """
-        has_cls = self.cls_token_id is not None
         return complete_options(
-            self.encoding, self.encoding_options, version=self.wordorder_version, has_cls=has_cls,
-            use=use, with_memory=self.memory,
-        )  # fmt: skip
+            self.encoding,
+            self.encoding_options,
+            version=self.wordorder_version,
+            has_cls=self.cls_token_id is not None,
+            use=use,
+            with_memory=self.memory,
+        )
 
     def _try_encoding(self, use: Use) -> Composition:
-        import torch
-
         options, channels = self.options_for(use), self.hidden_size
         if self.complex_valued:
             options, channels = complex_encoding_options(self.encoding, options), 2 * channels
@@ -303,3 +305,237 @@ class WordOrderConfig(PreTrainedConfig):
                 complex_valued=self.complex_valued,
                 with_memory=self.memory,
             )
+
+
+@strict
+class WordOrderEncoderConfig(WordOrderConfig):
+    """Configuration of a Transformer encoder with any encoding of the catalogue.
+
+    The other fields are those of `WordOrderConfig`.
+
+    Args:
+        classifier_dropout: before the output of classification heads; None = hidden_dropout_prob.
+        classifier_dense: the text classification head has a layer with tanh before its output (BERT's pooler); without
+            it the output layer reads the first token as it is (an early version of TUPE's code).
+        head_act: activation in the masked language modelling head, "gelu" (exact), "relu" or "silu".
+        document_pooling: with a memory, what the text classification head reads of a document: "mean" over all
+            tokens of all segments, "max" of each channel over them, or the "first" token, [CLS]. None = "mean": the
+            first token stands in the first segment and knows nothing of later ones (look-ahead refreshes its slot in
+            memory, not its own state). Without a memory the head always reads the first token.
+        sparse_prediction: with labels, compute logits only where a label is (masked LM): the same loss, and about 1/7
+            of the output layer's work. The logits are then (labelled tokens, vocab_size).
+
+    Raises:
+        BadInput: one line per fault.
+    """
+
+    model_type = "wordorder-encoder"
+    can_remember: ClassVar[bool] = True
+    reads_documents: ClassVar[bool] = True
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "memory"]
+
+    classifier_dropout: float | int | None = None
+    classifier_dense: bool = True
+    head_act: Literal["gelu", "relu", "silu"] = "gelu"
+    document_pooling: Literal["mean", "first", "max"] | None = None
+    sparse_prediction: bool = False
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Set the pooling that the head uses, then check as all configurations do."""
+        if self.memory != "none" and self.document_pooling is None:
+            self.document_pooling = "mean"
+        super().__post_init__(**kwargs)
+
+    def faults(self) -> list[str]:
+        """Return the faults of all networks and of the heads, one line each."""
+        found = super().faults() + self.rate_faults("classifier_dropout")
+        if (self.memory_options or {}).get("same_length") is True:
+            found.append("memory_options.same_length is for decoders; leave it out")
+        return found
+
+
+@strict
+class WordOrderDecoderConfig(WordOrderConfig):
+    """Configuration of a causal Transformer with any encoding of the catalogue: a language model.
+
+    The other fields are those of `WordOrderConfig`.
+
+    Args:
+        label_smoothing: share of each label that is spread evenly over all tokens while training; 0 = none. The loss
+            of a model in evaluation mode is never smoothed, so that perplexities can be compared.
+        embedding_scale: embeddings are multiplied by it (the output layer's, where tied, are not); None = 1.
+            Transformer-XL and LaMemo: the square root of hidden_size.
+        final_norm: normalise the last layer's output; None = with pre-norm only.
+        output_dropout: on the last hidden states, before the output layer.
+        head_bias: the output layer has a bias for each token.
+        adaptive_cutoffs: the first id of each cluster of rarer tokens, for vocabularies sorted by falling frequency:
+            embeddings become an `AdaptiveEmbedding`, the output layer an `AdaptiveSoftmax`; None = no clusters.
+        adaptive_divisor: how much narrower a cluster's vectors are than those of the one before.
+        adaptive_width: channels of the first cluster's vectors; None = hidden_size.
+        adaptive_tied_projections: the output layer shares the embeddings' projections too: all of them, none, or those
+            of the clusters that are true.
+
+    Raises:
+        BadInput: one line per fault.
+    """
+
+    model_type = "wordorder-decoder"
+    uses: ClassVar[tuple[Use, ...]] = ("decoder",)
+    can_remember: ClassVar[bool] = True
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "memory"]
+
+    label_smoothing: float | int = 0.0
+    embedding_scale: float | int | None = None
+    final_norm: bool | None = None
+    output_dropout: float | int = 0.0
+    head_bias: bool = False
+    adaptive_cutoffs: list[int] | None = None
+    adaptive_divisor: int = 1
+    adaptive_width: int | None = None
+    adaptive_tied_projections: bool | list[bool] = False
+
+    def faults(self) -> list[str]:
+        """Return the faults of all networks and of input and output, one line each."""
+        found = super().faults() + self.rate_faults("label_smoothing", "output_dropout")
+        if self.embedding_scale is not None and self.embedding_scale <= 0:
+            found.append(f"embedding_scale must be positive, got {self.embedding_scale}")
+        return found + self._adaptive_faults()
+
+    def _adaptive_faults(self) -> list[str]:
+        if self.adaptive_cutoffs is None:
+            beside = {"adaptive_divisor": 1, "adaptive_width": None, "adaptive_tied_projections": False}
+            return [
+                f"{name} says how clusters are made; set adaptive_cutoffs, or leave it out"
+                for name, unused in beside.items()
+                if getattr(self, name) != unused
+            ]
+        try:
+            clusters = AdaptiveClusters(
+                vocabulary=self.vocab_size,
+                channels=self.hidden_size,
+                cutoffs=tuple(self.adaptive_cutoffs),
+                divisor=self.adaptive_divisor,
+                width=self.adaptive_width,
+            )
+        except ValueError as error:
+            return [f"adaptive_cutoffs={self.adaptive_cutoffs}: {error}"]
+        found: list[str] = []
+        tied = self.adaptive_tied_projections
+        if isinstance(tied, list) and len(tied) != clusters.count:
+            found.append(
+                f"adaptive_tied_projections must be one choice for each of {clusters.count} clusters, got {tied}"
+            )
+        if tied is True or (isinstance(tied, list) and any(tied)):
+            if not clusters.projected:
+                found.append(
+                    "adaptive_tied_projections: nothing is projected where all clusters have hidden_size channels"
+                )
+            if not self.tie_word_embeddings:
+                found.append("adaptive_tied_projections needs tie_word_embeddings = true")
+        if self.label_smoothing > 0:
+            found.append("label_smoothing needs every token's probability, which adaptive_cutoffs do without; use one")
+        replaces = [name for name in self.known_names() if issubclass(CATALOG[name], ReplacesEmbedding)]
+        if replaces:
+            found.append(f"adaptive_cutoffs: encoding {replaces[0]!r} has embeddings of its own; use one of them")
+        return found
+
+
+@strict
+class WordOrderSeq2SeqConfig(WordOrderConfig):
+    """Configuration of an encoder and a decoder with any encoding of the catalogue: a translator.
+
+    Sizes, style and encoding are those of both halves, ``num_hidden_layers`` those of the encoder. The other fields
+    are those of `WordOrderConfig`. Source and target have one vocabulary.
+
+    Args:
+        decoder_layers: layers of the decoder; None = num_hidden_layers.
+        share_embeddings: source and target read the same token embeddings. With ``tie_word_embeddings`` all three
+            tables are one; without sharing, the output layer is tied to the target's.
+        decoder_start_token_id: the token that every target begins with; None = bos_token_id, or else
+            cls_token_id, or else pad_token_id.
+        label_smoothing: share of each label that is spread evenly over all tokens while training; 0 = none. The loss
+            of a model in evaluation mode is never smoothed, so that losses can be compared.
+
+    Raises:
+        BadInput: one line per fault.
+    """
+
+    model_type = "wordorder-seq2seq"
+    uses: ClassVar[tuple[Use, ...]] = ("encoder", "decoder")
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+
+    is_encoder_decoder: bool = True
+    decoder_layers: int | None = None
+    share_embeddings: bool = True
+    decoder_start_token_id: int | None = None
+    label_smoothing: float | int = 0.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Set the fields that follow from others, then check as all configurations do."""
+        # transformers reads these two off the configuration, so None would not do
+        if self.decoder_layers is None:
+            self.decoder_layers = self.num_hidden_layers
+        if self.decoder_start_token_id is None:
+            candidates = self.bos_token_id, self.cls_token_id, self.pad_token_id
+            self.decoder_start_token_id = next((token for token in candidates if token is not None), None)
+        super().__post_init__(**kwargs)
+
+    def faults(self) -> list[str]:
+        """Return the faults of all networks and of the fields here, one line each."""
+        found = super().faults() + self.rate_faults("label_smoothing")
+        start = self.decoder_start_token_id
+        if start is not None and not 0 <= start < self.vocab_size:
+            found.append(f"decoder_start_token_id must lie in 0 .. {self.vocab_size - 1}, got {start}")
+        return found
+
+
+_BEFORE_0_2: dict[str, dict[str, Any]] = {
+    "t5": {"scale": 1.0},
+    "sinusoidal": {"embedding_scale": 1.0},
+    "rope-yarn": {"ramp": "turns"},
+}
+"""Defaults before version 0.2 that have changed since, by encoding; so has that of ``cls``, see `complete_options`."""
+
+
+def complete_options(
+    encoding: str,
+    options: Mapping[str, object] | None,
+    *,
+    version: str | None,
+    has_cls: bool,
+    use: Use = "encoder",
+    with_memory: WithMemory = "none",
+) -> dict[str, dict[str, Any]]:
+    """Return the options of each part of an encoding, completed where they are not given.
+
+    ``cls`` becomes "position-0" in encoders whose texts begin with [CLS]; before version 0.2 it did in all encoders.
+
+    Args:
+        encoding: a name of the catalogue, several joined by "+", or a pattern over the layers.
+        options: flat for one part, ``{"name": {...}}`` for several.
+        version: of the package that wrote the configuration; None = this one.
+        has_cls: whether texts begin with [CLS].
+        with_memory: with a memory position 0 is its oldest slot, and never [CLS].
+
+    Raises:
+        BadInput: an option is unknown, or has a value of another type.
+    """
+    given, old = split_options(encoding, options), changed_defaults(version)
+    untie = use == "encoder" and with_memory == "none" and (has_cls or bool(old))
+    found: dict[str, dict[str, Any]] = {}
+    for part, own in given.items():
+        cls = {"cls": "position-0"} if untie and "cls" in options_of(CATALOG[part]) else {}
+        found[part] = {**cls, **old.get(part, {}), **own}
+        if old and found[part].get("cls", "none") == "none":
+            found[part].pop("reset", None)  # was read with [CLS] only, and is refused without by now
+    return found
+
+
+def changed_defaults(version: str | None) -> dict[str, dict[str, Any]]:
+    """Return the options by encoding whose defaults were others in a version of this package.
+
+    Args:
+        version: such as "0.1.0"; None, or what is no version, is taken for this one.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    return _BEFORE_0_2 if numbers and (int(numbers[1]), int(numbers[2])) < (0, 2) else {}

@@ -3,86 +3,67 @@
 import dataclasses
 import difflib
 import warnings
-from collections.abc import Mapping
-from typing import Any, cast, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from transformers import PreTrainedConfig
 
 from wordorder.encodings import CATALOG
-from wordorder.hints import describe, fits, option_faults
 from wordorder.limits import MOST_CLASSES
-from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 
 MOST = 2**31 - 1
-"""Largest size: what an index of 32 bits reaches.
-
-A configuration may be a stranger's, and is believed before weights are read.
-"""
+"""Largest size: what an index of 32 bits reaches. A configuration may be a stranger's, believed before weights are."""
 MOST_LAYERS = 10_000
 """Most layers, and heads: each is built one by one."""
 MOST_LETTERS = 10_000
 """Most characters in the name of an encoding, which may spell out every layer."""
 
 
-def size_faults(sizes: Mapping[str, int | None]) -> list[str]:
-    """Return a line for each size that is not positive, or beyond what any machine could hold."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    found = [f"{name} must be positive, got {printed(size)}" for name, size in given.items() if size <= 0]
-    return found + [
-        f"{name} must be at most {MOST:,}, got {printed(size)}" for name, size in given.items() if size > MOST
-    ]
-
-
-def layer_faults(counts: Mapping[str, int | None]) -> list[str]:
-    """Return a line for each number of layers or heads that is so large that building would never end."""
-    given = {name: count for name, count in counts.items() if count is not None}
-    return [
-        f"{name} must be at most {MOST_LAYERS:,}, got {printed(count)}"
-        for name, count in given.items()
-        if count > MOST_LAYERS
-    ]
-
-
-def class_faults(classes: object, names: Mapping[Any, Any] | None) -> list[str]:
-    """Return what is wrong with a number of classes and their names, as transformers takes them."""
+def size_faults(config: object, names: Iterable[str], most: int = MOST) -> list[str]:
+    """Return a line for each size that is not positive, or that building would never get through; None is no fault."""
     found: list[str] = []
-    if classes is not None and (type(classes) is not int or classes <= 0):
-        found.append(f"num_labels must be positive, got {printed(classes)}")
-    elif isinstance(classes, int) and classes > MOST_CLASSES:
-        found.append(f"num_labels must be at most {MOST_CLASSES:,}, got {printed(classes)}")
-    if names is not None and not all(_is_id(key) for key in names):
-        found.append("id2label must have the numbers of the classes as keys")
+    for name in names:
+        size = getattr(config, name, None)
+        if size is not None and not 0 < size <= most:
+            found.append(f"{name} must be {'positive' if size <= 0 else f'at most {most:,}'}, got {printed(size)}")
     return found
 
 
-def backend_faults(given: Mapping[str, Any]) -> list[str]:
-    """Return a line for each backend named by a configuration that transformers would fetch from the Hub and run."""
-    named = {f"{private}{name}_implementation" for name in ("attn", "experts") for private in ("", "_")}
-    return [
-        f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is not run;"
-        f" got {printed(value)}"
-        for name, value in given.items()
-        if name in named
-        and value is not None
-        and not (isinstance(value, str) and value.replace("_", "").replace("|", "").isalnum())
-    ]
+def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -> list[str]:
+    """Return what is wrong with the number of classes and their names, and each backend that is code of the Hub.
+
+    Args:
+        given: keywords that transformers reads, beside the configuration's fields.
+        names: ``id2label``.
+    """
+    found: list[str] = []
+    classes = given.get("num_labels")
+    if classes is not None and (type(classes) is not int or classes <= 0):
+        found.append(f"num_labels must be positive, got {printed(classes)}")
+    elif classes is not None and classes > MOST_CLASSES:
+        found.append(f"num_labels must be at most {MOST_CLASSES:,}, got {printed(classes)}")
+    if names is not None and not all(
+        isinstance(key, int) or (isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 10)
+        for key in names
+    ):
+        found.append("id2label must have the numbers of the classes as keys")
+    for name in (f"{private}{part}_implementation" for part in ("attn", "experts") for private in ("", "_")):
+        backend = given.get(name)
+        plain = isinstance(backend, str) and backend.replace("_", "").replace("|", "").isalnum()
+        if backend is not None and not plain:
+            found.append(
+                f"{name} must be the name of a backend of this machine, such as 'sdpa' or 'eager': code of the Hub is"
+                f" not run; got {printed(backend)}"
+            )
+    return found
 
 
 def printed(value: object, most: int = 80) -> str:
     """Return a value from a file as short text."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+    if isinstance(value, int) and value.bit_length() > 200:
         return "a huge number"
     shown = repr(value)
     return shown if len(shown) <= most else f"{shown[:most]}..."
-
-
-def _is_id(key: object) -> bool:
-    return isinstance(key, int) or (isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 10)
-
-
-def for_a_memory(name: str, value: object) -> str:
-    """Return a line on a field that does nothing without a memory."""
-    return f"{name} is for a memory; set memory, or leave it out; got {value!r}"
 
 
 def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> str:
@@ -95,11 +76,9 @@ def not_tied(output: tuple[int, ...], table: tuple[int, ...], encoding: str) -> 
 
 def own_sources(given: object) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Return what a saved model says of encodings outside the catalogue, or one line on what is no such table."""
-    if not given:
-        return {}, []
-    tables = cast("dict[str, Any]", given) if isinstance(given, dict) else None
+    tables = cast("dict[str, Any]", given or {}) if isinstance(given or {}, dict) else None
     if tables is None or not all(isinstance(source, dict) for source in tables.values()):
-        return {}, [f"own_encodings must be a table of tables, got {printed(cast('object', given))}"]
+        return {}, [f"own_encodings must be a table of tables, got {printed(given)}"]
     return tables, []
 
 
@@ -117,25 +96,12 @@ def missing_encodings(trained_with: Mapping[str, Mapping[str, str]]) -> list[str
 def warn_of_changes(trained_with: Mapping[str, Mapping[str, str]], own: Mapping[str, Mapping[str, str]]) -> None:
     """Warn where an encoding's file is no longer what the model was trained with."""
     for name, source in trained_with.items():
-        here = own.get(name)
-        if here is not None and here["sha256"] != source.get("sha256"):
+        if name in own and own[name]["sha256"] != source.get("sha256"):
             warnings.warn(
                 f"encoding {name!r} is of another file than the model was trained with ({source.get('file')}, sha256"
                 f" {str(source.get('sha256'))[:12]}); its weights may mean something else now",
                 stacklevel=2,
             )
-
-
-def complex_option_faults(complex_valued: bool, options: Mapping[str, object] | None) -> list[str]:
-    """Return a line for each option of complex layers that is unknown, of the wrong type, or given to real layers."""
-    if not complex_valued:
-        return ["complex_options are for complex layers; set complex_valued = true"] if options else []
-    hints = get_type_hints(ComplexOptions)
-    known = {name: hints[name] for name in COMPLEX_OPTIONS}
-    found = option_faults("complex_options", "a complex network", options or {}, known)
-    if (options or {}).get("read_out") == "none":
-        found.append("complex_options.read_out must not be 'none': heads read real numbers")
-    return found
 
 
 _CALLED_HERE = {
@@ -153,13 +119,3 @@ def unknown_field(key: str, known: set[str]) -> str:
     hint = f"{_CALLED_HERE[key]} " if key in _CALLED_HERE else f"did you mean {close[0]!r}? " if close else ""
     inherited = {f.name for f in dataclasses.fields(PreTrainedConfig)}
     return f"unknown model field {key!r}; {hint}known: {', '.join(sorted(known - inherited))}"
-
-
-def type_faults(config_class: type[PreTrainedConfig], fields: dict[str, object]) -> list[str]:
-    """Return a line for each value that does not fit its field's type."""
-    hints = {f.name: f.type for f in dataclasses.fields(config_class) if not isinstance(f.type, str)}
-    return [
-        f"{key} must be {describe(hints[key])}, got {value!r}"
-        for key, value in fields.items()
-        if key in hints and not fits(hints[key], value)
-    ]

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-CONTENT = ("qkv", "out", "q", "kv")
-"""Projections of attention: queries, keys and values of one sequence together, those of cross-attention, and back."""
+CONTENT = ("qkv", "out", "q", "kv", "query", "key", "value")
+"""Projections of attention: queries, keys and values together, back, those of cross-attention, and a graft's host's."""
 
 POSITIONS = ("query_projection", "key_projection")
 """TUPE's projections of positions, which all layers share."""
-
-OF_A_HOST = ("query", "key", "value")
-"""Names of the CONTENT projections in a BERT or RoBERTa that was grafted."""
 
 
 def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
@@ -33,9 +30,9 @@ def lora_targets(model: Any, *, positions: bool = False) -> list[str]:
         ValueError: the model has none of these modules, or no projections of positions.
     """
     held = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    found = [name for name in (*CONTENT, *OF_A_HOST) if name in held]
+    found = [name for name in CONTENT if name in held]
     if not found:
-        raise ValueError(f"model must have attention ({', '.join((*CONTENT, *OF_A_HOST))}), got {type(model).__name__}")
+        raise ValueError(f"model must have attention ({', '.join(CONTENT)}), got {type(model).__name__}")
     own = [name for name in POSITIONS if name in held]
     if positions and not own:
         raise ValueError(f"positions: encoding {model.config.encoding!r} has no projections of positions; leave it out")

@@ -34,7 +34,6 @@ class CardFacts:
     title: str
     """The first heading, as it comes: it is escaped here."""
     summary: str
-    """One paragraph."""
     data: str | None = None
     """The data that the scores are of, for the card's metadata; None where nothing was scored."""
     datasets: tuple[str, ...] = ()
@@ -48,11 +47,7 @@ class CardFacts:
 
 
 def write_card(folder: Path, facts: CardFacts) -> None:
-    """Write README.md beside a saved model, in the place of an earlier one.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written.
-    """
+    """Write README.md beside a saved model, in the place of an earlier one."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write_text(folder / CARD, card_text(config, facts))
 
@@ -71,32 +66,31 @@ def card_text(config: Mapping[str, object], facts: CardFacts) -> str:
 
 
 def code(text: object) -> str:
-    """Return text from data as Markdown that only shows it: no link, no HTML, no row of a table.
-
-    Args:
-        text: line breaks and other control characters are shown as spaces, what is very long is cut.
-    """
-    shown = "".join(c if c.isprintable() else " " for c in str(text)) or " "
+    """Return text from data as Markdown that only shows it: no link, no HTML, no row of a table; long text is cut."""
+    shown = _one_line(text) or " "
     shown = shown if len(shown) <= _TOLD else f"{shown[:_TOLD]}..."
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    fence = _fence(shown, 1)
     space = " " if shown[0] == "`" or shown[-1] == "`" else ""
     return f"{fence}{space}{shown}{space}{fence}".replace("|", "\\|")
 
 
 def plain(text: object) -> str:
-    """Return a sentence with names from data in it as Markdown that only shows it.
-
-    Args:
-        text: control characters are shown as spaces.
-    """
-    shown = "".join(c if c.isprintable() else " " for c in str(text))
-    return re.sub(r"([\\`*_\[\]#|~:])", r"\\\1", html.escape(shown, quote=False))
+    """Return a sentence with names from data in it as Markdown that only shows it."""
+    return re.sub(r"([\\`*_\[\]#|~:])", r"\\\1", html.escape(_one_line(text), quote=False))
 
 
 def fenced(text: str, language: str) -> str:
     """Return a block of code that nothing in the text can end."""
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    fence = _fence(text, 3)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _one_line(text: object) -> str:
+    return "".join(c if c.isprintable() else " " for c in str(text))
+
+
+def _fence(text: str, least: int) -> str:
+    return "`" * max(least, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
 
 
 def task_of_architecture(config: Mapping[str, Any]) -> tuple[str, str]:
@@ -176,14 +170,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _loading(config: Mapping[str, object]) -> str:
     _, auto = task_of_architecture(config)
-    lines = [
-        f"from transformers import {auto}, AutoTokenizer",
-        "",
-        "import wordorder.models  # makes transformers' Auto classes and pipelines know the model",
-        "",
-        'folder = "path/to/this/folder"  # or the name of its repository on the hub',
-        f"model = {auto}.from_pretrained(folder).eval()",
-        "tokenizer = AutoTokenizer.from_pretrained(folder)",
-    ]
-    told = fenced("\n".join(lines), "python")
-    return f"Install `wordorder[models]` first; no code is taken from this folder.\n\n{told}"
+    return f"""Install `wordorder[models]` first; no code is taken from this folder.
+
+```python
+from transformers import {auto}, AutoTokenizer
+
+import wordorder.models  # makes transformers' Auto classes and pipelines know the model
+
+folder = "path/to/this/folder"  # or the name of its repository on the hub
+model = {auto}.from_pretrained(folder).eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+```"""

@@ -39,9 +39,6 @@ def weight_files(folder: Path) -> list[Path]:
 
     Where there are both it is the one, as transformers has it; but an index that leads elsewhere is refused all the
     same.
-
-    Raises:
-        BadInput: a file is missing, or the index cannot be read, or it names a file outside of the folder.
     """
     index = folder / INDEX
     try:
@@ -67,11 +64,7 @@ def no_weights(folder: Path, reason: object) -> str:
 
 
 def stored_shapes(folder: Path) -> dict[str, StoredShape]:
-    """Return shapes and types of a model folder's weights, by name, from the headers alone.
-
-    Raises:
-        BadInput: as `weight_files`; or a header is too long, is no header, or claims what its file does not hold.
-    """
+    """Return shapes and types of a model folder's weights, by name, from the headers alone."""
     found: dict[str, StoredShape] = {}
     for path in weight_files(folder):
         try:
@@ -114,19 +107,14 @@ def adapter_faults(folder: Path) -> list[str]:
 
 
 def load_config(kind: Any, folder: Path) -> Any:
-    """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about.
-
-    Raises:
-        BadInput: a field is unknown, or has a value that it cannot have.
-    """
-    settings = read_config(folder)
-    faults = elsewhere_faults(folder, settings)
+    """Load the configuration of a folder; its own code, if it has any, is neither run nor asked about."""
+    faults = elsewhere_faults(folder, read_config(folder))
     if faults:
         raise BadInput(faults)
     from transformers import AutoConfig
 
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
-    reader: Any = kind
+    reader: Any = kind  # whose method transformers types in part only
     try:
         return reader.from_pretrained(str(folder), local_files_only=True, **asked)
     except BadInput as error:
@@ -144,8 +132,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
         kind: a class of models, or one of transformers' Auto classes for them.
 
     Raises:
-        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite;
-            all are named.
+        BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
     """
     config = check_model_of(kind, folder, config=config)
     try:
@@ -161,19 +148,14 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
     except WordOrderError:
         raise
     except Exception as error:  # what transformers raises of a damaged file is of any type
-        raise BadInput(
-            no_weights(folder, str(error).strip().splitlines()[0] if str(error).strip() else error)
-        ) from error
-    # transformers would draw these at random, and chance would answer
-    other = [str(key if isinstance(key, str) else key[0]) for key in report["mismatched_keys"]]
-    own = model.state_dict()
-    kinds = {
-        name.removeprefix(f"{model.base_model_prefix}."): shape.kind for name, shape in stored_shapes(folder).items()
-    }
-    types = {name: kinds.get(name.removeprefix(f"{model.base_model_prefix}."), "F32") for name in own}
-    faults = {
+        raise BadInput(no_weights(folder, (str(error).strip().splitlines() or [error])[0])) from error
+    own, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which names may have or lack
+    kinds = {name.removeprefix(prefix): shape.kind for name, shape in stored_shapes(folder).items()}
+    types = {name: kinds.get(name.removeprefix(prefix), "F32") for name in own}
+    mismatched = report["mismatched_keys"]
+    faults = {  # transformers would draw these at random, and chance would answer
         "weights are missing from the file": list(report["missing_keys"]),
-        "weights have other sizes than config.json says": other,
+        "weights have other sizes than config.json says": [k if isinstance(k, str) else k[0] for k in mismatched],
         "weights are not of a floating-point type": wrong_types(own, types),
         "weights are not finite": not_finite(dict(model.named_parameters())),
     }
@@ -184,11 +166,7 @@ def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
 
 
 def wrong_types(own: Mapping[str, Any], kinds: Mapping[str, str]) -> list[str]:
-    """Return the names of weights that are whole numbers in the file, but not in the model.
-
-    Args:
-        kinds: the stored ones' types by name, see `StoredShape`.
-    """
+    """Return the names of weights that are whole numbers in the file (see `StoredShape`), but not in the model."""
     whole = [name for name, kind in kinds.items() if not kind.startswith(("F", "BF", "C"))]
     return [name for name in whole if name in own and (own[name].is_floating_point() or own[name].is_complex())]
 
@@ -204,11 +182,7 @@ def _listed(names: Collection[str], most: int = 20) -> str:
 
 
 def check_tokenizer(tokenizer: Any, config: Any, folder: Path) -> None:
-    """Refuse a tokenizer that is not the model's, whose ids would mean other words than the model learned.
-
-    Raises:
-        BadInput: it has ids that the model has not, or its special tokens have other ids than config.json says.
-    """
+    """Refuse a tokenizer that is not the model's, whose ids would mean other words than the model learned."""
     highest, faults = max(tokenizer.get_vocab().values(), default=-1), list[str]()
     if highest >= config.vocab_size:
         faults.append(f"{folder}: the tokenizer has ids up to {highest}, the model has {config.vocab_size} tokens")
@@ -235,9 +209,6 @@ _ROLES_OF_WRITERS = {"bos": ("bos", "cls", "sep", "eos"), "eos": ("eos", "sep")}
 
 def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
     """Check all of a model's folder but the numbers in its weights, and return its configuration.
-
-    Args:
-        kind: a class of models, or one of transformers' Auto classes for them.
 
     Raises:
         BadInput: the folder holds adapters; weights are missing, damaged, pickled, or fewer than config.json claims;
@@ -274,14 +245,7 @@ def _check_generation(folder: Path) -> None:
 
 
 def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder: Path) -> None:
-    """Refuse a configuration whose model has more numbers than the files of its weights, before room is made for it.
-
-    Args:
-        kind: a class of models, or one of transformers' Auto classes for them.
-
-    Raises:
-        BadInput: it has.
-    """
+    """Refuse a configuration whose model has more numbers than the files of its weights, before room is made for it."""
     import torch
 
     layers = max(int(getattr(config, name, None) or 0) for name in ("num_hidden_layers", "decoder_layers"))

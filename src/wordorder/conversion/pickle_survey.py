@@ -13,8 +13,6 @@ import zipfile
 from collections import Counter
 from typing import Any, cast
 
-from wordorder.conversion.torch_files.foreign import Namespace, Placeholder, printable
-
 MOST_OPCODES = 2_000_000
 """Most instructions of one pickle. That of BERT-Base with Adam's state has 16,000; with WikiText-103's vocabulary it
 would have 1.6 million."""
@@ -42,6 +40,49 @@ BUILT = {*STORAGES, *COPIES, TENSOR, PARAMETER, ORDERED, ENCODE, *(f"torch.{kind
 
 _VALUES: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _LITERALS = {*_VALUES, "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING"}
+
+
+class Placeholder:
+    """Stands for a class or function that a file names, and for whatever the file makes with it; does nothing."""
+
+    def __init__(self, name: str) -> None:  # pyright: ignore[reportInconsistentConstructor]
+        self.name = name
+        self.makes: Any = None
+        """`list` or `dict` if the file fills what it makes: torch fills nothing else."""
+
+    def __new__(cls, *_: Any) -> Any:
+        """Make a placeholder; where a file makes an object of one, torch calls this on the placeholder itself."""
+        return cls() if isinstance(cls, Placeholder) else super().__new__(cls)
+
+    def __call__(self, *_: Any) -> Any:
+        """Return what stands for the object that the file makes."""
+        return self if self.makes is None else self.makes()
+
+    def __setstate__(self, _: object) -> None:
+        """Leave out the fields that the file has for it."""
+
+
+class Namespace:
+    """Stands for an `argparse.Namespace`."""
+
+    fields: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        """Keep the fields as they are: a copy could be asked for a million times by a small file."""
+        self.fields = state
+
+
+def printable(text: object, most: int = 120) -> str:
+    """Return a name or plain value from a file on one line, without control characters, and short; else its type."""
+    if isinstance(text, Placeholder):
+        return f"<{text.name}>"
+    if isinstance(text, str):
+        shown = ascii(text[: most + 1])[1:-1]
+    elif text is None or isinstance(text, bool | float) or (isinstance(text, int) and text.bit_length() < 256):
+        shown = repr(text)
+    else:
+        shown = f"a value of type {type(text).__name__}"
+    return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 class Damaged(ValueError):
@@ -73,37 +114,28 @@ class _Tuple(tuple[Any, ...]):
 
 
 class _Storage:
-    def __init__(self, key: str, bytes_each: int, numel: int) -> None:
-        self.key, self.bytes_each, self.numel = key, bytes_each, numel
+    def __init__(self, key: str, numel: int) -> None:
+        self.key, self.numel = key, numel
 
 
 class Survey:
-    """Follows the pickles of one file.
-
-    Attributes:
-        placeholders: names outside the closed list, with how often the file has them.
-        stand_ins: the name as torch looks it up -> what it is to find.
-        storages: key -> bytes.
-    """
+    """Follows the pickles of one file."""
 
     def __init__(self) -> None:
         self.placeholders: Counter[str] = Counter()
+        """Names outside the closed list, with how often the file has them."""
         self.stand_ins: dict[str, Any] = {}
+        """The name as torch looks it up -> what it is to find."""
         self.storages: dict[str, int] = {}
+        """Key -> bytes."""
         self._globals: dict[str, _Global] = {}
         self._work = 0
 
     def follow(self, file: Any) -> Any:
-        """Follow one pickle, and leave the file behind it.
+        """Follow one pickle, leave the file behind it, and return its object: a literal, or what stands for it.
 
         Args:
             file: with read, readline and tell; it gives no more bytes than there are.
-
-        Returns:
-            The object: a literal, or what stands for it.
-
-        Raises:
-            Damaged: it is cut short, not what torch writes, or asks for too much.
         """
         stack: list[Any] = []
         marks: list[int] = []
@@ -187,8 +219,9 @@ class Survey:
             self._spend(sum(map(_cost, items[::2])))
         if isinstance(target, _Made) and isinstance(target.by.stand_in, Placeholder):
             target.by.stand_in.makes = dict if keys else list
-        cast("list[Any]", target).extend(items)
-        return cast("list[Any]", target)
+        filled = cast("list[Any]", target)
+        filled.extend(items)
+        return filled
 
     def _give(self, target: object, state: object) -> _Made:
         """Give a state to an object: a state dict's version numbers, which torch copies, or a stand-in's fields."""
@@ -233,7 +266,7 @@ class Survey:
             raise Damaged(f"storage {printable(key)} has no known type")
         if self.storages.setdefault(key, size * numel) != size * numel:
             raise Damaged(f"storage {printable(key)} is described in two ways")
-        return _Storage(key, size, numel)
+        return _Storage(key, numel)
 
 
 def _cost(value: object) -> int:
@@ -248,9 +281,8 @@ def _check_tensor(arguments: tuple[Any, ...]) -> None:
     if len(arguments) not in (6, 7) or not isinstance(arguments[0], _Storage) or any(arguments[5:]):
         raise Damaged("there is a tensor that is not plain")
     storage, offset, size, stride = arguments[:4]
-    if not isinstance(size, _Tuple) or not isinstance(stride, _Tuple) or len(size) != len(stride):
-        raise Damaged("there is a tensor without a shape")
-    if any(type(number) is not int or not 0 <= number < 2**60 for number in (offset, *size, *stride)):
+    shaped = isinstance(size, _Tuple) and isinstance(stride, _Tuple) and len(size) == len(stride)
+    if not shaped or any(type(number) is not int or not 0 <= number < 2**60 for number in (offset, *size, *stride)):
         raise Damaged("there is a tensor without a shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if 0 not in size and last >= storage.numel:

@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wordorder.conversion.torch_files.foreign import Placeholder, printable
-from wordorder.conversion.torch_files.pickle_survey import Damaged, Survey
+from wordorder.conversion.pickle_survey import Damaged, Placeholder, Survey, printable
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
@@ -43,24 +42,17 @@ MOST_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class TorchFile:
-    """The contents of a torch file.
-
-    Args:
-        root: the object that was saved, of plain values, tensors, `Placeholder` and `Namespace`.
-        placeholders: names that were neither imported nor called, with how often the file has each.
-    """
+    """The contents of a torch file."""
 
     layout: Literal["zip", "stream"]
     root: Any
+    """The object that was saved, of plain values, tensors, `Placeholder` and `Namespace`."""
     placeholders: Mapping[str, int]
+    """Names that were neither imported nor called, with how often the file has each."""
 
 
 def read_torch_file(path: Path) -> TorchFile:
-    """Read a torch file.
-
-    Raises:
-        BadInput: it is empty, cut short, damaged, no torch file, or asks for what no checkpoint needs.
-    """
+    """Read a torch file."""
     import torch
 
     survey = Survey()
@@ -87,15 +79,10 @@ def read_torch_file(path: Path) -> TorchFile:
 
 
 def detached(path: Path, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return tensors without gradients, if they are not larger than the file: views can repeat a number for ever.
-
-    Raises:
-        BadInput: they claim more than the file holds.
-    """
+    """Return tensors without gradients, if they are not larger than the file: views can repeat a number for ever."""
     size = path.stat().st_size
-    claimed = (
-        sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors.values()) // 2
-    )  # tied ones twice
+    both = sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors.values())
+    claimed = both // 2  # tied ones are there twice
     if claimed > size:
         raise BadInput(f"checkpoint {path}: its weights claim {claimed:,} bytes, more than the file's {size:,}")
     return {name: tensor.detach() for name, tensor in tensors.items()}

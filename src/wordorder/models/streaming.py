@@ -14,8 +14,8 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogit
 from wordorder.encodings import CATALOG, names_of
 from wordorder.errors import BadInput
 from wordorder.memory import MemoryState
-from wordorder.models.config.decoder import WordOrderDecoderConfig
-from wordorder.models.decoder.causal_lm import WordOrderDecoderForCausalLM
+from wordorder.models.config.configuration import WordOrderDecoderConfig
+from wordorder.models.decoder import WordOrderDecoderForCausalLM
 from wordorder.models.length import longest_text
 from wordorder.networks import Decoder
 
@@ -62,11 +62,11 @@ def stream_tokens(
             or the text would outgrow the model's table of positions.
     """
     _check_model(model)
+    wanted = "input_ids must be one prompt (1, tokens), one token at least, got"
     if not isinstance(cast("object", input_ids), Tensor):  # a text, say
-        kind = type(input_ids).__name__
-        raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got a {kind}; pass token ids")
+        raise BadInput(f"{wanted} a {type(input_ids).__name__}; pass token ids")
     if input_ids.dim() != 2 or input_ids.shape[0] != 1 or not input_ids.shape[1]:
-        raise BadInput(f"input_ids must be one prompt (1, tokens), one token at least, got {tuple(input_ids.shape)}")
+        raise BadInput(f"{wanted} {tuple(input_ids.shape)}")
     if max_new_tokens is not None and max_new_tokens < 1:
         raise BadInput(f"max_new_tokens must be positive, got {max_new_tokens}")
     if memory is not None and model.config.memory == "none":

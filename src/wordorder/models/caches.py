@@ -1,22 +1,77 @@
-"""The Hugging Face cache of a language model with a memory: the memory so far, and the keys of the open segment."""
+"""Caches of Hugging Face: theirs, adapted to the networks in plain torch, and one for models with a memory."""
 
-# transformers' base classes are typed in part only
+# transformers' caches are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from dataclasses import replace
-from typing import Any, NoReturn, Self, Unpack
+from typing import Any, NoReturn, Self, cast
 
 import torch
 from torch import Tensor
-from transformers import Cache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from wordorder.memory import MemoryState, OpenSegment
 from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.models.layout import one_input, tokens_of
 from wordorder.models.network import memory_of
-from wordorder.models.pretrained import ForwardOptions
-from wordorder.networks import Decoder
-from wordorder.networks.decoder import DecoderOutput
+from wordorder.networks import Extend
+
+
+class BoundCache:
+    """A Hugging Face cache with the methods of `wordorder.networks.Cache`.
+
+    It holds keys as they were projected, before any rotation, so what a cache holds of one encoding is of no use to
+    transformers' own models.
+
+    Args:
+        cache: for a decoder alone; an `EncoderDecoderCache` for one with cross-attention.
+    """
+
+    def __init__(self, cache: Cache, *, source: bool = False) -> None:
+        if cache.is_compileable:  # its empty slots would be keys without a position
+            raise ValueError(
+                "caches of a fixed size are not supported; take a DynamicCache (cache_implementation=None)"
+            )
+        if source and not isinstance(cache, EncoderDecoderCache):
+            raise ValueError(
+                "past_key_values must be an EncoderDecoderCache where there is a source, got"
+                f" {type(cache).__name__}; pass EncoderDecoderCache(DynamicCache(), DynamicCache()), or use_cache=True"
+            )
+        self.cache = cache
+        self._own: Cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+
+    @property
+    def length(self) -> int:
+        """Return the number of tokens of which self-attention holds keys."""
+        return int(self._own.get_seq_length())
+
+    @property
+    def source_length(self) -> int:
+        """Return the number of tokens of the source of which cross-attention holds keys."""
+        if not isinstance(self.cache, EncoderDecoderCache):
+            return 0
+        return int(self.cache.cross_attention_cache.get_seq_length())
+
+    def own(self, layer: int) -> Extend:
+        """Return a function that takes a layer's keys and values of this step and returns all so far."""
+        return lambda k_BGTD, v_BGTD: self._own.update(k_BGTD, v_BGTD, layer)
+
+    def source(self, layer: int) -> Extend:
+        """Return a function that takes a layer's keys and values of the source and returns those of the first step."""
+
+        def extend(k_BGSD: Tensor, v_BGSD: Tensor) -> tuple[Tensor, Tensor]:
+            cache = cast(EncoderDecoderCache, self.cache)
+            if cache.is_updated.get(layer):  # an update with nothing would copy all of it at every step
+                held: Any = cache.cross_attention_cache.layers[layer]
+                return held.keys, held.values
+            cache.is_updated[layer] = True
+            return cache.cross_attention_cache.update(k_BGSD, v_BGSD, layer)
+
+        return extend
+
+
+def new_cache(*, source: bool = False) -> Cache:
+    """Return an empty cache."""
+    return EncoderDecoderCache(DynamicCache(), DynamicCache()) if source else DynamicCache()
 
 
 class SegmentCache(Cache):
@@ -81,11 +136,7 @@ class SegmentCache(Cache):
         return self.memory
 
     def advance(self, segment: OpenSegment) -> None:
-        """Count tokens that were read, and fold the segment into memory if it is full.
-
-        Args:
-            segment: the open one after them, of at most as many tokens as there was room for.
-        """
+        """Go on from the open segment after tokens were read, and fold it into memory if it is full."""
         self._length += segment.tokens - self.segment.tokens
         self.segment = segment
         if not self.room:
@@ -93,17 +144,14 @@ class SegmentCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return how many tokens were read through this cache, padding included, without those of a given memory."""
-        del layer_idx
         return self._length
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
         """Return -1: any number of tokens can be read."""
-        del layer_idx
         return -1
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Return how many keys the next tokens attend to, their own included, and the offset 0."""
-        del layer_idx
         return self.segment.slots + self.segment.tokens + query_length, 0
 
     @property
@@ -155,22 +203,14 @@ class SegmentCache(Cache):
             self.reorder_cache(torch.arange(self.batch_size).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refuse to take tokens back: folded tokens cannot be taken out of a memory.
-
-        Raises:
-            ValueError: always.
-        """
+        """Refuse to take tokens back: folded tokens cannot be taken out of a memory."""
         raise ValueError(
             f"{tokens_to_remove} tokens cannot be taken back from a SegmentCache: older tokens are folded into a memory"
             " that does not hold them one by one; begin again, or go on from a memory that was kept (from_memory)"
         )
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse keys from outside: the model fills the cache itself.
-
-        Raises:
-            ValueError: always.
-        """
+        """Refuse keys from outside: the model fills the cache itself."""
         raise ValueError("a SegmentCache is filled by a wordorder model with a memory, and by no other")
 
 
@@ -184,106 +224,7 @@ def _settled(memory: MemoryState) -> MemoryState:
 
 
 def segment_cache(config: WordOrderConfig, cache: Cache | None, memory: MemoryState | None) -> Cache:
-    """Return the cache that was given, or a new one that begins with the memory that was given.
-
-    Raises:
-        ValueError: both were given, or the memory does not fit the model.
-    """
+    """Return the cache that was given, or a new one that begins with the memory that was given."""
     if cache is not None and memory is not None:
         raise ValueError("pass memory or past_key_values, not both: a SegmentCache holds its own memory")
     return SegmentCache(config, memory=memory) if cache is None else cache
-
-
-def read_next_tokens(
-    network: Decoder,
-    cache: Cache,
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    inputs_embeds: Tensor | None,
-    **options: Unpack[ForwardOptions],
-) -> DecoderOutput:
-    """Read the next tokens of each text, any number of them; the cache takes them, and ends segments that are full.
-
-    Args:
-        attention_mask: (B, all tokens so far), 1 = token, 0 = padding, on the left.
-        **options: backend and extra outputs; attention weights are (B, H, T, slots + tokens so far), of one segment.
-
-    Raises:
-        ValueError: a tensor or the cache does not fit, or weights of several segments are asked for.
-    """
-    given = one_input(input_ids, inputs_embeds)
-    cache = _checked(network, cache, given)
-    valid_BT = _new_columns(attention_mask, cache.get_seq_length(), given.shape[0], given.shape[1])
-    if options["return_attentions"] and given.shape[1] > cache.room:
-        raise ValueError(
-            f"attention weights are given for one segment at a time: the open one takes {cache.room} tokens, got"
-            f" {given.shape[1]}; pass so many at once, or output_attentions=False"
-        )
-    hidden: list[Tensor] = []
-    all_hidden: list[tuple[Tensor, ...]] = []
-    attentions: tuple[Tensor, ...] = ()
-    start = 0
-    while start < given.shape[1]:
-        columns = slice(start, start + min(cache.room, given.shape[1] - start))
-        read = network.read_segment(
-            cache.segment,
-            None if input_ids is None else input_ids[:, columns],
-            None if inputs_embeds is None else inputs_embeds[:, columns],
-            key_padding_mask=None if valid_BT is None else ~valid_BT[:, columns],
-            **options,
-        )
-        hidden.append(read.hidden)
-        all_hidden.append(read.all_hidden)
-        attentions = read.attentions
-        cache.advance(read.segment)
-        start = columns.stop
-    return DecoderOutput(
-        torch.cat(hidden, dim=1),
-        tuple(torch.cat(pieces, dim=1) for pieces in zip(*all_hidden, strict=True)) or None,
-        attentions or None,
-        memory=cache.memory,
-    )
-
-
-def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
-    """Return the cache if these tokens can be read through it; refuse it otherwise."""
-    if not isinstance(cache, SegmentCache):
-        raise ValueError(
-            f"past_key_values must be a SegmentCache for a model with a memory, got {type(cache).__name__}; pass"
-            " SegmentCache(model.config), or use_cache=True"
-        )
-    if cache.kind != network.memory or len(cache) != len(network.layers):
-        raise ValueError(
-            f"past_key_values is a cache for {cache.kind} in {len(cache)} layers, and this model has {network.memory}"
-            f" in {len(network.layers)}; pass SegmentCache(model.config)"
-        )
-    if network.gradient_checkpointing and network.training:
-        raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass no cache")
-    if given.dim() < 2 or not given.shape[1]:
-        held = cache.get_seq_length()
-        whole = f"; generate takes the whole text, with the {held} tokens that the cache has read" if held else ""
-        raise ValueError(f"new tokens must be (batch, tokens), one token at least, got {tuple(given.shape)}{whole}")
-    if cache.batch_size not in (-1, given.shape[0]):
-        raise ValueError(
-            f"the cache holds {cache.batch_size} rows and the batch {given.shape[0]}; reorder_cache or"
-            " batch_repeat_interleave give it as many"
-        )
-    return cache
-
-
-def _new_columns(attention_mask: Tensor | None, held: int, batch: int, tokens: int) -> Tensor | None:
-    """Return the padding mask of the new tokens, bool (B, T), False = padding; None = no padding."""
-    if attention_mask is None:
-        return None
-    if attention_mask.shape != (batch, held + tokens):
-        raise ValueError(
-            f"attention_mask must be (batch, tokens) = {(batch, held + tokens)}, the {held} tokens of the cache"
-            f" included, got {tuple(attention_mask.shape)}"
-        )
-    mask = tokens_of(attention_mask)
-    valid_BT = mask[:, held:]
-    if bool(valid_BT.all()):
-        return None
-    if bool((mask[:, :-1] & ~mask[:, 1:]).any()):
-        raise ValueError("attention_mask must be padded on the left alone where a model with a memory has a cache")
-    return valid_BT

@@ -1,33 +1,37 @@
-"""Encoder and decoder without a head as a Hugging Face model."""
+"""Encoder and decoder together as Hugging Face models: without a head, and as a translator."""
 
 # transformers' base classes are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from torch import Tensor, nn
-from transformers import Cache
+from transformers import Cache, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.models.config.seq2seq import WordOrderSeq2SeqConfig
-from wordorder.models.decoder.cache import new_cache
-from wordorder.models.decoder.model import decode_batch
-from wordorder.models.encoder.model import encode_batch
-from wordorder.models.layout import check_token_types, layout_of
+from wordorder.models.caches import new_cache
+from wordorder.models.config.configuration import WordOrderSeq2SeqConfig
+from wordorder.models.decoder import kept_columns, next_token_loss, shifted_right
+from wordorder.models.layout import check_token_types, layout_of, take_token_types
 from wordorder.models.network import build_decoder, build_encoder
-from wordorder.models.outputs import WordOrderModelOutput, WordOrderSeq2SeqModelOutput, network_outputs
-from wordorder.models.pretrained import WordOrderPreTrainedModel, forward_options
+from wordorder.models.pretrained import (
+    ExtraInputs,
+    WordOrderModelOutput,
+    WordOrderPreTrainedModel,
+    WordOrderSeq2SeqLMOutput,
+    WordOrderSeq2SeqModelOutput,
+    body_outputs,
+    forward_options,
+    network_outputs,
+)
+from wordorder.models.reading import decode_batch, encode_batch
 from wordorder.networks import Encoder, Seq2Seq
-from wordorder.ops import Packed, Positions
+from wordorder.ops import Packed
 
 
 class SourceReader(nn.Module):
-    """The encoder of a `WordOrderSeq2SeqModel` as ``generate`` calls it: once, before the first token.
-
-    Args:
-        encoder: of the model, which keeps it.
-    """
+    """The encoder of a `WordOrderSeq2SeqModel`, which keeps it, as ``generate`` calls it before the first token."""
 
     main_input_name = "input_ids"
 
@@ -94,7 +98,6 @@ class WordOrderSeq2SeqPreTrainedModel(WordOrderPreTrainedModel):
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         """Return the half that reads the source, as ``generate`` calls it."""
-        del modality
         return SourceReader(self.network().encoder, self.config)
 
     def get_decoder(self) -> nn.Module:
@@ -137,31 +140,23 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         output_hidden_states: bool | None = None,
         token_type_ids: Tensor | None = None,
     ) -> WordOrderSeq2SeqModelOutput:
-        """Read a source and a target.
+        """Read a source and a target; see `WordOrderPreTrainedModel` for the other arguments, which are the source's.
 
         Args:
             input_ids: the source, long (B, S); not read where encoder_outputs are given.
-            attention_mask: of the source, (B, S), 1 = token, 0 = padding, on either side.
             decoder_input_ids: the target, long (B, T): a start token, then all but the target's last token; with a
                 cache, the tokens that come after those that it holds.
             decoder_attention_mask: of the target, as in `WordOrderDecoderModel.forward`; not needed where targets are
                 padded on the right.
-            position_ids: of the source, long (B or 1, S); see `layout_of`.
             decoder_position_ids: of the target, long (B or 1, T); packed targets need packed sources.
             encoder_outputs: what the encoder gave, so that it need not run; (B, S, channels) comes first.
             past_key_values: a cache, which is added to.
-            inputs_embeds: instead of input_ids, (B, S, C).
             decoder_inputs_embeds: instead of decoder_input_ids, (B, T, C).
             use_cache: begin a cache and return it; default: only where one was given.
-            sequence_ids: long (B, S), which packed sequence a token of the source belongs to.
-            decoder_sequence_ids: long (B, T), which one a token of the target belongs to, and therefore asks.
-            output_attentions: also return attention weights (slow); default: the configuration's.
-            output_hidden_states: also return every layer's output; default: the configuration's.
-            token_type_ids: of a tokenizer, long and all 0: there are no segment embeddings.
+            decoder_sequence_ids: long (B, T), the source's packed sequence that a token of the target reads.
 
         Raises:
-            ValueError: no source or no target, a wrong shape, a position beyond a learned table, or packed sequences
-                with a cache or on one side only; token_type_ids other than 0.
+            ValueError: as there; no source or no target, or packed sequences with a cache or on one side only.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)
@@ -178,6 +173,8 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         if attention_mask is not None and attention_mask.shape != encoded.shape[:2]:
             wanted = f"attention_mask must be (batch, tokens) = {tuple(encoded.shape[:2])}, those of encoder_outputs"
             raise ValueError(f"{wanted}, got {tuple(attention_mask.shape)}")
+        # where rows are packed, a target sees its own source only
+        positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
         cache = past_key_values if past_key_values is not None else new_cache(source=True) if use_cache else None
         read = decode_batch(
             self.seq2seq.decoder,
@@ -189,7 +186,7 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             cache,
             source=encoded,
             source_mask=attention_mask,
-            source_positions=_packed(encoded, position_ids, sequence_ids),
+            source_positions=positions if isinstance(positions, Packed) else None,
             **options,
         )
         return WordOrderSeq2SeqModelOutput(
@@ -204,9 +201,74 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
         )
 
 
-def _packed(encoded: Tensor, position_ids: Tensor | None, sequence_ids: Tensor | None) -> Positions | None:
-    """Return the source's positions where its rows are packed, so that a target sees its own source only; else None."""
-    if position_ids is None and sequence_ids is None:
-        return None
-    positions = layout_of((encoded.shape[0], encoded.shape[1]), None, position_ids, sequence_ids).positions
-    return positions if isinstance(positions, Packed) else None
+class Seq2SeqInputs(ExtraInputs, total=False):
+    """The arguments that the head hands on to `WordOrderSeq2SeqModel.forward`, which describes them."""
+
+    decoder_attention_mask: Tensor | None
+    position_ids: Tensor | None
+    decoder_position_ids: Tensor | None
+    encoder_outputs: Any
+    past_key_values: Cache | None
+    inputs_embeds: Tensor | None
+    decoder_inputs_embeds: Tensor | None
+    use_cache: bool | None
+    decoder_sequence_ids: Tensor | None
+
+
+class WordOrderSeq2SeqForConditionalGeneration(WordOrderSeq2SeqPreTrainedModel, GenerationMixin):
+    """Encoder and decoder with an output layer ``E x``, E being the target's token embeddings where they are tied."""
+
+    def __init__(self, config: WordOrderSeq2SeqConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderSeq2SeqModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        half = "encoder" if config.share_embeddings else "decoder"
+        table = f"model.seq2seq.{half}.embedding.weight"
+        self._tied_weights_keys = {"lm_head.weight": table} if config.tie_word_embeddings else {}
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        **inputs: Unpack[Seq2SeqInputs],
+    ) -> WordOrderSeq2SeqLMOutput:
+        """Predict each next token of the target.
+
+        Args:
+            decoder_input_ids: as the model without a head; default: the labels, shifted right behind the start token.
+            labels: long (B, T), the target, -100 where it is padded (on the right). The loss is the mean of the
+                negative log-likelihood (nats) over labelled tokens.
+            logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
+            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
+            **inputs: the other arguments of `WordOrderSeq2SeqModel.forward`.
+
+        Raises:
+            ValueError: labels are to be shifted, and the configuration has no start token.
+        """
+        if labels is not None and decoder_input_ids is None and inputs.get("decoder_inputs_embeds") is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        output = self.model(input_ids, attention_mask, decoder_input_ids, **inputs)
+        logits = self.lm_head(output.last_hidden_state[:, kept_columns(logits_to_keep)])
+        loss = None
+        if labels is not None:
+            smoothing = self.config.label_smoothing if self.training else 0.0
+            loss = next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+        return WordOrderSeq2SeqLMOutput(loss=loss, logits=logits, **body_outputs(output))
+
+    def generate(self, *args: object, **kwargs: Any) -> Any:
+        """Generate as transformers' ``generate`` does, taking a tokenizer's ``token_type_ids`` where they are all 0."""
+        take_token_types(args, kwargs)
+        return cast("Any", super()).generate(*args, **kwargs)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Return what the decoder reads in order to give the labels; transformers' collator and Trainer call this."""
+        start = self.config.decoder_start_token_id
+        if start is None:
+            raise ValueError("labels are read behind a start token: set decoder_start_token_id in the configuration")
+        return shifted_right(labels, start, self.config.pad_token_id)

@@ -1,1 +1,0 @@
-"""Read torch's files so that nothing in them is imported or called."""

@@ -1,0 +1,151 @@
+"""The tokens of a checkpoint, from fairseq's dict.txt or a list of words, and tokenisers that look them up.
+
+Fairseq's file has one "token count" a line and leaves out the special tokens, which the program adds:
+`<s> <pad> </s> <unk>` in front, as ids 0 to 3, and `<mask>` at the end, by the task. TUPE's copy of fairseq adds
+`<file> <email> <url>` behind the first four (fairseq/data/dictionary.py). The size of the vocabulary tells which of
+the two it was.
+
+The merges of the byte-pair encoding are in another file (fastBPE's codes), and so are the rules of the Moses tokeniser
+that ran before it. So the tokenisers made here **look up pieces; they do not make them**: their input is text that has
+been through the same preparation, pieces apart by spaces, such as "un@@ tied posi@@ tions".
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wordorder.conversion.pickle_survey import printable
+from wordorder.conversion.reference_file import listed
+from wordorder.errors import BadInput
+from wordorder.limits import MOST_WORDS, read_bytes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+FIRST = (BOS, PAD, EOS, UNK)
+ADDED_BY_TUPE = ("<file>", "<email>", "<url>")
+
+UNKNOWN = ("<unk>", "<UNK>", "[UNK]")
+END = ("<eos>", "<EOS>", "</s>")
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """The vocabulary of a checkpoint of fairseq's."""
+
+    ids: dict[str, int]
+    """Ids by token. As in fairseq a token that the file has twice has its last id, and the first is unused; but
+    `<s> <pad> </s> <unk>` are 0 to 3 whatever the file has."""
+    repeated: tuple[str, ...]
+    """Tokens that the file has more than once, or that it shares with the special ones."""
+
+
+def read_tokens(path: Path) -> list[str]:
+    """Read the tokens of a dict.txt, in its order."""
+    tokens: list[str] = []
+    for number, line in enumerate(_lines(path, "dictionary"), start=1):
+        token, space, count = line.rpartition(" ")
+        if not space or not token or not count.isdecimal():
+            shown = printable(line, 60)
+            raise BadInput(
+                f'dictionary {path}: line {number} must be "token count" as fairseq writes it, got {shown!r}'
+            )
+        tokens.append(token)
+    return tokens
+
+
+def fit_dictionary(tokens: list[str], vocabulary: int, path: Path) -> Dictionary:
+    """Number the tokens as the program did that made a vocabulary of this size."""
+    for specials in (FIRST, FIRST + ADDED_BY_TUPE):
+        listing = [*specials, *tokens, *(() if MASK in tokens else (MASK,))]
+        if len(listing) == vocabulary:
+            ids = {token: index for index, token in enumerate(listing)} | {t: i for i, t in enumerate(FIRST)}
+            return Dictionary(ids, tuple(token for token, count in Counter(listing).items() if count > 1))
+    raise BadInput(
+        f"dictionary {path} has {len(tokens):,} tokens, which makes a vocabulary of"
+        f" {len(tokens) + 5:,} (with <s> <pad> </s> <unk> <mask>) or {len(tokens) + 8:,} (<file> <email> <url> too),"
+        f" but the checkpoint's has {vocabulary:,}; name the dict.txt that the model was trained with"
+    )
+
+
+def read_words(path: Path, vocabulary: int) -> list[str]:
+    """Read words, one a line, the first with id 0."""
+    words = _lines(path, "vocab")
+    for number, word in enumerate(words, start=1):
+        if not word or word.split() != [word]:
+            raise BadInput(f"vocab {path}: line {number} must be one word without white space, got {printable(word)!r}")
+    twice = [word for word, count in Counter(words).items() if count > 1]
+    if twice:
+        raise BadInput(f"vocab {path}: words that stand there twice: {listed(twice, 5)}")
+    if len(words) != vocabulary:
+        raise BadInput(
+            f"vocab {path} has {len(words):,} words, but the checkpoint's vocabulary has {vocabulary:,}; name the list"
+            " that the model was trained with, one word a line in the order of ids"
+        )
+    return words
+
+
+def _lines(path: Path, kind: str) -> list[str]:
+    try:
+        # not splitlines(): a word may be one of the characters that it takes for the end of a line
+        lines = read_bytes(path, MOST_WORDS).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise BadInput(f"{kind} {path}: cannot be read: it is not UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{kind} {path}: cannot be read: {reason}") from None
+    return [line.removesuffix("\r") for line in lines]
+
+
+def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerFast":
+    """Make a tokeniser that looks up pieces apart by spaces, for texts of at most ``length`` tokens.
+
+    It writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
+    """
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    ids = dictionary.ids
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = [AddedToken(token, special=True, normalized=False) for token in (*FIRST, MASK)]
+    tokenizer.add_special_tokens(special)  # pyright: ignore[reportUnknownMemberType]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A {EOS}",
+        pair=f"{BOS} $A {EOS} {EOS} $B {EOS}",
+        special_tokens=[(BOS, ids[BOS]), (EOS, ids[EOS])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
+        model_max_length=length,
+        clean_up_tokenization_spaces=False,
+        bos_token=BOS,
+        eos_token=EOS,
+        cls_token=BOS,
+        sep_token=EOS,
+        pad_token=PAD,
+        unk_token=UNK,
+        mask_token=MASK,
+    )
+
+
+def word_tokenizer(words: list[str]) -> "PreTrainedTokenizerFast":
+    """Make a tokeniser that looks up words apart by white space, and adds nothing."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {word: index for index, word in enumerate(words)}
+    found = {"unk_token": next((word for word in UNKNOWN if word in ids), None)}
+    found["eos_token"] = next((word for word in END if word in ids), None)
+    roles = {role: word for role, word in found.items() if word is not None}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=roles.get("unk_token")))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        **roles,
+    )

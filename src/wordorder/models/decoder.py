@@ -1,0 +1,320 @@
+"""The decoder as Hugging Face models: without a head, and as a language model."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from functools import wraps
+from typing import Any, Unpack, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import Cache, GenerationMixin
+from transformers.utils.generic import can_return_tuple
+
+from wordorder.memory import MemoryState
+from wordorder.models.caches import new_cache, segment_cache
+from wordorder.models.config.configuration import WordOrderDecoderConfig
+from wordorder.models.layout import check_token_types, take_token_types
+from wordorder.models.network import build_decoder, build_head, input_parts
+from wordorder.models.pretrained import (
+    MemoryInputs,
+    WordOrderCausalLMOutput,
+    WordOrderDecoderOutput,
+    WordOrderPreTrainedModel,
+    body_outputs,
+    forward_options,
+    network_outputs,
+    refuse_mems,
+)
+from wordorder.models.reading import (
+    decode_batch,
+    read_next_tokens,
+    read_whole_segment,
+    refuse_memory,
+    refuse_positions,
+)
+from wordorder.networks import AdaptiveSoftmax, Decoder
+
+
+class WordOrderDecoderPreTrainedModel(WordOrderPreTrainedModel):
+    """The base of the decoder and its head."""
+
+    config: WordOrderDecoderConfig
+    config_class = WordOrderDecoderConfig
+    _no_split_modules = ["DecoderLayer"]  # noqa: RUF012  transformers declares these as plain class attributes
+
+
+class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
+    """The decoder without a head."""
+
+    def __init__(self, config: WordOrderDecoderConfig) -> None:
+        super().__init__(config)
+        self.decoder = build_decoder(config, layers=config.num_hidden_layers, **input_parts(config))
+        self.post_init()
+
+    def token_reader(self) -> Decoder:
+        """Return the decoder, which holds the token embeddings."""
+        return self.decoder
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        memory: MemoryState | None = None,
+        sequence_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> WordOrderDecoderOutput:
+        """Read a batch; see `WordOrderPreTrainedModel` for the other arguments.
+
+        Args:
+            input_ids: long (B, T); with a cache, the tokens that come after those that it holds.
+            attention_mask: with a cache (B, all tokens so far), padded on the left.
+            position_ids: with a cache see `cached_layout`.
+            past_key_values: a cache, which is added to; for a model with a memory a `SegmentCache`, and no memory.
+            use_cache: begin a cache and return it; default: only where one was given.
+            memory: a model with a memory reads what it is given as one segment; ``attention_mask`` (B, T) is then of
+                this segment. With a cache it cuts what it is given every ``segment_length`` tokens.
+            sequence_ids: not with a cache.
+
+        Raises:
+            ValueError: as there; packed sequences or positions with gaps with a cache; or a cache of keys for a model
+                with a memory, or a cache beside a memory.
+        """
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
+        options = forward_options(self.config, output_attentions, output_hidden_states)
+        if self.config.memory == "none":
+            refuse_memory(memory)
+            cache = past_key_values if past_key_values is not None else new_cache() if use_cache else None
+            read = decode_batch(
+                self.decoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, cache, **options
+            )
+        elif past_key_values is not None or use_cache:
+            cache = segment_cache(self.config, past_key_values, memory)
+            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
+            read = read_next_tokens(self.decoder, cache, input_ids, attention_mask, inputs_embeds, **options)
+        else:
+            cache = None
+            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
+            read = read_whole_segment(self.decoder, memory, input_ids, attention_mask, inputs_embeds, **options)
+        return WordOrderDecoderOutput(past_key_values=cache, **network_outputs(read))
+
+
+class LanguageModelInputs(MemoryInputs, total=False):
+    """The further arguments of a language model, with ``shift_labels``: labels that are shifted already.
+
+    `forward` does not name them in its signature: transformers' Trainer, which looks there for arguments with "label"
+    in their names, would score only batches that have all of these.
+    """
+
+    shift_labels: Tensor | None
+
+
+class WordOrderDecoderForCausalLM(WordOrderDecoderPreTrainedModel, GenerationMixin):
+    """The decoder with an output layer ``E x``, E being the token embeddings where they are tied.
+
+    With ``adaptive_cutoffs`` the output layer is an `AdaptiveSoftmax`, and logits are log-probabilities.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.decoder.embedding.weight"}  # noqa: RUF012
+
+    def __init__(self, config: WordOrderDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderDecoderModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.lm_head = build_head(config)
+        if isinstance(self.lm_head, AdaptiveSoftmax):
+            ties = self.lm_head.ties(projections=config.adaptive_tied_projections)
+            self._tied_weights_keys = {f"lm_head.{o}": f"model.decoder.embedding.{e}" for o, e in ties.items()}
+        # transformers asks it before it lets a draft model propose tokens, which a memory could not give back
+        self._is_stateful = config.memory != "none"
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **inputs: Unpack[LanguageModelInputs],
+    ) -> WordOrderCausalLMOutput:
+        """Predict each next token; the other arguments are those of `WordOrderDecoderModel.forward`.
+
+        Args:
+            labels: long (B, T), usually ``input_ids``: label t + 1 is what token t should give (the shift is done
+                here); -100 where there is none. The loss is the mean of the negative log-likelihood (nats) over
+                labelled tokens.
+            logits_to_keep: compute the last so many logits, or those at these columns; 0 = all.
+            num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's.
+            return_logits: False leaves logits out; default: they are left out only where an adaptive softmax is trained
+                with labels, for then most of them need not be computed. A Trainer needs them to evaluate by anything
+                but the loss, and not to train.
+            **inputs: memory, sequence_ids, output_attentions, output_hidden_states, token_type_ids; and shift_labels,
+                long (B, T), instead of labels: label t is what token t should give, -100 where there is none. No shift
+                is done, so that a segment of a running text can name the first token of the next one.
+
+        Raises:
+            ValueError: as in `WordOrderDecoderModel.forward`; or labels and shift_labels, or not one for each token.
+        """
+        refuse_mems(inputs)
+        shift_labels = inputs.pop("shift_labels", None)
+        if labels is not None and shift_labels is not None:
+            raise ValueError("pass labels, which are shifted here, or shift_labels, which are not; not both")
+        output = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **inputs
+        )
+        hidden = self.output_dropout(output.last_hidden_state[:, kept_columns(logits_to_keep)])
+        adaptive, labelled = isinstance(self.lm_head, AdaptiveSoftmax), labels is not None or shift_labels is not None
+        if return_logits is None:
+            return_logits = not (adaptive and labelled and self.training)
+        # a plain output layer's loss is made of its logits
+        logits = self.lm_head(hidden) if return_logits or (labelled and not adaptive) else None
+        loss = None
+        if labels is not None:
+            short = None if logits is None else logits[:, :-1]
+            loss = self._loss(hidden[:, :-1], short, labels[:, 1:], num_items_in_batch)
+        elif shift_labels is not None:
+            loss = self._loss(hidden, logits, shift_labels, num_items_in_batch)
+        return WordOrderCausalLMOutput(loss=loss, logits=logits if return_logits else None, **body_outputs(output))
+
+    def _loss(
+        self, hidden: Tensor, logits: Tensor | None, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> Tensor:
+        """Return the loss of labels that are shifted already; where there are no logits, the adaptive softmax's own."""
+        if logits is None:
+            assert isinstance(self.lm_head, AdaptiveSoftmax)
+            return adaptive_token_loss(self.lm_head, hidden, labels, num_items_in_batch=num_items_in_batch)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        return next_token_loss(logits, labels, smoothing=smoothing, num_items_in_batch=num_items_in_batch)
+
+    def generate(self, *args: object, **kwargs: Any) -> Any:
+        """Generate token ids as transformers' ``generate`` does.
+
+        A model with a memory writes with a `SegmentCache`, which folds memory where training did.
+
+        Args:
+            **kwargs: of transformers' ``generate``, but no position_ids: positions are counted from the first token of
+                each row. Also ``memory``, what an earlier text left (its rows are those of the prompts), where the
+                model has one.
+
+        Raises:
+            ValueError: position_ids are given; or a memory to a model without one, or beside a cache; or use_cache is
+                False in a model with a memory; or token_type_ids other than 0.
+        """
+        refuse_mems(kwargs)
+        take_token_types(args, kwargs)
+        if kwargs.get("position_ids") is not None:
+            raise ValueError("generate counts positions from attention_mask; leave position_ids out")
+        memory = kwargs.pop("memory", None)
+        if self.config.memory != "none":
+            kwargs["past_key_values"] = self._segment_cache(memory, args, kwargs)
+        else:
+            refuse_memory(memory)
+        return cast("Any", super()).generate(*args, **kwargs)
+
+    def _segment_cache(self, memory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cache:
+        """Return the cache for `generate`: the one given, or a new one with as many rows as there will be."""
+        given = kwargs.get("generation_config", args[1] if len(args) > 1 else None)
+
+        def setting(name: str) -> Any:
+            """Return a setting of this call, of the configuration that came with it, or of the model's own."""
+            found = (kwargs.get(name), getattr(given, name, None), getattr(self.generation_config, name, None))
+            return next((value for value in found if value is not None), None)
+
+        if setting("use_cache") is False:
+            raise ValueError("use_cache=False: without its cache a model with a memory cannot write; leave it out")
+        cache = segment_cache(self.config, kwargs.get("past_key_values"), memory)
+        if kwargs.get("past_key_values") is None:
+            cache.batch_repeat_interleave(max(setting("num_beams") or 1, setting("num_return_sequences") or 1))
+        return cache
+
+    @wraps(cast("Any", GenerationMixin).prepare_inputs_for_generation)  # generate looks at its signature
+    def prepare_inputs_for_generation(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: object, **kwargs: object
+    ) -> dict[str, object]:
+        """Prepare inputs as transformers does, but without positions, which the model takes from the mask."""
+        inputs = cast("Any", super()).prepare_inputs_for_generation(*args, **kwargs)
+        inputs.pop("position_ids", None)
+        return inputs
+
+
+def next_token_loss(
+    logits_BTV: Tensor,
+    labels_BT: Tensor,
+    *,
+    smoothing: float = 0.0,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """Return the mean over labelled tokens of the negative log-likelihood, in nats and at least float32.
+
+    With smoothing e (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, Sec. 7) and V tokens::
+
+        loss = (1 - e) * -log p[label] + e / V * sum_v -log p[v]
+
+    which is what transformers' Trainer makes of its argument ``label_smoothing_factor``.
+
+    Args:
+        labels_BT: long (B, T), the token that each position should give, -100 where none is.
+        smoothing: e, in [0, 1).
+        num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's (gradient
+            accumulation, several processes).
+    """
+    if logits_BTV.shape[:-1] != labels_BT.shape:
+        raise ValueError(
+            "labels must be one for each row of logits (with labels leave logits_to_keep out), got"
+            f" {tuple(labels_BT.shape)} for {tuple(logits_BTV.shape[:-1])}"
+        )
+    wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    loss = F.cross_entropy(
+        wide.flatten(0, -2), labels_BT.flatten(), ignore_index=-100, reduction=reduction, label_smoothing=smoothing
+    )
+    count = num_items_in_batch
+    return loss if count is None else loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
+
+
+def adaptive_token_loss(
+    head: AdaptiveSoftmax,
+    hidden_BTC: Tensor,
+    labels_BT: Tensor,
+    *,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """Return the same loss by an adaptive softmax, which computes rare words' probabilities only for their labels."""
+    if hidden_BTC.shape[:-1] != labels_BT.shape:
+        raise ValueError(
+            "labels must be one for each hidden state (with labels leave logits_to_keep out), got"
+            f" {tuple(labels_BT.shape)} for {tuple(hidden_BTC.shape[:-1])}"
+        )
+    unlabelled_N = (labels_BT == -100).flatten()
+    # tokens without a label take part as a common word, at no cost of waiting for the device to count them
+    found_N = head.negative_log_likelihood(hidden_BTC.flatten(0, -2), labels_BT.flatten().masked_fill(unlabelled_N, 0))
+    count = (~unlabelled_N).sum() if num_items_in_batch is None else num_items_in_batch
+    total = found_N.masked_fill(unlabelled_N, 0.0).sum()
+    return total / (count.to(total.device) if isinstance(count, Tensor) else count)
+
+
+def kept_columns(logits_to_keep: int | Tensor) -> slice | Tensor:
+    """Return the columns of which logits are computed: the last so many, 0 = all; or the columns themselves."""
+    return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+
+
+def shifted_right(labels_BT: Tensor, start: int, pad: int | None) -> Tensor:
+    """Return what a decoder reads in order to give the labels: the start token, then all labels but the last."""
+    # nothing that has a label sees what stands in for -100, where targets are padded on the right
+    read_BT = torch.cat((torch.full_like(labels_BT[:, :1], start), labels_BT[:, :-1]), dim=1)
+    return read_BT.masked_fill(read_BT == -100, 0 if pad is None else pad)

@@ -1,0 +1,327 @@
+"""The encoder as Hugging Face models: without a head, for documents longer than one segment, and with its heads."""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Iterable
+from typing import Any, Literal, Unpack, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.utils.generic import can_return_tuple
+
+from wordorder.memory import MemoryState
+from wordorder.models.config.configuration import WordOrderEncoderConfig
+from wordorder.models.layout import check_token_types, layout_of
+from wordorder.models.network import build_encoder
+from wordorder.models.pretrained import (
+    LabelledHead,
+    MemoryInputs,
+    WordOrderMaskedLMOutput,
+    WordOrderModelOutput,
+    WordOrderPreTrainedModel,
+    WordOrderQuestionAnsweringOutput,
+    WordOrderSequenceClassifierOutput,
+    WordOrderTokenClassifierOutput,
+    body_outputs,
+    classifier_dropout,
+    forward_options,
+    network_outputs,
+    refuse_mems,
+)
+from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory, refuse_positions
+from wordorder.networks import Encoder
+from wordorder.networks.options import norm_layer
+
+Pooling = Literal["mean", "first", "max"]
+
+
+class WordOrderEncoderPreTrainedModel(WordOrderPreTrainedModel):
+    """The base of the encoder and its heads."""
+
+    config: WordOrderEncoderConfig
+    config_class = WordOrderEncoderConfig
+    _no_split_modules = ["EncoderLayer"]  # noqa: RUF012  transformers declares these as plain class attributes
+
+
+class WordOrderEncoderModel(WordOrderEncoderPreTrainedModel):
+    """The encoder without a head."""
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.encoder = build_encoder(config)
+        self.post_init()
+
+    def token_reader(self) -> Encoder:
+        """Return the encoder, which holds the token embeddings."""
+        return self.encoder
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        memory: MemoryState | None = None,
+        sequence_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> WordOrderModelOutput:
+        """Encode a batch; see `WordOrderPreTrainedModel` for the arguments.
+
+        A model with a memory reads what it is given as one segment.
+        """
+        check_token_types(token_type_ids, input_ids, inputs_embeds)
+        options = forward_options(self.config, output_attentions, output_hidden_states)
+        if self.config.memory == "none":
+            refuse_memory(memory)
+            read = encode_batch(
+                self.encoder, input_ids, attention_mask, position_ids, inputs_embeds, sequence_ids, **options
+            )
+        else:
+            refuse_positions(position_ids=position_ids, sequence_ids=sequence_ids)
+            read = read_whole_segment(self.encoder, memory, input_ids, attention_mask, inputs_embeds, **options)
+        return WordOrderModelOutput(**network_outputs(read))
+
+
+def read_document(
+    model: WordOrderEncoderModel,
+    input_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
+    **inputs: Unpack[MemoryInputs],
+) -> WordOrderModelOutput:
+    """Read texts of any length with an encoder, and return the states of all tokens, (B, T, C).
+
+    A model with a memory reads ``segment_length`` tokens at a time, counted from the first token of each row wherever
+    its padding lies, and hands the memory on; a text that is no longer than that, and a model without a memory, are
+    read at once. Gradients reach every segment's own computation; what it knows of the segments before comes through
+    the memory, which stops them. A row that has ended changes no more, so that texts of unequal lengths give in one
+    batch what each gives alone. The activations of all segments are held while a gradient is wanted: they grow with T,
+    not with its square.
+
+    Args:
+        **inputs: the other arguments of `WordOrderEncoderModel.forward`; memory is that before the first token.
+
+    Returns:
+        ``last_hidden_state``, ``hidden_states`` if asked for, and ``memory`` after the last segment; everything in the
+        caller's columns.
+
+    Raises:
+        ValueError: as in `WordOrderEncoderModel.forward`; or attention weights are asked for over several segments.
+    """
+    refuse_mems(inputs)
+    given, length = input_ids if input_ids is not None else inputs_embeds, model.config.segment_length
+    one_of_them = (input_ids is None) != (inputs_embeds is None)
+    in_parts = model.config.memory != "none" and one_of_them and given is not None and given.dim() > 1
+    if not in_parts or length is None or given is None or given.shape[1] <= length:
+        return model(input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+    if forward_options(model.config, inputs.get("output_attentions"), None)["return_attentions"]:
+        raise ValueError(
+            f"output_attentions: {given.shape[1]} tokens are read in segments of segment_length = {length}, and each"
+            " attends to slots of its own; pass the segments to .model one by one, with memory=, to see their weights"
+        )
+    check_token_types(inputs.pop("token_type_ids", None), input_ids, inputs_embeds)  # once, of all segments
+    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
+    ids, vectors = (None if tensor is None else layout.turn(tensor) for tensor in (input_ids, inputs_embeds))
+    outputs: list[WordOrderModelOutput] = []
+    for start in range(0, given.shape[1], length):
+        cut = slice(start, start + length)
+        segment, mask, embedded = (None if x is None else x[:, cut] for x in (ids, layout.valid_BT, vectors))
+        outputs.append(model(segment, mask, position_ids, embedded, **inputs))
+        inputs["memory"] = outputs[-1].memory
+
+    def join(pieces: Iterable[Any]) -> Any:
+        return layout.turn_back(torch.cat(tuple(pieces), dim=1))
+
+    layers = [output.hidden_states for output in outputs if output.hidden_states is not None]
+    return WordOrderModelOutput(
+        last_hidden_state=join(output.last_hidden_state for output in outputs),
+        hidden_states=tuple(map(join, zip(*layers, strict=True))) if layers else None,
+        memory=outputs[-1].memory,
+    )
+
+
+def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
+    """Return one vector for each text, (B, C), of all its tokens.
+
+    "mean" is over all tokens (of at least float32 numbers), "max" of each channel over all tokens; "first" is the
+    first token, [CLS] where a tokeniser puts one. A row without tokens gives 0 for mean and max.
+    """
+    valid_BT1 = None if attention_mask is None else attention_mask.bool()[..., None]
+    if pooling == "first":
+        if valid_BT1 is None:
+            return hidden_BTC[:, 0]
+        first_B = valid_BT1[..., 0].int().argmax(1)
+        return hidden_BTC[torch.arange(hidden_BTC.shape[0], device=hidden_BTC.device), first_B]
+    if pooling == "max":
+        if valid_BT1 is None:
+            return hidden_BTC.amax(1)
+        highest_BC = hidden_BTC.masked_fill(~valid_BT1, -torch.inf).amax(1)
+        return highest_BC.masked_fill(~valid_BT1.any(1), 0.0)
+    wide = torch.promote_types(hidden_BTC.dtype, torch.float32)
+    if valid_BT1 is None:
+        return hidden_BTC.mean(1, dtype=wide).to(hidden_BTC.dtype)
+    total_BC = hidden_BTC.masked_fill(~valid_BT1, 0.0).sum(1, dtype=wide)
+    return (total_BC / valid_BT1.sum(1).clamp(min=1)).to(hidden_BTC.dtype)
+
+
+class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):
+    """A head on the encoder that learns from ``labels``, for texts of any length where the model has a memory."""
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderEncoderModel(config)
+
+    def read(self, *texts: Tensor | None, **inputs: Any) -> WordOrderModelOutput:
+        """Return the encoder's output, of several segments where the texts are longer than one."""
+        return read_document(self.model, *texts, **inputs)
+
+
+class MaskedLMHead(nn.Module):
+    """``norm(act(W x)) E^T + b``, E being the token embeddings where they are tied (BERT, TUPE: act is gelu)."""
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__()
+        self.activation = config.head_act
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = norm_layer(config.norm, config.hidden_size, config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the logits (..., V) of states (..., C)."""
+        acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
+        return self.decoder(self.norm(acts[self.activation](self.dense(hidden))))
+
+
+class WordOrderEncoderForMaskedLM(EncoderHead):
+    """The encoder with a masked language modelling head.
+
+    Labels are long (B, T), the token to predict, -100 where there is none; the loss is the mean of the negative
+    log-likelihood (nats) over labelled tokens.
+    """
+
+    output_class = WordOrderMaskedLMOutput
+    _tied_weights_keys = {"head.decoder.weight": "model.encoder.embedding.weight"}  # noqa: RUF012
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.head = MaskedLMHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """Return the output layer."""
+        return self.head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the output layer."""
+        self.head.decoder = cast("nn.Linear", new_embeddings)
+
+    def predict(
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits (B, T, V), or those of labelled tokens alone, and the loss where there are labels."""
+        hidden = output.last_hidden_state
+        if labels is not None and self.config.sparse_prediction:
+            labelled = labels != -100
+            hidden, labels = hidden[labelled], labels[labelled]
+        logits = self.head(hidden)
+        if labels is None:
+            return logits, None
+        vocab_size = self.config.vocab_size
+        return logits, self.loss_of(logits, labels, vocab_size=vocab_size, num_items_in_batch=num_items_in_batch)
+
+
+class WordOrderEncoderForSequenceClassification(EncoderHead):
+    """The encoder with a text classification head on the first token: dense, tanh, dropout, linear (as BERT, TUPE).
+
+    Without ``classifier_dense``: dropout, linear. With a memory the head reads what ``document_pooling`` makes of all
+    tokens of all segments. Labels are class numbers (B,), or numbers, for regression with one label.
+    """
+
+    output_class = WordOrderSequenceClassifierOutput
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size) if config.classifier_dense else None
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels or 1)
+        self.post_init()
+
+    def predict(
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits (B, classes), and the loss where there are labels."""
+        text_BC = pool_document(output.last_hidden_state, attention_mask, self.config.document_pooling or "first")
+        pooled_BC = text_BC if self.dense is None else torch.tanh(self.dense(text_BC))
+        logits = self.classifier(self.dropout(pooled_BC))
+        return logits, None if labels is None else self.loss_of_texts(logits, labels, num_items_in_batch)
+
+
+class WordOrderEncoderForTokenClassification(EncoderHead):
+    """The encoder with a classification head on every token.
+
+    Labels are long (B, T), class numbers, -100 where there is none.
+    """
+
+    output_class = WordOrderTokenClassifierOutput
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels or 1)
+        self.post_init()
+
+    def predict(
+        self, output: Any, attention_mask: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits (B, T, classes), and the loss where there are labels."""
+        logits = self.classifier(self.dropout(output.last_hidden_state))
+        if labels is None:
+            return logits, None
+        return logits, self.loss_of(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+
+
+class WordOrderEncoderForQuestionAnswering(WordOrderEncoderPreTrainedModel):
+    """The encoder with a head that marks the first and last token of an answer."""
+
+    def __init__(self, config: WordOrderEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = WordOrderEncoderModel(config)
+        self.span = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **inputs: Unpack[MemoryInputs],
+    ) -> WordOrderQuestionAnsweringOutput:
+        """Find a span, in texts of any length where the model has a memory (see `read_document`).
+
+        Args:
+            start_positions: long (B,), column of the answer's first token; beyond the text = no answer here.
+            end_positions: long (B,), column of its last token.
+            num_items_in_batch: texts over which the loss is a mean, if more than this batch's.
+            **inputs: the other arguments of `WordOrderEncoderModel.forward`.
+        """
+        output = read_document(self.model, input_ids, attention_mask, position_ids, inputs_embeds, **inputs)
+        start_BT, end_BT = self.span(output.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_of(start_BT, end_BT, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
+        return WordOrderQuestionAnsweringOutput(
+            loss=loss, start_logits=start_BT, end_logits=end_BT, **body_outputs(output)
+        )

@@ -1,1 +1,0 @@
-"""Read whole texts: the encoder model, its heads, and documents longer than one segment."""

@@ -1,1 +1,0 @@
-"""Graft an encoding on a BERT or RoBERTa that is already trained."""

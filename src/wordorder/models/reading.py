@@ -1,0 +1,216 @@
+"""Read texts with a network in plain torch, everything in and out in the caller's columns.
+
+The ways to read a text, by what a model has and how much it is given:
+
+* `encode_batch`: whole texts, an encoder without a memory.
+* `decode_batch`: whole texts, or the next tokens with a cache of keys, a decoder without a memory.
+* `read_whole_segment`: one segment of each text, any network with a memory; the caller hands the memory on.
+* `read_next_tokens`: the next tokens, any number of them, a decoder with a memory; a `SegmentCache` holds the memory
+  and ends segments where they are full.
+* `encoder.read_document`: texts of any length, an encoder; with a memory it cuts them into segments.
+"""
+
+# transformers' base classes are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from dataclasses import replace
+from typing import Unpack
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from wordorder.memory import MemoryState
+from wordorder.models.caches import BoundCache, SegmentCache
+from wordorder.models.layout import Layout, cached_layout, cached_mask, layout_of, one_input, tokens_of
+from wordorder.models.pretrained import ForwardOptions
+from wordorder.networks import Decoder, DecoderOutput, Encoder, EncoderOutput
+from wordorder.ops import Positions
+
+
+def encode_batch(
+    encoder: Encoder,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    sequence_ids: Tensor | None,
+    **options: Unpack[ForwardOptions],
+) -> EncoderOutput:
+    """Read whole texts, or packed ones, with an encoder that has no memory."""
+    given = one_input(input_ids, inputs_embeds)
+    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, position_ids, sequence_ids)
+    encoded = encoder(
+        None if input_ids is None else layout.turn(input_ids),
+        layout.positions,
+        inputs_embeds=None if inputs_embeds is None else layout.turn(inputs_embeds),
+        key_padding_mask=layout.key_padding_mask,
+        **options,
+    )
+    return layout.output_back(encoded)
+
+
+def decode_batch(
+    decoder: Decoder,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    sequence_ids: Tensor | None,
+    cache: Cache | None,
+    *,
+    source: Tensor | None = None,
+    source_mask: Tensor | None = None,
+    source_positions: Positions | None = None,
+    **options: Unpack[ForwardOptions],
+) -> DecoderOutput:
+    """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory.
+
+    Args:
+        cache: holds the keys of earlier tokens and takes those of the new ones; None = there are no earlier tokens.
+        source: the states of an encoder, (B, S, channels).
+        source_positions: of the source where it is packed.
+    """
+    given = one_input(input_ids, inputs_embeds)
+    shape = given.shape[0], given.shape[1]
+    if cache is None:
+        bound, layout = None, layout_of(shape, attention_mask, position_ids, sequence_ids)
+    else:
+        if sequence_ids is not None:
+            raise ValueError("sequence_ids say that sequences are packed, which a cache cannot hold; pass one of them")
+        bound = BoundCache(cache, source=decoder.cross_attention)
+        layout = cached_layout(shape, bound.length, attention_mask, position_ids)
+    output = decoder(
+        None if input_ids is None else layout.turn(input_ids),
+        layout.positions,
+        inputs_embeds=None if inputs_embeds is None else layout.turn(inputs_embeds),
+        key_padding_mask=layout.key_padding_mask,
+        source=source,
+        source_positions=source_positions,
+        source_padding_mask=None if source_mask is None else ~tokens_of(source_mask),
+        cache=bound,
+        **options,
+    )
+    return replace(layout.output_back(output), cross_attentions=layout.all_back(output.cross_attentions, (2,)))
+
+
+def refuse_memory(memory: object) -> None:
+    """Refuse a memory that is given to a model without one."""
+    if memory is not None:
+        raise ValueError("memory was given, but this model has memory='none'")
+
+
+def refuse_positions(**given: Tensor | None) -> None:
+    """Refuse positions and packed sequences, which a model with a memory counts itself."""
+    for name, ids in given.items():
+        if ids is not None:
+            raise ValueError(f"{name} cannot be given to a model with a memory, which knows where its slots stand")
+
+
+def read_whole_segment(
+    network: Encoder | Decoder,
+    memory: object,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    inputs_embeds: Tensor | None,
+    **options: Unpack[ForwardOptions],
+) -> DecoderOutput:
+    """Read one segment of each text, all of it at once, and return the output with the memory for the next segment.
+
+    Attention weights are (B, H, T, M + T), slots first.
+    """
+    given = one_input(input_ids, inputs_embeds)
+    if memory is not None and not isinstance(memory, MemoryState):
+        raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
+    layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
+    read = network.read_whole(
+        None if input_ids is None else layout.turn(input_ids),
+        None if inputs_embeds is None else layout.turn(inputs_embeds),
+        memory,
+        {},
+        key_padding_mask=layout.key_padding_mask,
+        **options,
+    )
+    return DecoderOutput(
+        layout.turn_back(read.hidden),
+        layout.all_back(read.all_hidden or None),
+        tuple(_turned_weights(weights, layout) for weights in read.attentions) or None,
+        memory=read.segment.close(),
+    )
+
+
+def _turned_weights(weights_BHTS: Tensor, layout: Layout) -> Tensor:
+    """Return the weights on slots and tokens with the tokens, as queries and as keys, in the caller's columns."""
+    tokens = weights_BHTS.shape[2]
+    on_slots, on_tokens = weights_BHTS[..., :-tokens], weights_BHTS[..., -tokens:]
+    return torch.cat((layout.turn_back(on_slots, axes=(2,)), layout.turn_back(on_tokens, axes=(2, 3))), dim=-1)
+
+
+def read_next_tokens(
+    network: Decoder,
+    cache: Cache,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    inputs_embeds: Tensor | None,
+    **options: Unpack[ForwardOptions],
+) -> DecoderOutput:
+    """Read the next tokens of each text, any number of them; the cache takes them, and ends segments that are full.
+
+    Padding is on the left. Attention weights are (B, H, T, slots + tokens so far), of one segment.
+    """
+    given = one_input(input_ids, inputs_embeds)
+    cache = _checked(network, cache, given)
+    held = cache.get_seq_length()
+    mask = cached_mask((given.shape[0], given.shape[1]), held, attention_mask)
+    valid_BT = None if mask is None else mask[:, held:]
+    if mask is not None and bool(mask[:, held:].all()):
+        valid_BT = None
+    elif mask is not None and bool((mask[:, :-1] & ~mask[:, 1:]).any()):
+        raise ValueError("attention_mask must be padded on the left alone where a model with a memory has a cache")
+    if options["return_attentions"] and given.shape[1] > cache.room:
+        raise ValueError(
+            f"attention weights are given for one segment at a time: the open one takes {cache.room} tokens, got"
+            f" {given.shape[1]}; pass so many at once, or output_attentions=False"
+        )
+    hidden: list[Tensor] = []
+    all_hidden: list[tuple[Tensor, ...]] = []
+    attentions: tuple[Tensor, ...] = ()
+    start = 0
+    while start < given.shape[1]:
+        columns = slice(start, min(start + cache.room, given.shape[1]))
+        ids, vectors, valid = (None if x is None else x[:, columns] for x in (input_ids, inputs_embeds, valid_BT))
+        padding = None if valid is None else ~valid
+        read = network.read_segment(cache.segment, ids, vectors, key_padding_mask=padding, **options)
+        hidden.append(read.hidden)
+        all_hidden.append(read.all_hidden)
+        attentions = read.attentions
+        cache.advance(read.segment)
+        start = columns.stop
+    layers = tuple(torch.cat(pieces, dim=1) for pieces in zip(*all_hidden, strict=True))
+    return DecoderOutput(torch.cat(hidden, dim=1), layers or None, attentions or None, memory=cache.memory)
+
+
+def _checked(network: Decoder, cache: Cache, given: Tensor) -> SegmentCache:
+    """Return the cache if these tokens can be read through it; refuse it otherwise."""
+    if not isinstance(cache, SegmentCache):
+        raise ValueError(
+            f"past_key_values must be a SegmentCache for a model with a memory, got {type(cache).__name__}; pass"
+            " SegmentCache(model.config), or use_cache=True"
+        )
+    if cache.kind != network.memory or len(cache) != len(network.layers):
+        raise ValueError(
+            f"past_key_values is a cache for {cache.kind} in {len(cache)} layers, and this model has {network.memory}"
+            f" in {len(network.layers)}; pass SegmentCache(model.config)"
+        )
+    if network.gradient_checkpointing and network.training:
+        raise ValueError("gradient checkpointing runs layers twice and would fill the cache twice; pass no cache")
+    if given.dim() < 2 or not given.shape[1]:
+        held = cache.get_seq_length()
+        whole = f"; generate takes the whole text, with the {held} tokens that the cache has read" if held else ""
+        raise ValueError(f"new tokens must be (batch, tokens), one token at least, got {tuple(given.shape)}{whole}")
+    if cache.batch_size not in (-1, given.shape[0]):
+        raise ValueError(
+            f"the cache holds {cache.batch_size} rows and the batch {given.shape[0]}; reorder_cache or"
+            " batch_repeat_interleave give it as many"
+        )
+    return cache

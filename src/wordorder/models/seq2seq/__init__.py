@@ -1,1 +1,0 @@
-"""Write one text from another: the encoder-decoder model and its head."""
