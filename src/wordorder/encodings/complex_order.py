@@ -3,15 +3,18 @@
 from typing import Literal
 
 from wordorder.encodings.wave_embedding import (
+    AsReal,
+    FrequencyInit,
     Sharing,
     Variant,
     WaveEmbedding,
+    WavesAsReal,
     check_choice,
+    check_frequency_init,
+    complex_channels,
     table_shape,
     warn_of_lost_words,
 )
-from wordorder.encodings.wave_frequencies import FrequencyInit, check_frequency_init
-from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_channels
 
 Damping = Literal["none", "learned"]
 

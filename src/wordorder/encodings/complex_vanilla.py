@@ -1,14 +1,16 @@
 """Complex word embeddings without positions, the baseline of complex-order embeddings."""
 
 from wordorder.encodings.wave_embedding import (
+    AsReal,
     Sharing,
     Variant,
     WaveEmbedding,
+    WavesAsReal,
     check_choice,
+    complex_channels,
     table_shape,
     warn_of_lost_words,
 )
-from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_channels
 
 
 class ComplexVanillaEmbedding(WaveEmbedding):

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from wordorder.encodings.places import OnEmbeddings
 from wordorder.ops import PositionsLike, as_positions
-from wordorder.ops.tables import rows
+from wordorder.ops.positions import table_rows
 
 
 class Learned(OnEmbeddings):
@@ -41,4 +41,4 @@ class Learned(OnEmbeddings):
 
     def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Add the position's vector to the embeddings."""
-        return x_BTC + rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)
+        return x_BTC + table_rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)

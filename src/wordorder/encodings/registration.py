@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from wordorder.encodings.build import options_of
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.composition import options_of
 from wordorder.encodings.places import Encoding
 from wordorder.errors import BadInput
 

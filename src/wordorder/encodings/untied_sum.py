@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
-from wordorder.encodings.projected_positions import ProjectedPositions
+from wordorder.encodings.tupe import ProjectedPositions
 from wordorder.ops import PositionsLike, as_positions
 
 

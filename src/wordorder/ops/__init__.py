@@ -1,8 +1,15 @@
 """Pure tensor functions and the typed values that everything above them passes on; torch only."""
 
-from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBias
-from wordorder.ops.buckets import t5_bucket
-from wordorder.ops.diagonals import diagonal_distances, diagonals_not_to_the_right, seen_diagonals
+from wordorder.ops.bias import (
+    Bias,
+    DenseBias,
+    LowRankBias,
+    RelativeBias,
+    RelativeKeyBias,
+    SumBias,
+    ToeplitzBias,
+    relative_shift,
+)
 from wordorder.ops.merge import merge_read_outs
 from wordorder.ops.positions import (
     Arbitrary,
@@ -12,10 +19,12 @@ from wordorder.ops.positions import (
     PositionsLike,
     as_positions,
     check_positions_fit,
+    diagonal_distances,
+    diagonals_not_to_the_right,
     shift_between,
+    t5_bucket,
 )
-from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
-from wordorder.ops.visibility import Visibility, check_key_padding, valid_tokens
+from wordorder.ops.visibility import Visibility, check_key_padding, seen_diagonals, valid_tokens
 
 __all__ = [
     "Arbitrary",

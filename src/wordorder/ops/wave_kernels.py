@@ -20,7 +20,7 @@ from torch import Tensor
 
 _BLOCK = 256
 
-Given = tuple[Tensor | None, ...]
+Given = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 """Amplitude, frequency, phase and decay."""
 
 
@@ -108,9 +108,8 @@ def _backward(
 def forward(
     ids_BT: Tensor, position_BT: Tensor, given: Given, channels: int, padding_idx: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the real and imaginary part, (B, T, D) each; see `waves`."""
-    amplitude = cast("Tensor", given[0])
-    real, imag = (amplitude.new_empty(*ids_BT.shape, channels) for _ in range(2))
+    """Return the real and imaginary part, (B, T, D) each, as `waves` does."""
+    real, imag = (given[0].new_empty(*ids_BT.shape, channels) for _ in range(2))
     if real.numel():
         inputs, switches = _inputs(ids_BT, position_BT, given, channels, padding_idx)
         cast("Any", _forward)[_grid(ids_BT, channels)](real, imag, *inputs, **switches)
@@ -125,7 +124,7 @@ def backward(
     padding_idx: int | None,
     upstream: tuple[Tensor, ...],
     wanted: tuple[bool, ...],
-) -> Given:
+) -> tuple[Tensor | None, ...]:
     """Return the gradient of every token's row of every table that wants one, (B, T, D) in at least float32."""
     g, h = (gradient.contiguous() for gradient in upstream)
     wide = torch.promote_types(g.dtype, torch.float32)
@@ -148,7 +147,7 @@ def _inputs(
     ids_BT: Tensor, position_BT: Tensor, given: Given, channels: int, padding_idx: int | None
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return what both kernels take: pointers, strides (0 along what is shared), sizes, and which tables there are."""
-    amplitude = cast("Tensor", given[0])
+    amplitude = given[0]
     tables = [amplitude if table is None else table for table in given]
     strides = [
         stride if size > 1 else 0 for table in tables for stride, size in zip(table.stride(), table.shape, strict=True)
