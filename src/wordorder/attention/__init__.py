@@ -6,7 +6,6 @@ The package exports the function under the name of this folder, so the module ca
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from wordorder.attention.attend import attend, attention, attention_weights
 from wordorder.attention.choice import Backend, Call, choose_backend
@@ -16,8 +15,7 @@ from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, plan_atte
 class _CallableModule(ModuleType):
     """A module that can be called like its function `attention`: importing this folder puts the module at that name."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return attention(*args, **kwargs)
+    __call__ = staticmethod(attention)
 
 
 sys.modules[__name__].__class__ = _CallableModule
