@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from wordorder.encodings.places import OnDistance
+from wordorder.encodings.places import OnDistance, check_positive
 
 
 class ALiBi(OnDistance):
@@ -33,8 +33,7 @@ class ALiBi(OnDistance):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        if heads <= 0:
-            raise ValueError(f"heads must be positive, got {heads}")
+        check_positive(heads=heads)
         self.heads = heads
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from wordorder.encodings.places import check_choice
 from wordorder.encodings.wave_embedding import (
     AsReal,
     FrequencyInit,
@@ -9,7 +10,6 @@ from wordorder.encodings.wave_embedding import (
     Variant,
     WaveEmbedding,
     WavesAsReal,
-    check_choice,
     check_frequency_init,
     complex_channels,
     table_shape,

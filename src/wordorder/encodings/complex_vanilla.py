@@ -1,12 +1,12 @@
 """Complex word embeddings without positions, the baseline of complex-order embeddings."""
 
+from wordorder.encodings.places import check_choice
 from wordorder.encodings.wave_embedding import (
     AsReal,
     Sharing,
     Variant,
     WaveEmbedding,
     WavesAsReal,
-    check_choice,
     complex_channels,
     table_shape,
     warn_of_lost_words,

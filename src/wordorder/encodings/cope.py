@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
 from wordorder.ops import Arbitrary, PositionsLike, Visibility, as_positions
 from wordorder.ops.execution import transformed
 from wordorder.ops.precision import no_autocast
@@ -59,9 +59,7 @@ class CoPE(OnScoresByContent):
 
     def __init__(self, head_dim: int, *, layers: int, max_position: int = 64) -> None:
         super().__init__()
-        for name, value in (("head_dim", head_dim), ("layers", layers), ("max_position", max_position)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(head_dim=head_dim, layers=layers, max_position=max_position)
         self.max_position = max_position
         self.tables = nn.ModuleList(nn.Embedding(max_position + 1, head_dim) for _ in range(layers))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -86,10 +86,7 @@ class DeBERTa(OnScoresByContent):
     ) -> None:
         super().__init__()
         furthest = max_positions if max_distance is None else max_distance
-        sizes = {"width": width, "heads": heads, "head_dim": head_dim, "layers": layers, "max_distance": furthest}
-        for name, value in sizes.items():
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(width=width, heads=heads, head_dim=head_dim, layers=layers, max_distance=furthest)
         if not (content_to_position or position_to_content):
             raise ValueError("content_to_position and position_to_content cannot both be False; take encoding 'none'")
         if buckets is not None and (buckets < 4 or buckets % 2 or buckets >= 2 * (furthest - 1)):

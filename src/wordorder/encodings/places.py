@@ -4,10 +4,11 @@ A network applies them in this order: embeddings, queries and keys, scores. Ever
 is computed once per forward (`PositionTerms`) and shared by all layers.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,33 @@ from wordorder.ops.positions import distances_BTS
 
 GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
 """Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
+
+
+Generators = Callable[[str], torch.Generator | None]
+"""The random generator of a parameter by its name; None = torch's global one."""
+
+
+def check_positive(**values: float) -> None:
+    """Raise ValueError, naming the argument, where a value is not positive and finite."""
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
+
+
+def check_sines(base: float, **channels: int) -> None:
+    """Raise ValueError where channels cannot hold pairs of sine and cosine, or wavelengths do not grow."""
+    for name, value in channels.items():
+        if value <= 0 or value % 2:
+            raise ValueError(f"{name} must be positive and even, got {value}")
+    if base <= 1:
+        raise ValueError(f"base must be greater than 1, got {base}")
+
+
+def check_choice(name: str, value: str, choices: object) -> None:
+    """Raise ValueError unless the value is one of a Literal's choices."""
+    known = get_args(choices)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 class Encoding(nn.Module):

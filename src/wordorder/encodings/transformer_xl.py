@@ -1,12 +1,12 @@
 """The relative positions of Transformer-XL, and their extension to keys on the right by LaMemo."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_choice, check_positive, check_sines
 from wordorder.ops import (
     Bias,
     Contiguous,
@@ -90,17 +90,11 @@ class TransformerXL(OnScoresByContent):
         base: float = 10_000.0,
     ) -> None:
         super().__init__()
-        if width <= 0 or width % 2:
-            raise ValueError(f"width must be positive and even, got {width}")
-        for name, value in (("heads", heads), ("head_dim", head_dim), ("layers", layers)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
-        if sides not in get_args(Sides):
-            raise ValueError(f"sides must be one of {', '.join(get_args(Sides))}, got {sides!r}")
+        check_sines(base, width=width)
+        check_positive(heads=heads, head_dim=head_dim, layers=layers)
+        check_choice("sides", sides, Sides)
         if clamp is not None and clamp <= 0:
             raise ValueError(f"clamp must be positive or None, got {clamp}")
-        if base <= 1:
-            raise ValueError(f"base must be greater than 1, got {base}")
         self.width, self.heads, self.head_dim, self.base, self.clamp = width, heads, head_dim, base, clamp
         self.sides: Sides = sides if bidirectional else "signed"
         self.projections = nn.ModuleList(nn.Linear(width, heads * head_dim, bias=False) for _ in range(layers))

@@ -1,13 +1,13 @@
 """Untied positional encoding (TUPE): separate correlations of words and of positions, and an untied [CLS]."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import Encoding, OnScores
+from wordorder.encodings.places import Encoding, OnScores, check_choice, check_positive
 from wordorder.encodings.t5 import T5
 from wordorder.ops import Bias, Contiguous, LowRankBias, Positions, PositionsLike, as_positions
 from wordorder.ops.positions import check_within_table, table_rows
@@ -39,8 +39,7 @@ class ProjectedPositions(Encoding):
         super().__init__()
         if width <= 0 or heads <= 0 or width % heads:
             raise ValueError(f"width must be a positive multiple of heads, got width={width}, heads={heads}")
-        if max_positions <= 0:
-            raise ValueError(f"max_positions must be positive, got {max_positions}")
+        check_positive(max_positions=max_positions)
         self.heads, self.head_dim, self.max_positions, self.first_row = heads, width // heads, max_positions, first_row
         self.table = nn.Embedding(max_positions + first_row, width)
         self.norm = nn.LayerNorm(width, eps=norm_eps)
@@ -132,9 +131,8 @@ class TUPE(ProjectedPositions, OnScores):
         projection_bias: bool = True,
         norm_eps: float = 1e-5,
     ) -> None:
-        for name, value, known in (("cls", cls, get_args(CLS)), ("theta", theta, get_args(Theta))):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_choice("cls", cls, CLS)
+        check_choice("theta", theta, Theta)
         super().__init__(
             width,
             heads=heads,
@@ -278,8 +276,7 @@ class TUPERelative(TUPE):
             projection_bias=projection_bias,
             norm_eps=norm_eps,
         )
-        if reset not in get_args(Reset):
-            raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
+        check_choice("reset", reset, Reset)
         if reset == "reference-code" and not bidirectional:
             raise ValueError(
                 "reset='reference-code' needs bidirectional=True: it gives [CLS] the table row that no distance reaches"

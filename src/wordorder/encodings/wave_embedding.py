@@ -2,14 +2,14 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ReplacesEmbedding
+from wordorder.encodings.places import Generators, ReplacesEmbedding, check_choice, check_positive
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.ops import Contiguous, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.token_ids import check_token_ids
@@ -25,13 +25,6 @@ SLOWEST = 1e-4
 
 INITIAL_DECAY = 1e-4
 """Decay rate per token: after 1,000 tokens a word still has 90% of its amplitude, so damping is weak at first."""
-
-
-def check_choice(name: str, value: str, choices: object) -> None:
-    """Raise ValueError unless the value is one of a Literal's choices."""
-    known = get_args(choices)
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tuple[int, int]:
@@ -119,9 +112,7 @@ class WaveEmbedding(nn.Module):
         sparse: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("vocabulary", vocabulary), ("width", width)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(vocabulary=vocabulary, width=width)
         if padding_idx is not None and not 0 <= padding_idx < vocabulary:
             raise ValueError(f"padding_idx must lie in 0 .. {vocabulary - 1}, got {padding_idx}")
         self.vocabulary, self.width, self.padding_idx, self.sparse = vocabulary, width, padding_idx, sparse
@@ -164,7 +155,7 @@ class WaveEmbedding(nn.Module):
         sparse = self.sparse and torch.is_grad_enabled()
         return waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx, sparse=sparse)
 
-    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
+    def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
         """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
         ``nn.init`` is used where possible, because transformers patches it so that loaded weights are not drawn again;
@@ -204,8 +195,7 @@ class WaveEmbedding(nn.Module):
         Raises:
             ValueError: vocabulary is not positive.
         """
-        if vocabulary <= 0:
-            raise ValueError(f"vocabulary must be positive, got {vocabulary}")
+        check_positive(vocabulary=vocabulary)
         old = {name: table.data for name, table in self.named_tables().items()}
         kept, self.vocabulary = min(vocabulary, self.vocabulary), vocabulary
         if self.padding_idx is not None and self.padding_idx >= vocabulary:
