@@ -163,11 +163,7 @@ def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Return the catalogue names in "a+b" or "a,b", each once.
-
-    Raises:
-        BadInput: a name is not in the catalogue, or occurs twice in a layer.
-    """
+    """Return the catalogue names in "a+b" or "a,b", each once; raise what `pattern_of` raises."""
     return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
 
 

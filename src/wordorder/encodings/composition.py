@@ -137,10 +137,7 @@ class Composition(nn.Module):
 
     @property
     def replacement(self) -> ReplacesEmbedding | None:
-        """Return the part that replaces the network's token embeddings; None if there is none.
-
-        The network registers it as its own ``embedding``, under which name its weights are saved.
-        """
+        """The part that replaces the network's token embeddings, which registers it as its own ``embedding``."""
         return next(iter(self._replacing.values()), None)
 
     def drop_replacement(self) -> None:
@@ -148,13 +145,10 @@ class Composition(nn.Module):
         self._replacing = {}
 
     def embed(self, x_BTC: Tensor, positions: PositionsLike, window: Positions | None = None) -> Tensor:
-        """Apply the parts that act on embeddings, in the order of the name.
+        """Apply the parts that act on embeddings (B, T, C), in the order of the name.
 
-        Args:
-            x_BTC: token embeddings.
-            positions: positions of the tokens in their text.
-            window: positions of the tokens in the window that attention sees, with the oldest slot of a memory at 0;
-                learned tables, which are shorter than the text, are read at these. None = the window is the text.
+        ``window`` holds the positions in the window that attention sees, with the oldest slot of a memory at 0; learned
+        tables, which are shorter than the text, are read at these. None = the window is the text.
 
         Raises:
             BadInput: positions are not integers, or not one for each token.

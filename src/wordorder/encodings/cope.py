@@ -1,8 +1,11 @@
 """Contextual position encoding (CoPE): positions that count only the tokens that matter to the query."""
 
+# torch's autograd functions are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -76,23 +79,17 @@ class CoPE(OnScoresByContent):
 
 @dataclass(frozen=True)
 class CoPEScores(ContentScores):
-    """The term of CoPE in one forward pass and one layer.
-
-    Args:
-        rank_BS: indices of the keys from the lowest position to the highest, (1 or B, S); None = as they come.
-        index: the layer, from 0.
-    """
+    """The term of CoPE in one forward pass and one layer."""
 
     encoding: CoPE
     rank_BS: Tensor | None
+    """Indices of the keys from the lowest position to the highest, (1 or B, S); None = as they come."""
     index: int
 
     def layer(self, index: int) -> "CoPEScores":
-        """Return the term with the table of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """Return the term as a matrix (B, H, T, S)."""
         table = self.encoding.tables[self.index]
         assert isinstance(table, nn.Embedding)
         if self.rank_BS is None:
@@ -120,21 +117,12 @@ def interpolated_by_count(
 ) -> Tensor:
     """Return ``q_i . e[p_ij]``, ``p_ij`` being the clipped sum of ``sigmoid(scale q_i . k_m)`` over visible m >= j.
 
-    Args:
-        k_BHSD: keys, in the order in which they are counted.
-        table_PD: e[0] .. e[P-1]; counts are clipped to P - 1, and e is linear between its rows.
-        scale: factor on the scores of the gates.
-        visible: which keys each query sees; a bool tensor broadcasts to (B, H, T, S); None = all keys.
-
-    Returns:
-        (B, H, T, S) in at least float32, undefined where a pair is not visible.
-
-    Raises:
-        RuntimeError: from the backward pass with ``create_graph=True``; there are no second derivatives.
+    Keys come in the order in which they are counted. Counts are clipped to P - 1, and e, the table (P, D), is linear
+    between its rows. The result (B, H, T, S) is in at least float32, undefined where a pair is not visible.
     """
     if torch.compiler.is_compiling() or transformed():
         return written_out(q_BHTD, k_BHSD, table_PD, scale, visible)
-    return cast("Any", _ByCount).apply(q_BHTD, k_BHSD, table_PD, scale, visible)
+    return _ByCount.apply(q_BHTD, k_BHSD, table_PD, scale, visible)
 
 
 def written_out(
@@ -240,7 +228,7 @@ class _ByCount(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("cope gives no second derivatives (create_graph=True); torch.func gives them")
-        q, k, table, counts = cast("tuple[Tensor, ...]", ctx.saved_tensors)
+        q, k, table, counts = ctx.saved_tensors
         scale: float = ctx.scale
         wide = torch.promote_types(q.dtype, torch.float32)
         with no_autocast(q.device):

@@ -126,20 +126,13 @@ class ReplacesEmbedding(Encoding, ABC):
 
     @abstractmethod
     def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
-        """Return vectors (B, T, C) of tokens (B, T) that depend on their positions.
-
-        Args:
-            token_ids_BT: integers.
-            positions: positions of the tokens; None = 0 .. T - 1, for callers that expect an `nn.Embedding`.
-        """
+        """Return vectors (B, T, C) of tokens (B, T) at their positions; None = 0 .. T - 1, as for an `nn.Embedding`."""
 
     @abstractmethod
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
         """Give every table that has a row per word another number of rows.
 
-        Args:
-            vocabulary: the new number of token ids.
-            std: standard deviation of the vectors drawn for new words; None = that of the present ones.
+        New words are drawn with standard deviation ``std``; None = that of the present ones.
         """
 
 
@@ -172,11 +165,7 @@ class Shift(Move):
     vector_BHTD: Tensor
 
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Add the vectors to x; computed in the wider of both dtypes, returned in that of x.
-
-        Raises:
-            ValueError: x has another number of heads, for which no vectors were learned.
-        """
+        """Add the vectors to x; computed in the wider of both dtypes, returned in that of x."""
         if x_BHTD.shape[1] != self.vector_BHTD.shape[1]:
             heads = self.vector_BHTD.shape[1]
             raise ValueError(f"positions were projected for {heads} heads, got {x_BHTD.shape[1]}")
@@ -214,11 +203,7 @@ class OnScores(Encoding, ABC):
         return False
 
     def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
-        """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last.
-
-        Args:
-            positions: of queries and keys.
-        """
+        """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last."""
         return {"relative": self(positions, positions).dense()}
 
     @abstractmethod
@@ -231,11 +216,7 @@ class OnScores(Encoding, ABC):
     ) -> Bias:
         """Return the bias for these queries and keys.
 
-        Args:
-            query_positions: positions of the queries.
-            key_positions: positions of the keys.
-            device: device of the result; default: that of the parameters, else the CPU.
-            dtype: dtype of the result where there are no parameters.
+        ``device`` defaults to that of the parameters, else the CPU; ``dtype`` counts where there are no parameters.
         """
 
 
@@ -267,11 +248,7 @@ class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Refuse methods under their former names, which would be ignored silently.
-
-        Raises:
-            BadInput: names the former and the present name.
-        """
+        """Refuse methods under their former names, which would be ignored silently."""
         super().__init_subclass__(**keywords)
         for former, present in (("meet", "as_bias"), ("ahead", "all_keys_to_the_right")):
             if former in vars(cls):
@@ -290,17 +267,10 @@ class ContentScores(ABC):
     ) -> tuple[Tensor | None, Bias]:
         """Return the term in the form that backends use: a vector added to every query, and a bias.
 
-        Args:
-            q_BHTD: queries, before any rotation.
-            k_BHSD: keys, before any rotation, with as many heads as the queries.
-            scale: the factor on q.k.
-            visible: which keys each query sees.
-            rotated: whether queries and keys are rotated or shifted before their product. Products with the unrotated
-                keys must then be in the bias, and the vector be None.
-
-        Returns:
-            The vector added to the queries before their product with the keys, (H, 1, D) or None, and a bias with the
-            rest of the term.
+        The vector, (H, 1, D) or None, is added before the product with the keys; the bias holds the rest of the term.
+        Queries and keys come before any rotation, keys with as many heads as the queries. With ``rotated`` they are
+        rotated or shifted before their product: products with the unrotated keys must then be in the bias, and the
+        vector be None.
         """
         del rotated
         return None, DenseBias(self.scores(q_BHTD, k_BHSD, scale, visible))

@@ -102,7 +102,6 @@ class LinearScaledRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Return the radians per token of each pair, (K,)."""
         return super().frequencies(dtype=dtype, device=device) / self.factor
 
 
@@ -130,7 +129,6 @@ class NTKAwareRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Return the radians per token of each pair, (K,)."""
         base = self.base * self.factor ** (self.head_dim / (self.head_dim - 2))
         return _geometric(self.head_dim, base, dtype, device)
 
@@ -190,7 +188,6 @@ class YaRNRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Return the radians per token of each pair, (K,)."""
         frequency_K = super().frequencies(dtype=dtype, device=device)
         if self.ramp == "turns":
             turns_K = self.original_positions * frequency_K / (2 * math.pi)

@@ -57,19 +57,14 @@ class Shaw(OnScoresByContent):
 
 @dataclass(frozen=True)
 class ShawScores(ContentScores):
-    """The term of Shaw et al. in one forward pass and one layer.
-
-    Args:
-        row_BTS: the table row of each pair, (1 or B, T, S).
-        index: the layer, from 0.
-    """
+    """The term of Shaw et al. in one forward pass and one layer."""
 
     encoding: Shaw
     row_BTS: Tensor
+    """The table row of each pair, (1 or B, T, S)."""
     index: int
 
     def layer(self, index: int) -> "ShawScores":
-        """Return the term with the table of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:

@@ -1,7 +1,10 @@
 """The relative positions of Transformer-XL, and their extension to keys on the right by LaMemo."""
 
+# torch.unique is typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +111,6 @@ class TransformerXL(OnScoresByContent):
             self.content_bias_right = nn.Parameter(torch.zeros(shape))
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of the maps W and of the vectors."""
         maps = sum(parameter.numel() for parameter in self.projections.parameters())
         return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}
 
@@ -152,27 +154,20 @@ class TransformerXL(OnScoresByContent):
 
 @dataclass(frozen=True)
 class TransformerXLScores(ContentScores):
-    """The term of Transformer-XL in one forward pass and one layer.
-
-    Args:
-        back_BW: distances query - key, (1 or B, W).
-        sines_BWC: R(t) of these distances.
-        column_BTS: the index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1.
-        left: number of distances, the first ones, that are not to the right; None = unknown without reading a tensor.
-        index: the layer, from 0.
-        all_right: whether every key is treated as one to the right.
-    """
+    """The term of Transformer-XL in one forward pass and one layer."""
 
     encoding: TransformerXL
     back_BW: Tensor
+    """Distances query - key, (1 or B, W)."""
     sines_BWC: Tensor
     column_BTS: Tensor | None
+    """The index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1."""
     left: int | None
+    """Number of distances, the first ones, that are not to the right; None = unknown without reading a tensor."""
     index: int = 0
     all_right: bool = False
 
     def layer(self, index: int) -> "TransformerXLScores":
-        """Return the term with the map of layer ``index``."""
         return replace(self, index=index)
 
     def all_keys_to_the_right(self) -> "TransformerXLScores":
@@ -180,7 +175,6 @@ class TransformerXLScores(ContentScores):
         return replace(self, all_right=True)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """Return the term as a matrix (B, H, T, S)."""
         return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
@@ -272,5 +266,5 @@ def _occurring(back_BTS: Tensor) -> tuple[Tensor, Tensor]:
     low, high = int(back_BTS.min()), int(back_BTS.max())
     if high - low < 4 * back_BTS.numel():
         return torch.arange(low, high + 1, device=back_BTS.device)[None], back_BTS - low
-    found_W, column_BTS = cast("Any", torch).unique(back_BTS, return_inverse=True)
+    found_W, column_BTS = torch.unique(back_BTS, return_inverse=True)
     return found_W[None], column_BTS

@@ -27,14 +27,7 @@ class ProjectedPositions(Encoding):
     bounded = True
 
     def __init__(
-        self,
-        width: int,
-        *,
-        heads: int,
-        max_positions: int,
-        first_row: int = 0,
-        projection_bias: bool = True,
-        norm_eps: float = 1e-5,
+        self, width: int, *, heads: int, max_positions: int, first_row: int, projection_bias: bool, norm_eps: float
     ) -> None:
         super().__init__()
         if width <= 0 or heads <= 0 or width % heads:
@@ -178,7 +171,6 @@ class TUPE(ProjectedPositions, OnScores):
         return {"absolute": self(positions, positions).dense()}
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of the projections, the table, the norm and free thetas."""
         free = {"thetas": self.free_theta.numel()} if hasattr(self, "free_theta") else {}
         return super().cost_parts() | free
 
@@ -289,7 +281,6 @@ class TUPERelative(TUPE):
             self.others_to_cls = nn.Parameter(torch.zeros(1, heads))  # a row of the table, drawn like one
 
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
-        """Return those of `TUPE` and all relative numbers."""
         row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
         return (*super().zero_init_parameters(), *self.relative.zero_init_parameters(), *row)
 
@@ -303,12 +294,10 @@ class TUPERelative(TUPE):
         }
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of TUPE-A's parts and of the relative table."""
         extra = self.others_to_cls.numel() if hasattr(self, "others_to_cls") else 0
         return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
 
     def _bias(self, query: Positions, key: Positions) -> Bias:
-        """Return the correlation of positions plus the relative term, [CLS] untied from both."""
         return super()._bias(query, key) + self.relative(query, key)
 
     def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:

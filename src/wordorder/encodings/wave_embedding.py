@@ -81,18 +81,8 @@ def initial_frequencies(name: FrequencyInit, shape: tuple[int, ...], generator: 
 class WaveEmbedding(nn.Module):
     """Complex vectors of tokens at positions, from tables of amplitude, frequency, phase and decay.
 
-    Args:
-        vocabulary: number of token ids, V; positive.
-        width: complex channels, D; positive.
-        tables: how each table is shared; those left out do not exist (no position, phase 0, no decay).
-        frequency_init: initial frequencies; None where there are none.
-        frequency_trainable: False freezes the frequencies.
-        amplitude_std: standard deviation of initial amplitudes; None = the one given to `draw_parameters`.
-        padding_idx: token id that is exactly 0, at every position and whatever is shared, and sends no gradient.
-        sparse: gradients of tables with V rows are sparse (`waves`), with one row per distinct token.
-
-    Raises:
-        ValueError: an argument is out of range.
+    ``tables`` says how each is shared; those left out do not exist (no position, phase 0, no decay). ``amplitude_std``
+    is the standard deviation of initial amplitudes; None = the one given to `draw_parameters`.
     """
 
     frequency: nn.Parameter | None
@@ -161,9 +151,7 @@ class WaveEmbedding(nn.Module):
         ``nn.init`` is used where possible, because transformers patches it so that loaded weights are not drawn again;
         elsewhere transformers' mark of loaded weights is read.
 
-        Args:
-            std: standard deviation of amplitudes, unless the embedding has its own.
-            generator_for: random generator by the table's name; None = torch's global one.
+        ``std`` is that of amplitudes, unless the embedding has its own.
         """
 
         def generator(name: str) -> torch.Generator | None:
@@ -248,15 +236,7 @@ def warn_of_lost_words(tables: str) -> None:
 
 
 class WavesAsReal(ReplacesEmbedding):
-    """Complex embeddings as the token embeddings of a network of real numbers.
-
-    Args:
-        width: model channels, C.
-        as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
-
-    Raises:
-        ValueError: unknown choice.
-    """
+    """Complex embeddings as the token embeddings of a network of real numbers, with ``width`` model channels, C."""
 
     paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
     refused_in: ClassVar[Mapping[str, str]] = {
@@ -275,7 +255,6 @@ class WavesAsReal(ReplacesEmbedding):
 
     @property
     def num_embeddings(self) -> int:
-        """Return the number of token ids, V."""
         return self.waves.vocabulary
 
     @property
@@ -285,11 +264,9 @@ class WavesAsReal(ReplacesEmbedding):
 
     @property
     def embedding_dim(self) -> int:
-        """Return the number of model channels, C."""
         return self.width
 
     def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
-        """Return real vectors (B, T, C) of tokens at positions; these default to 0 .. T - 1."""
         real, imag = self.waves(token_ids_BT, positions)
         if self.as_real == "real-part":
             return real
@@ -297,7 +274,6 @@ class WavesAsReal(ReplacesEmbedding):
         return both_BTC if self.projection is None else self.projection(both_BTC)
 
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
-        """Resize all tables that have a row per word."""
         self.waves.resize(vocabulary, std=std)
 
     def cost_parts(self) -> dict[str, int]:

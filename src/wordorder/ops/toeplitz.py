@@ -1,7 +1,9 @@
 """Matrices that are constant along their diagonals: their factors, and the best such part of any matrix."""
 
+# torch leaves the types of fft and linalg open
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -50,8 +52,8 @@ def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
     table_W = table_W.to(torch.promote_types(table_W.dtype, torch.float32))
     size = (table_W.shape[0] + 1) // 2
     c = torch.cat((table_W[size - 1 :], table_W.new_zeros(1), table_W[: size - 1]))
-    # "forward" puts no 1/2N on the inverse; torch leaves the types of fft and linalg open
-    diagonal: Tensor = cast("Any", torch.fft).ifft(c, norm="forward")
+    # "forward" puts no 1/2N on the inverse
+    diagonal: Tensor = torch.fft.ifft(c, norm="forward")
     j_N1 = torch.arange(1, size + 1, device=table_W.device)[:, None]
     k = torch.arange(2 * size, device=table_W.device)
     # the exact remainder keeps the angle small: at N = 2048 the product itself would lose three digits in float32
@@ -61,23 +63,20 @@ def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ToeplitzSplit:
-    """A matrix per head, split into its best Toeplitz part and the rest, which are orthogonal to each other.
-
-    Args:
-        table_HW: the part's number on each diagonal j - i = -(T-1) .. S-1; 0 where no entry counts.
-        count_W: entries that count on each diagonal.
-        spread_HW: root mean square of the rest along each diagonal; 0 where no entry counts.
-        row_constant_HT: what was taken off each row before (0 unless asked for, and where no entry of a row counts).
-        part_HTS: the Toeplitz part; 0 where an entry does not count. With row constants out, its rows have mean 0.
-        rest_HTS: what remains, likewise; every diagonal of it has mean 0, and with row constants out every row too.
-    """
+    """A matrix per head, split into its best Toeplitz part and the rest, which are orthogonal to each other."""
 
     table_HW: Tensor
+    """The part's number on each diagonal j - i = -(T-1) .. S-1; 0 where no entry counts."""
     count_W: Tensor
+    """Entries that count on each diagonal."""
     spread_HW: Tensor
+    """Root mean square of the rest along each diagonal; 0 where no entry counts."""
     row_constant_HT: Tensor
+    """What was taken off each row before (0 unless asked for, and where no entry of a row counts)."""
     part_HTS: Tensor
+    """The Toeplitz part; 0 where an entry does not count. With row constants out, its rows have mean 0."""
     rest_HTS: Tensor
+    """What remains, likewise; every diagonal of it has mean 0, and with row constants out every row too."""
 
     @property
     def part_energy_H(self) -> Tensor:
@@ -162,7 +161,7 @@ def _table_and_rows(whole_HTS: Tensor, mask_TS: Tensor, count_W: Tensor) -> tupl
     # b is free by a constant (more where the mask falls apart), so the system is singular; a ridge makes it solvable,
     # and refinement with the system itself takes the ridge's error off again
     ridge = 1e-10 * max(float(count_W.max()), 1.0)
-    factor: Tensor = cast("Any", torch.linalg).cholesky(
+    factor: Tensor = torch.linalg.cholesky(
         system_WW + ridge * torch.eye(len(count_W), dtype=torch.float64, device=mask_TS.device)
     )
     table_WH = torch.zeros_like(wanted_HW.T)

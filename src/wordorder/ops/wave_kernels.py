@@ -9,9 +9,9 @@ writes one row per token and table, and torch's own sum of rows by word does the
 # Triton has no stubs, and its functions are compiled from their source: types end at this file's two functions
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUntypedFunctionDecorator=false
+# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import triton
@@ -112,7 +112,7 @@ def forward(
     real, imag = (given[0].new_empty(*ids_BT.shape, channels) for _ in range(2))
     if real.numel():
         inputs, switches = _inputs(ids_BT, position_BT, given, channels, padding_idx)
-        cast("Any", _forward)[_grid(ids_BT, channels)](real, imag, *inputs, **switches)
+        _forward[_grid(ids_BT, channels)](real, imag, *inputs, **switches)
     return real, imag
 
 
@@ -133,7 +133,7 @@ def backward(
         inputs, switches = _inputs(ids_BT, position_BT, given, channels, padding_idx)
         names = ("WANT_AMPLITUDE", "WANT_FREQUENCY", "WANT_PHASE", "WANT_DECAY")
         targets = [g if part is None else part for part in rows]
-        cast("Any", _backward)[_grid(ids_BT, channels)](
+        _backward[_grid(ids_BT, channels)](
             g, h, *targets, *inputs, **dict(zip(names, wanted, strict=True)), **switches
         )  # fmt: skip
     return tuple(rows)

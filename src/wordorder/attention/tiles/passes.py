@@ -23,7 +23,7 @@ refused.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -168,7 +168,7 @@ class _Attention(torch.autograd.Function):
                 "or set WORDORDER_BACKEND=reference"
             )
         options: TileOptions = ctx.options
-        q, k, v, output, kept_or_lse, *tensors = cast("tuple[Tensor, ...]", ctx.saved_tensors)
+        q, k, v, output, kept_or_lse, *tensors = ctx.saved_tensors
         inputs, (grad_output, grad_lse) = Inputs(q, k, v), grad_outputs
         input_dtype, accum_dtype = inputs.input_dtype, inputs.accum_dtype
         if grad_output is None:
