@@ -28,9 +28,22 @@ def attend(
     q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, mask: Visibility | Tensor | None
 ) -> Tensor:
     """Return the attention output (B, H, T, E); the order's bias must be of low-rank and Toeplitz parts."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
     q, k, tables = _concatenate(q_BHTD, k_BHSD, order)
-    flex = _flex_attention(q.device.type)
-    return flex(q, k, v_BHSE, score_mod=_relative(tables, q.shape[2]), block_mask=_block_mask(mask, q, k), scale=1.0)
+    queries, score_mod, blocks = q.shape[2], None, None
+    if tables:
+        table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
+
+        def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            del b
+            return score + table_HW[h, j - i + (queries - 1)]
+
+        score_mod = add_relative
+    if mask is not None:  # blocks that are hidden as a whole are never computed
+        mask_mod, batch, heads = _mask_mod(mask, q, k)
+        blocks = create_block_mask(mask_mod, batch, heads, queries, k.shape[2], device=str(q.device))
+    return _flex_attention(q.device.type)(q, k, v_BHSE, score_mod=score_mod, block_mask=blocks, scale=1.0)
 
 
 def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -47,29 +60,6 @@ def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[
     q, k = torch.cat(queries, -1), torch.cat(keys, -1)
     missing = -q.shape[-1] % CHANNELS
     return F.pad(q, (0, missing)), F.pad(k, (0, missing)), tables
-
-
-def _relative(tables: list[Tensor], queries: int) -> Callable[..., Tensor] | None:
-    """Return a `score_mod` that adds the sum of the tables at the distance of query and key; None without tables."""
-    if not tables:
-        return None
-    table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
-
-    def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        del b
-        return score + table_HW[h, j - i + (queries - 1)]
-
-    return add_relative
-
-
-def _block_mask(mask: Visibility | Tensor | None, q: Tensor, k: Tensor) -> Any:
-    """Return the mask as FlexAttention's block mask; blocks that are hidden as a whole are never computed."""
-    if mask is None:
-        return None
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    mask_mod, batch, heads = _mask_mod(mask, q, k)
-    return create_block_mask(mask_mod, batch, heads, q.shape[2], k.shape[2], device=str(q.device))
 
 
 def _mask_mod(

@@ -127,7 +127,12 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
     keys: dict[str, str] = {}
     everywhere = {part for names in by_layer for part in names}
     for names in by_layer:
-        files = [_file_of(part) for part in names]
+        modules = [CATALOG[part].__module__ for part in names]
+        # your own encoding has the key that it would have in the catalogue, in a file of its name
+        files = [
+            module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part.replace("-", "_")
+            for part, module in zip(names, modules, strict=True)
+        ]
         twice = next((file for file in files if files.count(file) > 1), None)
         if twice:
             raise BadInput(f"encoding {name!r} has two variants of {twice}; take one of them")
@@ -135,12 +140,6 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
             if part not in keys:
                 keys[part] = part if file in keys.values() or file in everywhere else file
     return keys
-
-
-def _file_of(part: str) -> str:
-    module = CATALOG[part].__module__
-    # your own encoding has the key that it would have in the catalogue, in a file of its name
-    return module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part.replace("-", "_")
 
 
 def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:

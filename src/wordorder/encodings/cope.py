@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -154,12 +154,8 @@ def _row(count: Tensor) -> Tensor:
     return count.nan_to_num(0.0).long()
 
 
-class _Block(NamedTuple):
-    """A block of examples and rows, and the range of keys that any of these rows may see."""
-
-    examples: slice
-    rows: slice
-    keys: slice
+_Block = tuple[slice, slice, slice]
+"""The examples and rows of a block, and the range of keys that any of these rows may see."""
 
 
 def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> Iterator[_Block]:
@@ -174,7 +170,7 @@ def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> I
             stop = min(row + rows, queries)
             first = 0 if lowest is None else min(max(0, row + lowest), keys)
             last = keys if highest is None else min(keys, stop + highest)
-            yield _Block(slice(example, example + examples), slice(row, stop), slice(first, max(first, last)))
+            yield slice(example, example + examples), slice(row, stop), slice(first, max(first, last))
 
 
 def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.device) -> Tensor | None:
@@ -182,10 +178,10 @@ def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.devi
     if visible is None:
         return None
     if isinstance(visible, Visibility):
-        seen = visible.tile(block.rows, block.keys, device)
-        return seen if seen is None or len(seen) == 1 else seen[block.examples]
+        seen = visible.tile(block[1], block[2], device)
+        return seen if seen is None or len(seen) == 1 else seen[block[0]]
     seen = visible[(None,) * (4 - visible.dim())]
-    for axis, part in ((0, block.examples), (2, block.rows), (3, block.keys)):
+    for axis, part in zip((0, 2, 3), block, strict=True):
         if seen.shape[axis] > 1:
             seen = seen[(slice(None),) * axis + (part,)]
     return seen

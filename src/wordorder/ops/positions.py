@@ -40,27 +40,14 @@ class Contiguous:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Several sequences in one row, which never see each other.
-
-    Args:
-        position_BT: position within its own sequence, long (B, T).
-        sequence_BT: which sequence of the row a token belongs to, long (B, T).
-
-    Raises:
-        BadInput: one of them is not an integer tensor (B, T), there is no token, or their shapes differ.
-    """
+class _InTensor:
+    """The base of positions given token by token."""
 
     position_BT: Tensor
-    sequence_BT: Tensor
 
     def __post_init__(self) -> None:
         _check_integers("positions", self.position_BT, "(batch, T)", axes=(2,))
-        _check_integers("sequence_BT", self.sequence_BT, "(batch, T)", axes=(2,))
         _check_length(self.length)
-        if self.position_BT.shape != self.sequence_BT.shape:
-            shapes = f"{tuple(self.position_BT.shape)} and {tuple(self.sequence_BT.shape)}"
-            raise BadInput(f"position_BT and sequence_BT must have one shape (batch, tokens), got {shapes}")
 
     @property
     def length(self) -> int:
@@ -68,32 +55,35 @@ class Packed:
         return self.position_BT.shape[1]
 
     def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Return the positions as long (B, T)."""
+        """Return the positions as long (1 or B, T)."""
         return self.position_BT.to(device)
 
 
 @dataclass(frozen=True)
-class Arbitrary:
+class Packed(_InTensor):
+    """Several sequences in one row, which never see each other; positions (B, T) are those within the own sequence.
+
+    Raises:
+        BadInput: one of the tensors is not an integer tensor (B, T), there is no token, or their shapes differ.
+    """
+
+    sequence_BT: Tensor
+    """Which sequence of the row a token belongs to, long (B, T)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_integers("sequence_BT", self.sequence_BT, "(batch, T)", axes=(2,))
+        if self.position_BT.shape != self.sequence_BT.shape:
+            shapes = f"{tuple(self.position_BT.shape)} and {tuple(self.sequence_BT.shape)}"
+            raise BadInput(f"position_BT and sequence_BT must have one shape (batch, tokens), got {shapes}")
+
+
+class Arbitrary(_InTensor):
     """Positions given token by token, long (B or 1, T); nothing else is known of them.
 
     Raises:
         BadInput: they are not an integer tensor (B or 1, T), or there is no token.
     """
-
-    position_BT: Tensor
-
-    def __post_init__(self) -> None:
-        _check_integers("positions", self.position_BT, "(batch, T)", axes=(2,))
-        _check_length(self.length)
-
-    @property
-    def length(self) -> int:
-        """Number of tokens per example, T."""
-        return self.position_BT.shape[1]
-
-    def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Return the positions as long (B or 1, T)."""
-        return self.position_BT.to(device)
 
 
 Positions = Contiguous | Packed | Arbitrary

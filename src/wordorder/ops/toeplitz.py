@@ -140,7 +140,10 @@ def toeplitz_split(
         row_HT = whole_HTS.new_zeros(whole_HTS.shape[:2])
     fitted_HTS = ToeplitzBias(table_HW, shape[0]).dense()[0].masked_fill(~mask_TS, 0)
     rest_HTS = (whole_HTS - fitted_HTS - row_HT[..., None]).masked_fill(~mask_TS, 0)
-    part_HTS = _without_row_means(fitted_HTS, mask_TS) if up_to_row_constants else fitted_HTS
+    part_HTS = fitted_HTS
+    if up_to_row_constants:
+        mean_HT = fitted_HTS.sum(-1) / mask_TS.sum(-1).clamp(min=1)
+        part_HTS = (fitted_HTS - mean_HT[..., None]).masked_fill(~mask_TS, 0)
     spread_HW = (_diagonal_sums(rest_HTS.square()) / count_W.clamp(min=1)).sqrt()
     return ToeplitzSplit(table_HW, count_W.long(), spread_HW, row_HT, part_HTS, rest_HTS)
 
@@ -179,9 +182,3 @@ def _diagonal_sums(x_HTS: Tensor) -> Tensor:
     column_TS = torch.arange(keys, device=x_HTS.device) - torch.arange(queries, device=x_HTS.device)[:, None]
     sums_HW = x_HTS.new_zeros(heads, queries + keys - 1)
     return sums_HW.index_add(1, (column_TS + queries - 1).flatten(), x_HTS.flatten(1))
-
-
-def _without_row_means(x_HTS: Tensor, mask_TS: Tensor) -> Tensor:
-    """Subtract each row's mean over the entries that count from these entries; all others become 0."""
-    mean_HT = x_HTS.sum(-1) / mask_TS.sum(-1).clamp(min=1)
-    return (x_HTS - mean_HT[..., None]).masked_fill(~mask_TS, 0)

@@ -181,6 +181,7 @@ class _Attention(torch.autograd.Function):
                 delta = _row_sums(grad_output, output, accum_dtype)
             if grad_lse is not None:
                 delta -= grad_lse[..., None].to(accum_dtype)
+            needed = iter(ctx.needs_input_grad[4:])
             lse = None
             if not options.keep:  # a fully masked row has weights exp(-inf - inf) = 0
                 lse = kept_or_lse.masked_fill(kept_or_lse == -torch.inf, torch.inf)
@@ -192,7 +193,7 @@ class _Attention(torch.autograd.Function):
                 lse=lse,
                 delta=delta,
                 grad_output=grad_output * options.dropout.rescale if options.dropout else grad_output,
-                wanted=_wanted_terms(options.kinds, ctx.needs_input_grad[4:]),
+                wanted=[any([next(needed) for _ in range(kind.tensors)]) for kind in options.kinds],
             ).run()
         return None, *gradients
 
@@ -204,12 +205,6 @@ def _row_sums(grad_output_BHTE: Tensor, output_BHTE: Tensor, accum_dtype: torch.
         for head in range(output_BHTE.shape[1])
     ]
     return torch.stack(sums, dim=1)
-
-
-def _wanted_terms(kinds: Sequence[Kind], wanted: Sequence[bool]) -> list[bool]:
-    """Tell for each term whether one of its tensors needs a gradient."""
-    rest = iter(wanted)
-    return [any([next(rest) for _ in range(kind.tensors)]) for kind in kinds]
 
 
 def forward_kept(
