@@ -12,7 +12,7 @@ from torch import Tensor
 
 import wordorder
 from wordorder import encodings
-from wordorder.encodings.composition import pattern_of
+from wordorder.encodings import pattern_of
 from wordorder.inspection import score_maps
 from wordorder.ops import t5_bucket
 

@@ -5,8 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from wordorder.attention import AttentionSizes, attention, plan_attention
-from wordorder.attention.tiles.dropout import Dropout
-from wordorder.attention.tiles.geometry import TileSlice
+from wordorder.attention.tiles.tile import Dropout, TileSlice
 from wordorder.encodings import PositionTerms
 from wordorder.encodings.tupe import TUPERelative
 from wordorder.networks import Encoder, initialise
@@ -129,11 +128,11 @@ def test_log_sum_exp_and_its_gradient(backend, dtype, mask):
 @pytest.mark.parametrize("share", ["all distances", "the first", "the last", "some"])
 @pytest.mark.parametrize("kind", [RelativeBias, RelativeKeyBias])
 def test_a_relative_bias_in_tiles(backend, dtype, mask, share, kind, monkeypatch):
-    from wordorder.attention.tiles import geometry
+    from wordorder.attention.tiles import tile
 
-    monkeypatch.setattr(geometry, "ROW_TILE", 32 * 60)
-    monkeypatch.setattr(geometry, "SQUARE_TILE", (16, 24))
-    monkeypatch.setattr(geometry, "BAND_ROWS", 16)
+    monkeypatch.setattr(tile, "ROW_TILE", 32 * 60)
+    monkeypatch.setattr(tile, "SQUARE_TILE", (16, 24))
+    monkeypatch.setattr(tile, "BAND_ROWS", 16)
     T, S = 47, 60
     first, stop = {"all distances": (0, 106), "the first": (0, 40), "the last": (70, 106), "some": (30, 50)}[share]
     q, k, v = (torch.randn(3, n, HEADS, CHANNELS).transpose(1, 2) for n in (T, S, S))
@@ -192,10 +191,10 @@ def test_tiles_beside_a_band_are_never_computed(monkeypatch):
     ["padded on the right", "padded on the left", "causal and padded", "packed", "ahead", "ahead and padded", "within"],
 )
 def test_rows_and_columns_that_fall_into_several_tiles(backend, dtype, mask, monkeypatch):
-    from wordorder.attention.tiles import geometry
+    from wordorder.attention.tiles import tile
 
-    monkeypatch.setattr(geometry, "ROW_TILE", 32 * 150)
-    monkeypatch.setattr(geometry, "SQUARE_TILE", (32, 48))
+    monkeypatch.setattr(tile, "ROW_TILE", 32 * 150)
+    monkeypatch.setattr(tile, "SQUARE_TILE", (32, 48))
     assert_equal_to_the_slow_one(tensors(101, 150, dtype), "everything", masks(101, 150)[mask], backend)
 
 
@@ -262,9 +261,9 @@ def test_dropout_is_the_same_in_the_forward_and_the_backward_pass():
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_dropout_tiles_that_many_tiles_share_differ(padded, monkeypatch):
-    from wordorder.attention.tiles import geometry
+    from wordorder.attention.tiles import tile
 
-    monkeypatch.setattr(geometry, "SQUARE_TILE", (32, 64))
+    monkeypatch.setattr(tile, "SQUARE_TILE", (32, 64))
     q, k, v = torch.zeros(2, HEADS, 96, 4), torch.zeros(2, HEADS, 128, 4), torch.eye(128).expand(2, HEADS, 128, 128)
     valid = torch.arange(128) < torch.tensor([[128], [114]])
     mask = Visibility(Contiguous(96), Contiguous(128), valid_BS=valid) if padded else None

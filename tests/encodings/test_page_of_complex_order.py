@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from wordorder import ComplexOrderEmbedding, ComplexVanillaEmbedding
-from wordorder.encodings.wave_frequencies import FrequencyInit
-from wordorder.encodings.waves_as_real import AsReal
+from wordorder.encodings.wave_embedding import AsReal, FrequencyInit
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "complex-order.md").read_text(encoding="utf-8")
 

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from wordorder.ops import Arbitrary, Contiguous, Packed, Visibility, as_positions, shift_between
-from wordorder.ops.positions import distances_BTS
-from wordorder.ops.tables import check_within_table, rows
+from wordorder.ops.positions import check_within_table, distances_BTS, table_rows
 
 
 def test_index_of_each_kind():
@@ -45,8 +44,8 @@ def test_negative_positions_are_refused_unless_they_are_padding():
     with pytest.raises(ValueError, match="negative"):
         check_within_table(Arbitrary(torch.tensor([[-1, 0]])), 8)
     table = torch.arange(8.0)[:, None]
-    assert rows(table, Contiguous(4, torch.tensor([-2, 0])), 8)[..., 0].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
-    assert rows(table, Contiguous(3, 5), 8)[..., 0].tolist() == [[5, 6, 7]]
+    assert table_rows(table, Contiguous(4, torch.tensor([-2, 0])), 8)[..., 0].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    assert table_rows(table, Contiguous(3, 5), 8)[..., 0].tolist() == [[5, 6, 7]]
 
 
 def test_visibility_is_the_product_of_its_conditions():

@@ -1,14 +1,13 @@
 import importlib
 import importlib.util
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from wordorder.ops.waves.functions import row_wise_waves, waves
-from wordorder.ops.waves.gradient import WaveGradient
-from wordorder.ops.waves.tables import WaveTables, plain_waves, wrap_phase
+from wordorder.ops.waves import WaveGradient, WaveTables, plain_waves, waves, wrap_phase
 
 V = 7
 SHAPES = {"full": lambda width: (V, width), "word": lambda width: (1, width), "dimension": lambda width: (V, 1)}
@@ -79,8 +78,7 @@ def check(scheme, shape, dtype, bound, *, rows=1, padding_idx=None, width=5, zer
     if zero:
         with torch.no_grad():
             given[0][:, 0] = 0
-    function = row_wise_waves if sparse else waves
-    real, imag = function(ids, positions, tables_of(given, width), padding_idx=padding_idx)
+    real, imag = waves(ids, positions, tables_of(given, width), padding_idx=padding_idx, sparse=sparse)
     out, partial = from_paper(ids, positions, given, width, padding_idx)
     assert real.dtype == imag.dtype == dtype
     assert_close(real.double(), out.real, rtol=0, atol=bound)
@@ -171,7 +169,7 @@ def test_sparse_gradients_equal_dense_ones_and_are_coalesced(scheme):
     given = draw(scheme, 5)
     tables = [table for table in given if table is not None]
     grads = []
-    for function in (waves, row_wise_waves):
+    for function in (waves, partial(waves, sparse=True)):
         outputs = function(ids, positions, tables_of(given, 5))
         grads.append(torch.autograd.grad(outputs, tables, [torch.ones_like(outputs[0])] * 2))
     for table, dense, sparse in zip(tables, *grads, strict=True):
@@ -217,7 +215,7 @@ def test_second_derivatives_match_finite_differences(scheme):
 def test_second_derivatives_through_sparse_gradients_are_refused():
     ids, positions = inputs(2, 3)
     given = draw(SCHEMES[0], 2)
-    real, _ = row_wise_waves(ids, positions, WaveTables(*given))
+    real, _ = waves(ids, positions, WaveTables(*given), sparse=True)
     with pytest.raises(RuntimeError, match="sparse=False"):
         torch.autograd.grad(real.sum(), given[0], create_graph=True)
 
@@ -282,7 +280,7 @@ def test_sparse_gradients_survive_a_compiled_network():
 
     @torch.compile(backend="aot_eager")
     def run(ids):
-        real, imag = row_wise_waves(ids, positions, WaveTables(*given))
+        real, imag = waves(ids, positions, WaveTables(*given), sparse=True)
         return (real * imag).sum()
 
     run(ids).backward()
@@ -334,7 +332,7 @@ def kernels_against_the_formula(kernels, device):
 @pytest.mark.gpu
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_match_the_formula_on_a_gpu():
-    kernels_against_the_formula(importlib.import_module("wordorder.ops.waves.triton_kernels"), "cuda")
+    kernels_against_the_formula(importlib.import_module("wordorder.ops.wave_kernels"), "cuda")
 
 
 @pytest.mark.gpu
@@ -353,7 +351,7 @@ def test_waves_on_a_gpu_equal_those_on_the_cpu(scheme):
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch.func.jvp's own import
-@pytest.mark.parametrize("function", [waves, row_wise_waves])
+@pytest.mark.parametrize("function", [waves, partial(waves, sparse=True)], ids=["dense", "sparse"])
 def test_function_transforms_and_forward_mode_know_the_gradients(function):
     ids, positions = inputs(3, 5)
     amplitude, frequency = (table.detach() for table in draw(("full", "word"), 4))

@@ -6,31 +6,23 @@ The package exports the function under the name of this folder, so the module ca
 
 import sys
 from types import ModuleType
-from typing import Any
 
-from wordorder.attention.attend import attend, attention, attention_weights
-from wordorder.attention.choice import Backend, Call, choose_backend
-from wordorder.attention.plan import AttentionSizes, HybridPlan, Plan, plan_attention
+from wordorder.attention.attend import attend as attend
+from wordorder.attention.attend import attention as attention
+from wordorder.attention.attend import attention_weights as attention_weights
+from wordorder.attention.choice import Backend as Backend
+from wordorder.attention.choice import Call as Call
+from wordorder.attention.choice import choose_backend as choose_backend
+from wordorder.attention.plan import AttentionSizes as AttentionSizes
+from wordorder.attention.plan import HybridPlan as HybridPlan
+from wordorder.attention.plan import Plan as Plan
+from wordorder.attention.plan import plan_attention as plan_attention
 
 
 class _CallableModule(ModuleType):
     """A module that can be called like its function `attention`: importing this folder puts the module at that name."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return attention(*args, **kwargs)
+    __call__ = staticmethod(attention)
 
 
 sys.modules[__name__].__class__ = _CallableModule
-
-__all__ = [
-    "AttentionSizes",
-    "Backend",
-    "Call",
-    "HybridPlan",
-    "Plan",
-    "attend",
-    "attention",
-    "attention_weights",
-    "choose_backend",
-    "plan_attention",
-]

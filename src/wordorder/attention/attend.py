@@ -1,6 +1,6 @@
 """Attention: the public function, what it accepts, and `attend`, which computes by a plan."""
 
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -20,40 +20,43 @@ from wordorder.encodings import (
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, Contiguous, Visibility, valid_tokens
 
+Order = PositionTerms | Plan | Composition | Encoding | Bias
+
+
+class _Options(TypedDict, total=False):
+    is_causal: bool
+    key_padding_mask: Tensor | None
+    dropout: float
+    backend: str | None
+
 
 @overload
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: PositionTerms | Plan | Composition | Encoding | Bias | None = None,
+    order: Order | None = None,
     mask: Visibility | Tensor | None = None,
     *,
-    is_causal: bool = False,
-    key_padding_mask: Tensor | None = None,
-    dropout: float = 0.0,
-    backend: str | None = None,
     return_lse: Literal[False] = False,
+    **options: Unpack[_Options],
 ) -> Tensor: ...
 @overload
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: PositionTerms | Plan | Composition | Encoding | Bias | None = None,
+    order: Order | None = None,
     mask: Visibility | Tensor | None = None,
     *,
-    is_causal: bool = False,
-    key_padding_mask: Tensor | None = None,
-    dropout: float = 0.0,
-    backend: str | None = None,
     return_lse: Literal[True],
+    **options: Unpack[_Options],
 ) -> tuple[Tensor, Tensor]: ...
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    order: PositionTerms | Plan | Composition | Encoding | Bias | None = None,
+    order: Order | None = None,
     mask: Visibility | Tensor | None = None,
     *,
     is_causal: bool = False,
@@ -95,8 +98,8 @@ def attention(
     _check_shapes(q, k, v)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-    order = as_order(order, q, k)
-    mask = as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
+    order = _as_order(order, q, k)
+    mask = _as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
     sizes = AttentionSizes.of(q, k)
     if isinstance(order, Plan):
         if mask is not None or backend is not None:
@@ -106,7 +109,7 @@ def attention(
     else:
         order = order or PositionTerms(q.shape[-1] ** -0.5)
         plan = plan_attention(order, mask, sizes, backend=backend, dropout=dropout, return_lse=return_lse)
-    assert isinstance(plan, Plan)  # as_order let nothing pass that differs by layer
+    assert isinstance(plan, Plan)  # _as_order let nothing pass that differs by layer
     output, lse = attend(q, k, v, plan, dropout=dropout, return_lse=return_lse)
     return output if lse is None else (output, lse)
 
@@ -136,7 +139,7 @@ def attend(
     assert plan.tile_mask is not None
     keep = plan.backend == "kept-tiles"
     # the loops over tiles are not for a tracer: a layer that is compiled alone breaks its graph here
-    outside = cast("Any", torch).compiler.disable(tiles.attend)
+    outside: Any = torch.compiler.disable(tiles.attend)  # pyright: ignore[reportUnknownMemberType]
     return outside(
         q, k, v, plan.order, plan.tile_mask, content=content, dropout=dropout, keep=keep, return_lse=return_lse
     )
@@ -182,16 +185,8 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
 _POSITIONAL = "use wordorder.Positional, which does all of it"
 
 
-def as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
-    """Return the order of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1.
-
-    Args:
-        given: an order, a plan or None, which stay what they are; a bias; an encoding that acts on queries, keys or
-            scores without weights for each layer, or several of them together.
-
-    Raises:
-        BadInput: it is something else, or more has to be done than attention can: the message says what to write.
-    """
+def _as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | None:
+    """Return the order of an encoding or a bias, for queries at 0 .. T - 1 and keys at 0 .. S - 1."""
     if given is None or isinstance(given, PositionTerms | Plan):
         return given
     if isinstance(given, PositionTermsByLayer | HybridPlan):
@@ -208,7 +203,18 @@ def as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | None
             "order must be what an encoding's prepare(...) returned, an encoding or a bias, got"
             f" {given if isinstance(given, str) else type(given).__name__!r}; for an encoding by name {_POSITIONAL}"
         )
-    _check_alone(given)
+    if isinstance(given, Hybrid):
+        raise BadInput(
+            f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"
+        )
+    parts = [*given.parts.values(), given.replacement]
+    if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
+        raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
+    if any(isinstance(part, OnScoresByContent) for part in parts):
+        raise BadInput(
+            "this encoding may have weights for each layer, and attention does not know which layer calls it:"
+            f" {_POSITIONAL}, or pass encoding.prepare(...).layer(index)"
+        )
     if q.shape[2] != k.shape[2]:
         raise BadInput(
             f"an encoding alone does not say where {q.shape[2]} queries stand among {k.shape[2]} keys: pass"
@@ -219,23 +225,7 @@ def as_order(given: object, q: Tensor, k: Tensor) -> PositionTerms | Plan | None
     return prepared
 
 
-def _check_alone(encoding: Composition) -> None:
-    """Refuse encodings that act outside attention, or that may differ by layer."""
-    if isinstance(encoding, Hybrid):
-        raise BadInput(
-            f"this encoding differs by layer, and attention does not know which layer calls it: {_POSITIONAL}"
-        )
-    parts = [*encoding.parts.values(), encoding.replacement]
-    if any(isinstance(part, OnEmbeddings | ReplacesEmbedding) for part in parts):
-        raise BadInput(f"this encoding acts on the embeddings, before attention: {_POSITIONAL}")
-    if any(isinstance(part, OnScoresByContent) for part in parts):
-        raise BadInput(
-            "this encoding may have weights for each layer, and attention does not know which layer calls it:"
-            f" {_POSITIONAL}, or pass encoding.prepare(...).layer(index)"
-        )
-
-
-def as_mask(
+def _as_mask(
     order: PositionTerms | Plan | None,
     mask: Visibility | Tensor | None,
     q: Tensor,
@@ -244,17 +234,9 @@ def as_mask(
     is_causal: bool,
     key_padding_mask: Tensor | None,
 ) -> Visibility | Tensor | None:
-    """Return the mask that torch's keywords describe, or the one that was given.
+    """Return the mask that torch's keywords describe, or the one that was given in their place.
 
-    Args:
-        order: gives the positions, where it knows them; else queries and keys stand at 0, 1, ...
-        mask: given in place of the keywords.
-        is_causal: a query sees keys at its own position and before it.
-        key_padding_mask: bool (B, S), True = padding.
-
-    Raises:
-        BadInput: both ways are used, a padding mask of another shape or dtype, a causal mask for queries whose places
-            among the keys nobody knows, or for an encoding that was built for both sides.
+    The order gives the positions, where it knows them; else queries and keys stand at 0, 1, ...
     """
     if not is_causal and key_padding_mask is None:
         return mask

@@ -26,38 +26,32 @@ LARGEST_MATRIX = 256 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The facts about a call of attention that are known before it starts.
-
-    Args:
-        device: type of the device, "cpu" or "cuda".
-        batch: examples, B.
-        heads: query heads, H.
-        head_dim: channels of a query, D.
-        bias: whether there is a bias, and whether its gradient is wanted.
-        structured: the bias has no dense part, so that it need not be written out.
-        content: there are terms by content.
-        training: a gradient of something is wanted.
-        masked: the mask differs between examples, so that bias and mask together need a matrix for each.
-        traced: the call is being traced by torch.compile or torch.export, or transformed by torch.func or forward-mode
-            differentiation.
-    """
+    """The facts about a call of attention that are known before it starts."""
 
     device: str
+    """Type of the device, "cpu" or "cuda"."""
     dtype: torch.dtype
     batch: int
     heads: int
+    """Query heads, H."""
     queries: int
     keys: int
     head_dim: int
     bias: BiasKind = "none"
+    """Whether there is a bias, and whether its gradient is wanted."""
     structured: bool = True
+    """The bias has no dense part, so that it need not be written out."""
     content: bool = False
+    """There are terms by content."""
     training: bool = False
+    """A gradient of something is wanted."""
     dropout: bool = False
     return_lse: bool = False
     return_weights: bool = False
     masked: bool = False
+    """The mask differs between examples, so that bias and mask together need a matrix for each."""
     traced: bool = False
+    """torch.compile or torch.export traces the call, or torch.func or forward-mode differentiation transforms it."""
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:

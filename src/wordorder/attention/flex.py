@@ -11,7 +11,7 @@ https://arxiv.org/abs/2412.05496) writes the gradient of the table by atomic add
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,18 +27,23 @@ CHANNELS = 16
 def attend(
     q_BHTD: Tensor, k_BHSD: Tensor, v_BHSE: Tensor, order: PositionTerms, mask: Visibility | Tensor | None
 ) -> Tensor:
-    """Return the attention output (B, H, T, E).
+    """Return the attention output (B, H, T, E); the order's bias must be of low-rank and Toeplitz parts."""
+    from torch.nn.attention.flex_attention import create_block_mask
 
-    Args:
-        order: the content scale, and a bias of low-rank and Toeplitz parts.
-
-    Raises:
-        TypeError: the bias has another part.
-    """
     q, k, tables = _concatenate(q_BHTD, k_BHSD, order)
-    flex = _flex_attention(q.device.type)
-    output = flex(q, k, v_BHSE, score_mod=_relative(tables, q.shape[2]), block_mask=_block_mask(mask, q, k), scale=1.0)
-    return output
+    queries, score_mod, blocks = q.shape[2], None, None
+    if tables:
+        table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
+
+        def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            del b
+            return score + table_HW[h, j - i + (queries - 1)]
+
+        score_mod = add_relative
+    if mask is not None:  # blocks that are hidden as a whole are never computed
+        mask_mod, batch, heads = _mask_mod(mask, q, k)
+        blocks = create_block_mask(mask_mod, batch, heads, queries, k.shape[2], device=str(q.device))
+    return _flex_attention(q.device.type)(q, k, v_BHSE, score_mod=score_mod, block_mask=blocks, scale=1.0)
 
 
 def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -57,29 +62,6 @@ def _concatenate(q_BHTD: Tensor, k_BHSD: Tensor, order: PositionTerms) -> tuple[
     return F.pad(q, (0, missing)), F.pad(k, (0, missing)), tables
 
 
-def _relative(tables: list[Tensor], queries: int) -> Callable[..., Tensor] | None:
-    """Return a `score_mod` that adds the sum of the tables at the distance of query and key; None without tables."""
-    if not tables:
-        return None
-    table_HW = torch.stack(tables).sum(0) if len(tables) > 1 else tables[0]
-
-    def add_relative(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        del b
-        return score + table_HW[h, j - i + (queries - 1)]
-
-    return add_relative
-
-
-def _block_mask(mask: Visibility | Tensor | None, q: Tensor, k: Tensor) -> Any:
-    """Return the mask as FlexAttention's block mask; blocks that are hidden as a whole are never computed."""
-    if mask is None:
-        return None
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    mask_mod, batch, heads = _mask_mod(mask, q, k)
-    return create_block_mask(mask_mod, batch, heads, q.shape[2], k.shape[2], device=str(q.device))
-
-
 def _mask_mod(
     mask: Visibility | Tensor, q: Tensor, k: Tensor
 ) -> tuple[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], int | None, int | None]:
@@ -89,12 +71,7 @@ def _mask_mod(
         return (lambda b, h, i, j: full[b, h, i, j]), q.shape[0], q.shape[1]
     device, batch = q.device, q.shape[0]
     valid_BS = None if mask.valid_BS is None else mask.valid_BS.to(device).expand(batch, -1)
-    sequences: tuple[Tensor, Tensor] | None = None
-    if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
-        query_sequence, key_sequence = (
-            side.sequence_BT.to(device).expand(batch, -1) for side in (mask.query, mask.key)
-        )
-        sequences = query_sequence, key_sequence
+    sequences = [s.sequence_BT.to(device).expand(batch, -1) for s in (mask.query, mask.key) if isinstance(s, Packed)]
     query_BT, key_BS = (positions.index_BT(device).expand(batch, -1) for positions in (mask.query, mask.key))
     causal, ahead, within = mask.causal, mask.ahead, mask.within
 
@@ -103,7 +80,7 @@ def _mask_mod(
         visible = j >= 0
         if valid_BS is not None:
             visible = visible & valid_BS[b, j]
-        if sequences is not None:
+        if sequences:
             visible = visible & (sequences[0][b, i] == sequences[1][b, j])
         if causal:
             visible = visible & (query_BT[b, i] >= key_BS[b, j])
@@ -123,4 +100,4 @@ def _flex_attention(device: str) -> Callable[..., Any]:
 
     if device != "cuda":
         return flex_attention
-    return cast("Any", torch).compile(flex_attention, dynamic=False)
+    return torch.compile(flex_attention, dynamic=False)  # pyright: ignore[reportUnknownMemberType]

@@ -11,28 +11,24 @@ from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
-from wordorder.ops import Bias, DenseBias, Packed, Visibility, check_positions_fit
+from wordorder.ops import DenseBias, Packed, Visibility, check_positions_fit
 from wordorder.ops.execution import transformed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Position terms and mask in the form that one backend wants.
-
-    Args:
-        order: the scale, rotations, bias and terms by content.
-        mask: who sees whom, as it was given.
-        visible_B1TS: bool, True = visible; None where nothing is hidden; for SDPA and the reference.
-        mask_BHTS: bias and mask in one matrix, for SDPA.
-        is_causal: the mask is the lower triangle, which SDPA knows by name.
-    """
+    """Position terms and mask in the form that one backend wants."""
 
     backend: Backend
     order: PositionTerms
     mask: Visibility | Tensor | None = None
+    """Who sees whom, as it was given."""
     visible_B1TS: Tensor | None = None
+    """Bool, True = visible; None where nothing is hidden; for SDPA and the reference."""
     mask_BHTS: Tensor | None = None
+    """Bias and mask in one matrix, for SDPA."""
     is_causal: bool = False
+    """The mask is the lower triangle, which SDPA knows by name."""
     tile_mask: TileMask | None = None
 
     def layer(self, index: int) -> "Plan":
@@ -42,11 +38,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class HybridPlan:
-    """Position terms and mask where they differ by layer, each kind of layer in the form of its best backend.
-
-    Args:
-        kind_of_layer: which of them each layer has.
-    """
+    """Position terms and mask where they differ by layer, each kind of layer in the form of its best backend."""
 
     kinds: tuple[Plan, ...]
     kind_of_layer: tuple[int, ...]
@@ -58,17 +50,7 @@ class HybridPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSizes:
-    """Sizes, dtype and device of the queries, keys and values of a call of attention.
-
-    Args:
-        batch: examples, B.
-        heads: query heads, H.
-        queries: tokens that attend, T.
-        keys: tokens that are attended to, S.
-        head_dim: channels per head, D.
-        dtype: of queries, keys and values.
-        device: of queries, keys and values.
-    """
+    """Sizes, dtype and device of a call of attention; ``heads`` are those of the queries."""
 
     batch: int
     heads: int
@@ -81,16 +63,9 @@ class AttentionSizes:
     @classmethod
     def of(cls, q: Tensor, k: Tensor) -> "AttentionSizes":
         """Return the sizes of queries (B, H, T, D) and keys (B, G, S, D)."""
-        batch, heads, queries, head_dim = q.shape
-        return cls(
-            batch=batch,
-            heads=heads,
-            queries=queries,
-            keys=k.shape[2],
-            head_dim=head_dim,
-            dtype=q.dtype,
-            device=q.device,
-        )
+        batch, heads, queries, width = q.shape
+        keys, dtype, device = k.shape[2], q.dtype, q.device
+        return cls(batch=batch, heads=heads, queries=queries, keys=keys, head_dim=width, dtype=dtype, device=device)
 
 
 def plan_attention(
@@ -131,11 +106,7 @@ def plan_attention(
 
 
 def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse: bool) -> None:
-    """Refuse a call that the plan's backend cannot do.
-
-    Raises:
-        ValueError: names the backend and what it cannot do.
-    """
+    """Refuse a call that the plan's backend cannot do."""
     call = _call(plan.order, None, sizes, _Wanted(plan.backend, dropout > 0, return_lse))
     # a plan made outside a traced layer stays what it is: its backend runs outside as well
     choose_backend(replace(call, traced=False), plan.backend)
@@ -156,10 +127,8 @@ def _plan(
     if order.positions is not None:
         check_positions_fit("the order's query positions", order.positions[0], sizes.batch, sizes.queries)
         check_positions_fit("the order's key positions", order.positions[1], sizes.batch, sizes.keys)
-    if isinstance(mask, Visibility):
-        _check_mask(mask, sizes)
-    elif mask is not None:
-        mask = _checked_tensor(mask, sizes)
+    if mask is not None:
+        mask = _checked_mask(mask, sizes)
     call = _call(order, mask, sizes, wanted)
     chosen = choose_backend(call, wanted.backend)
     if isinstance(mask, Visibility) and mask.hides_nothing:
@@ -167,17 +136,30 @@ def _plan(
     if chosen == "flex":
         return Plan(chosen, order, mask)
     if chosen.endswith("tiles"):
-        return _plan_of_tiles(order, mask, sizes, chosen, layers)
+        tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
+        if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
+            # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
+            wide = torch.promote_types(sizes.dtype, torch.float32)
+            order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
+        return Plan(chosen, order, mask, tile_mask=tile_mask)
+    plain = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and not order.content
+    causal = chosen == "sdpa" and plain
+    if isinstance(mask, Visibility):
+        visible = None if causal else mask.dense(sizes.device)
+    else:
+        visible = mask
     if chosen == "reference":
-        return Plan(chosen, order, mask, _dense(mask, sizes.device))
-    causal = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
-    visible = None if causal else _dense(mask, sizes.device)
+        return Plan(chosen, order, mask, visible)
     return Plan(chosen, order, mask, visible, sdpa.additive_mask(order, visible, sizes.dtype), causal)
 
 
 def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, wanted: _Wanted) -> Call:
     """Return the facts on which `choose_backend` decides."""
     bias = order.bias
+    if isinstance(mask, Tensor):
+        masked = mask.dim() == 4 and mask.shape[0] > 1
+    else:
+        masked = mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
     return Call(
         device=sizes.device.type,
@@ -194,50 +176,31 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         dropout=wanted.dropout,
         return_lse=wanted.lse,
         return_weights=wanted.weights,
-        masked=_differs(mask),
+        masked=masked,
         traced=torch.compiler.is_compiling() or transformed(),
     )
 
 
 def _alike(order: PositionTerms, other: PositionTerms) -> bool:
     """Tell whether both have the same bias, and either both or neither have terms by content."""
-    mine, others = _summands(order.bias), _summands(other.bias)
+    mine, others = (() if terms.bias is None else terms.bias.parts() for terms in (order, other))
     same = len(mine) == len(others) and all(a is b for a, b in zip(mine, others, strict=True))
     return same and bool(order.content) == bool(other.content)
 
 
-def _summands(bias: Bias | None) -> tuple[Bias, ...]:
-    return () if bias is None else bias.parts()
-
-
-def _plan_of_tiles(
-    order: PositionTerms, mask: Visibility | Tensor | None, sizes: AttentionSizes, chosen: Backend, layers: int
-) -> Plan:
-    tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
-    if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
-        # the weights are kept anyway: one matrix for all layers and examples is built once instead of in every tile
-        wide = torch.promote_types(sizes.dtype, torch.float32)
-        order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
-    return Plan(chosen, order, mask, tile_mask=tile_mask)
-
-
-def _dense(mask: Visibility | Tensor | None, device: torch.device) -> Tensor | None:
-    return mask.dense(device) if isinstance(mask, Visibility) else mask
-
-
-def _differs(mask: Visibility | Tensor | None) -> bool:
-    """Return whether the mask differs between examples, as far as its type says."""
-    if isinstance(mask, Tensor):
-        return mask.dim() == 4 and mask.shape[0] > 1
-    return isinstance(mask, Visibility) and (mask.valid_BS is not None or isinstance(mask.key, Packed))
-
-
-def _checked_tensor(mask: object, sizes: AttentionSizes) -> Tensor:
-    """Return a mask given as a tensor with four axes.
-
-    Raises:
-        BadInput: it is something else, or does not broadcast to (B, H, T, S).
-    """
+def _checked_mask(mask: object, sizes: AttentionSizes) -> Visibility | Tensor:
+    """Return the mask, a tensor with four axes; refuse one of other sizes, which would be broadcast or read in part."""
+    if isinstance(mask, Visibility):
+        for positions in (mask.query, mask.key):  # their rows; the lengths below
+            check_positions_fit("the mask's positions", positions, sizes.batch, positions.length)
+        lengths, asked = (mask.query.length, mask.key.length), (sizes.queries, sizes.keys)
+        valid = None if mask.valid_BS is None else tuple(mask.valid_BS.shape)
+        if lengths != asked or valid not in (None, (1, sizes.keys), (sizes.batch, sizes.keys)):
+            raise BadInput(
+                f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has"
+                f" {sizes.batch} examples, {sizes.queries} queries and {sizes.keys} keys"
+            )
+        return mask
     if not isinstance(mask, Tensor):
         kind = type(mask).__name__
         raise BadInput(
@@ -253,16 +216,3 @@ def _checked_tensor(mask: object, sizes: AttentionSizes) -> Tensor:
             f"mask must broadcast to (batch, heads, queries, keys) = {wanted}, got shape {tuple(mask.shape)}"
         )
     return mask[(None,) * (4 - mask.dim())]
-
-
-def _check_mask(mask: Visibility, sizes: AttentionSizes) -> None:
-    """Refuse a mask of other sizes, which would be broadcast or read in part."""
-    for positions in (mask.query, mask.key):
-        check_positions_fit("the mask's positions", positions, sizes.batch, positions.length)  # the rows, lengths below
-    lengths, asked = (mask.query.length, mask.key.length), (sizes.queries, sizes.keys)
-    valid = None if mask.valid_BS is None else tuple(mask.valid_BS.shape)
-    if lengths != asked or (valid is not None and valid not in ((1, sizes.keys), (sizes.batch, sizes.keys))):
-        raise BadInput(
-            f"the mask is of {lengths[0]} queries and {lengths[1]} keys, valid_BS {valid}; the call has {sizes.batch} "
-            f"examples, {sizes.queries} queries and {sizes.keys} keys"
-        )

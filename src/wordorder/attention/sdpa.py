@@ -31,14 +31,7 @@ def attend(
     dropout: float,
     is_causal: bool,
 ) -> Tensor:
-    """Return the attention output (B, H, T, E).
-
-    Args:
-        q_BHTD: queries, rotated.
-        k_BHSD: keys, rotated.
-        mask_BHTS: what `additive_mask` returned.
-        is_causal: the lower triangle and nothing else is seen.
-    """
+    """Return the attention output (B, H, T, E) of rotated queries and keys; the mask is that of `additive_mask`."""
     if content_BHTS is not None:
         if mask_BHTS is None:
             mask_BHTS = content_BHTS

@@ -7,15 +7,17 @@ classes of the catalogue are not written here again.
 from wordorder.encodings.build import Use as Use
 from wordorder.encodings.build import WithMemory as WithMemory
 from wordorder.encodings.build import build_encoding as build_encoding
+from wordorder.encodings.build import names_of as names_of
+from wordorder.encodings.build import options_of as options_of
+from wordorder.encodings.build import pattern_of as pattern_of
+from wordorder.encodings.build import split_options as split_options
 from wordorder.encodings.catalog import *  # noqa: F403 - CATALOG and the classes in it
 from wordorder.encodings.complex_order import ComplexOrderEmbedding as ComplexOrderEmbedding
 from wordorder.encodings.complex_vanilla import ComplexVanillaEmbedding as ComplexVanillaEmbedding
 from wordorder.encodings.composition import Composition as Composition
-from wordorder.encodings.composition import names_of as names_of
-from wordorder.encodings.composition import options_of as options_of
-from wordorder.encodings.composition import pattern_of as pattern_of
-from wordorder.encodings.composition import split_options as split_options
-from wordorder.encodings.hybrid import Hybrid as Hybrid
+from wordorder.encodings.composition import Hybrid as Hybrid
+from wordorder.encodings.composition import PositionTerms as PositionTerms
+from wordorder.encodings.composition import PositionTermsByLayer as PositionTermsByLayer
 from wordorder.encodings.places import ContentScores as ContentScores
 from wordorder.encodings.places import Encoding as Encoding
 from wordorder.encodings.places import Move as Move
@@ -27,8 +29,6 @@ from wordorder.encodings.places import OnScoresByContent as OnScoresByContent
 from wordorder.encodings.places import ReplacesEmbedding as ReplacesEmbedding
 from wordorder.encodings.places import Rotation as Rotation
 from wordorder.encodings.places import Shift as Shift
-from wordorder.encodings.position_terms import PositionTerms as PositionTerms
-from wordorder.encodings.position_terms import PositionTermsByLayer as PositionTermsByLayer
 from wordorder.encodings.registration import Source as Source
 from wordorder.encodings.registration import register_encoding as register_encoding
 from wordorder.encodings.registration import registered_encodings as registered_encodings

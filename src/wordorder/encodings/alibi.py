@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from wordorder.encodings.places import OnDistance
+from wordorder.encodings.places import OnDistance, check_positive
 
 
 class ALiBi(OnDistance):
@@ -33,18 +33,13 @@ class ALiBi(OnDistance):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        if heads <= 0:
-            raise ValueError(f"heads must be positive, got {heads}")
+        check_positive(heads=heads)
         self.heads = heads
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return ``-m_h |distance|``, (H, *shape), in at least float32."""
-        wide = torch.promote_types(dtype, torch.float32)
-        slope_H = torch.tensor(_slopes(self.heads), device=distance.device, dtype=wide)
+        wide, whole = torch.promote_types(dtype, torch.float32), 2 ** math.floor(math.log2(self.heads))
+        slopes = [2 ** (-8 * (h + 1) / whole) for h in range(whole)]
+        slopes += [2 ** (-8 * (h + 1) / (2 * whole)) for h in range(0, 2 * (self.heads - whole), 2)]
+        slope_H = torch.tensor(slopes, device=distance.device, dtype=wide)
         return -slope_H.view(-1, *(1,) * distance.dim()) * distance.abs()
-
-
-def _slopes(heads: int) -> list[float]:
-    whole = 2 ** math.floor(math.log2(heads))
-    slopes = [2 ** (-8 * (h + 1) / whole) for h in range(whole)]
-    return slopes + [2 ** (-8 * (h + 1) / (2 * whole)) for h in range(0, 2 * (heads - whole), 2)]

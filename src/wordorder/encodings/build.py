@@ -1,14 +1,18 @@
-"""Build the encoding modules of a network from their names."""
+"""Names of encodings, joined by "+", "," and "*"; their options; and the modules of a network, built from both."""
 
+import difflib
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, cast, get_type_hints
 
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.composition import Composition, pattern_of, split_options
-from wordorder.encodings.hybrid import Hybrid
-from wordorder.encodings.places import Encoding, OnEmbeddings, ReplacesEmbedding
+from wordorder.encodings.composition import Composition, Hybrid
+from wordorder.encodings.places import GIVEN_BY_NETWORK, Encoding, OnEmbeddings, ReplacesEmbedding
 from wordorder.errors import BadInput
+from wordorder.hints import option_faults
+
+_MOST_IN_A_ROW = 999
+"""The largest number after "*", so that a typing error does not fill the memory with names."""
 
 Use = Literal["encoder", "decoder", "cross-attention"]
 WithMemory = Literal["none", "segment-recurrence", "look-ahead"]
@@ -53,7 +57,13 @@ def build_encoding(
             an encoding that acts on embeddings and others do not.
         ValueError: an option is out of range.
     """
-    by_layer = _names_by_layer(name, layers)
+    pattern = pattern_of(name)
+    if len(pattern) > layers:
+        raise BadInput(
+            f"encoding {name!r} is a pattern of {len(pattern)} layers, and the network has {layers}; shorten the"
+            " pattern, or add layers"
+        )
+    by_layer = [pattern[layer % len(pattern)] for layer in range(layers)]
     chosen = split_options(name, options)
     for part, own in chosen.items():
         _check_part(part, own, use=use, vocabulary=vocabulary, with_memory=with_memory)
@@ -77,17 +87,6 @@ def build_encoding(
         return Composition(parts, head_dim=width // heads)
     _check_embeddings(name, by_layer)
     return Hybrid(parts, [[keys[part] for part in names] for names in by_layer], head_dim=width // heads)
-
-
-def _names_by_layer(name: str, layers: int) -> list[tuple[str, ...]]:
-    """Return the names of each layer: the pattern, repeated over the layers."""
-    pattern = pattern_of(name)
-    if len(pattern) > layers:
-        raise BadInput(
-            f"encoding {name!r} is a pattern of {len(pattern)} layers, and the network has {layers}; shorten the"
-            " pattern, or add layers"
-        )
-    return [pattern[layer % len(pattern)] for layer in range(layers)]
 
 
 def _check_part(
@@ -128,7 +127,12 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
     keys: dict[str, str] = {}
     everywhere = {part for names in by_layer for part in names}
     for names in by_layer:
-        files = [_file_of(part) for part in names]
+        modules = [CATALOG[part].__module__ for part in names]
+        # your own encoding has the key that it would have in the catalogue, in a file of its name
+        files = [
+            module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part.replace("-", "_")
+            for part, module in zip(names, modules, strict=True)
+        ]
         twice = next((file for file in files if files.count(file) > 1), None)
         if twice:
             raise BadInput(f"encoding {name!r} has two variants of {twice}; take one of them")
@@ -138,7 +142,79 @@ def _keys(name: str, by_layer: Sequence[Collection[str]]) -> dict[str, str]:
     return keys
 
 
-def _file_of(part: str) -> str:
-    module = CATALOG[part].__module__
-    # your own encoding has the key that it would have in the catalogue, in a file of its name
-    return module.rsplit(".", 1)[-1] if module.startswith("wordorder.encodings.") else part.replace("-", "_")
+def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the catalogue names of each layer of a pattern: (("a",), ("b", "c")) for "a,b+c".
+
+    "a*3,b" is short for "a,a,a,b".
+
+    Raises:
+        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "*" is not
+            followed by a number of layers.
+    """
+    pattern: list[tuple[str, ...]] = []
+    for text in name.split(","):
+        part, star, count = text.partition("*")
+        if star and not (count.strip().isdecimal() and 0 < int(count.strip()[:4]) <= _MOST_IN_A_ROW):
+            most = f"1 .. {_MOST_IN_A_ROW}"
+            raise BadInput(f"encoding {name!r}: after '*' comes how many layers in a row, {most}, got {count!r}")
+        pattern += [_names_of_layer(part, name)] * (int(count) if star else 1)
+    return tuple(pattern)
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """Return the catalogue names in "a+b" or "a,b", each once; raise what `pattern_of` raises."""
+    return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
+
+
+def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split("+"))
+    for part in names:
+        if part not in CATALOG:
+            written = part.lower().replace("_", "-")  # papers write RoPE and TUPE-R
+            close = difflib.get_close_matches(written, CATALOG, n=1) or difflib.get_close_matches(part, CATALOG, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise BadInput(
+                f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+', or with ',' to"
+                " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
+                ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
+            )
+    if len(set(names)) < len(names):
+        raise BadInput(f"encoding {whole!r} names a part twice")
+    return names
+
+
+def options_of(encoding: type[Encoding]) -> dict[str, Any]:
+    """Return the options of an encoding with their defaults: its constructor's arguments beyond the network's sizes."""
+    parameters = inspect.signature(encoding).parameters
+    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of nn.Module's own constructor
+    return {
+        name: p.default for name, p in parameters.items() if name not in GIVEN_BY_NETWORK and p.kind not in anything
+    }
+
+
+def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Return the options of each part, ``{"tupe-a": {...}}``; a single encoding may have them flat.
+
+    Raises:
+        BadInput: one line per unknown option, with the known ones.
+    """
+    names, given = names_of(name), dict(options or {})
+    if len(names) == 1 and names[0] not in given:
+        given = {names[0]: given}
+    errors: list[str] = []
+    values: Any
+    for part, values in given.items():
+        if part not in names:
+            errors.append(f"encoding_options.{part}: not a part of encoding {name!r}; parts: {', '.join(names)}")
+        elif not isinstance(values, Mapping):
+            errors.append(f"encoding_options.{part} must be a table of options, got {values!r}")
+        else:
+            try:
+                annotations = get_type_hints(CATALOG[part].__init__)
+            except Exception:  # names that are wrong, or imported for type checkers alone
+                annotations = {}
+            hints = {option: annotations.get(option, Any) for option in options_of(CATALOG[part])}
+            errors += option_faults("encoding_options", part, cast("dict[str, Any]", values), hints)
+    if errors:
+        raise BadInput(errors)
+    return {part: dict(given.get(part, {})) for part in names}

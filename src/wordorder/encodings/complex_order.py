@@ -2,16 +2,19 @@
 
 from typing import Literal
 
+from wordorder.encodings.places import check_choice
 from wordorder.encodings.wave_embedding import (
+    AsReal,
+    FrequencyInit,
     Sharing,
     Variant,
     WaveEmbedding,
-    check_choice,
+    WavesAsReal,
+    check_frequency_init,
+    complex_channels,
     table_shape,
     warn_of_lost_words,
 )
-from wordorder.encodings.wave_frequencies import FrequencyInit, check_frequency_init
-from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_channels
 
 Damping = Literal["none", "learned"]
 
@@ -119,17 +122,11 @@ class ComplexOrder(WavesAsReal):
         real-part   x = Re g
         pair        x = [Re g | Im g] with D = C/2    what complex networks read; in a real network half the tables
 
+    All other arguments are those of `ComplexOrderEmbedding`.
+
     Args:
         width: model channels, C; positive, even for "pair".
-        vocabulary: number of token ids, V; positive.
-        padding_idx: token id that is exactly 0 at every position and sends no gradient.
-        frequency: how frequencies are shared: "full", "word-sharing" or "dimension-sharing".
         amplitude: how amplitudes are shared; only "full" can be tied to an output layer.
-        phase: initial phases: False, True ("full"), or how they are shared.
-        damping: "none" or "learned".
-        variant: "paper" or "reference-code".
-        frequency_init: initial frequencies (`initial_frequencies`); None = the default of `ComplexOrderEmbedding`.
-        frequency_trainable: False freezes them.
         as_real: "concat", "real-part" or "pair", the equations above.
 
     Shape:

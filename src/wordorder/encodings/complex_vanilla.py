@@ -1,14 +1,16 @@
 """Complex word embeddings without positions, the baseline of complex-order embeddings."""
 
+from wordorder.encodings.places import check_choice
 from wordorder.encodings.wave_embedding import (
+    AsReal,
     Sharing,
     Variant,
     WaveEmbedding,
-    check_choice,
+    WavesAsReal,
+    complex_channels,
     table_shape,
     warn_of_lost_words,
 )
-from wordorder.encodings.waves_as_real import AsReal, WavesAsReal, complex_channels
 
 
 class ComplexVanillaEmbedding(WaveEmbedding):
@@ -68,15 +70,11 @@ class ComplexVanillaEmbedding(WaveEmbedding):
 class ComplexVanilla(WavesAsReal):
     """Replace token embeddings by complex vectors without word order, for comparison (`ComplexVanillaEmbedding`).
 
-    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4.
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Sec. 4. All other arguments are those of
+    `ComplexVanillaEmbedding`.
 
     Args:
         width: model channels, C; positive, even for "pair".
-        vocabulary: number of token ids, V; positive.
-        padding_idx: token id that is exactly 0 and sends no gradient.
-        amplitude: how amplitudes are shared.
-        phase: how phases are shared.
-        variant: "paper" or "reference-code".
         as_real: how a complex vector becomes a real one: "concat", "real-part" or "pair".
 
     Shape:

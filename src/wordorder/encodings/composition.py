@@ -1,32 +1,116 @@
-"""Compositions of encodings: acting together ("learned+t5") or taking turns over the layers ("rope*3,none")."""
+"""Encodings of one network, acting together ("learned+t5") or taking turns over the layers ("rope*3,none")."""
 
-import difflib
-import inspect
-from collections.abc import Mapping
-from typing import Any, cast, get_type_hints
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.catalog import CATALOG
 from wordorder.encodings.places import (
-    GIVEN_BY_NETWORK,
+    ContentScores,
     Encoding,
+    Move,
     OnEmbeddings,
     OnQueriesAndKeys,
     OnScores,
     OnScoresByContent,
     ReplacesEmbedding,
 )
-from wordorder.encodings.position_terms import PositionTerms, PositionTermsByLayer, Term, combine_terms
-from wordorder.errors import BadInput
-from wordorder.hints import option_faults
-from wordorder.ops import Positions, PositionsLike, as_positions, check_positions_fit
-from wordorder.ops.positions import device_of
+from wordorder.ops import Bias, Contiguous, Positions, PositionsLike, Visibility, as_positions, check_positions_fit
 from wordorder.ops.precision import no_autocast
 
-_MOST_IN_A_ROW = 999
-"""The largest number after "*", so that a typing error does not fill the memory with names."""
+Term = tuple[Move, Move] | Bias | ContentScores
+"""The term of one encoding: moves of queries and keys, a content-independent bias, or a content term."""
+
+
+@dataclass(frozen=True)
+class PositionTerms:
+    """The terms of attention scores: ``scale * move(q_i) . move(k_j) + bias[i, j] + content`` for query i and key j.
+
+    Positions alone decide them: they are computed once per forward and read by every layer.
+    """
+
+    scale: float
+    """The factor on q.k, 1/sqrt(D) unless an encoding sets another (TUPE: 1/sqrt(2 D))."""
+    bias: Bias | None = None
+    """The content-independent bias, the sum over all encodings."""
+    query_rotations: tuple[Move, ...] = ()
+    """Rotations and shifts of the queries, in the order in which they are applied."""
+    key_rotations: tuple[Move, ...] = ()
+    content: tuple[ContentScores, ...] = ()
+    positions: tuple[Positions, Positions] | None = field(default=None, compare=False)
+    """Positions of the queries and of the keys; None = unknown, and not checked."""
+    two_sided: bool = field(default=False, compare=False)
+    """Whether an encoding has separate weights for keys on the right, which a causal mask would hide."""
+
+    def layer(self, index: int) -> "PositionTerms":
+        """Return the terms of layer ``index`` (from 0); only terms that depend on content differ between layers."""
+        if not self.content:
+            return self
+        return replace(self, content=tuple(term.layer(index) for term in self.content))
+
+    def all_keys_to_the_right(self) -> "PositionTerms":
+        """Return the terms with every key treated as one to the right, for LaMemo's full, unmasked look-ahead."""
+        if not self.content:
+            return self
+        return replace(self, content=tuple(term.all_keys_to_the_right() for term in self.content))
+
+    @property
+    def moves(self) -> bool:
+        """Tell whether queries or keys are rotated or shifted before their product."""
+        return bool(self.query_rotations or self.key_rotations)
+
+    def rotate_queries(self, q_BHTD: Tensor) -> Tensor:
+        """Rotate and shift queries by their positions."""
+        for move in self.query_rotations:
+            q_BHTD = move.apply(q_BHTD)
+        return q_BHTD
+
+    def rotate_keys(self, k_BHSD: Tensor) -> Tensor:
+        """Rotate and shift keys by their positions."""
+        for move in self.key_rotations:
+            k_BHSD = move.apply(k_BHSD)
+        return k_BHSD
+
+
+def combine_terms(
+    scale: float,
+    terms: Iterable[Term],
+    *,
+    positions: tuple[Positions, Positions] | None = None,
+    two_sided: bool = False,
+) -> PositionTerms:
+    """Combine the terms of encodings that act together: moves are applied in turn, all other terms are added."""
+    moves: list[tuple[Move, Move]] = []
+    content: list[ContentScores] = []
+    bias: Bias | None = None
+    for term in terms:
+        if isinstance(term, Bias):
+            bias = term if bias is None else bias + term
+        elif isinstance(term, ContentScores):
+            content.append(term)
+        else:
+            moves.append(term)
+    queries, keys = tuple(q for q, _ in moves), tuple(k for _, k in moves)
+    return PositionTerms(scale, bias, queries, keys, tuple(content), positions, two_sided)
+
+
+@dataclass(frozen=True)
+class PositionTermsByLayer:
+    """Position terms that differ by layer."""
+
+    kinds: tuple[PositionTerms, ...]
+    kind_of_layer: tuple[int, ...]
+    """For each layer the index of its kind."""
+
+    def layer(self, index: int) -> PositionTerms:
+        """Return the terms of layer ``index`` (from 0)."""
+        return self.kinds[self.kind_of_layer[index]].layer(index)
+
+    def all_keys_to_the_right(self) -> "PositionTermsByLayer":
+        """Return the terms with every key treated as one to the right."""
+        return replace(self, kinds=tuple(kind.all_keys_to_the_right() for kind in self.kinds))
 
 
 class Composition(nn.Module):
@@ -48,15 +132,12 @@ class Composition(nn.Module):
             raise ValueError(f"only one encoding can replace the token embeddings, got {', '.join(replacing)}")
         self.parts = nn.ModuleDict({name: part for name, part in parts.items() if name not in replacing})
         self._replacing = replacing  # a plain dict, in which torch registers nothing
-        self.scale = content_scale(parts, head_dim)
+        self.scale = _content_scale(parts, head_dim)
         """The factor on q.k; in a `Hybrid` that of the first layer."""
 
     @property
     def replacement(self) -> ReplacesEmbedding | None:
-        """Return the part that replaces the network's token embeddings; None if there is none.
-
-        The network registers it as its own ``embedding``, under which name its weights are saved.
-        """
+        """The part that replaces the network's token embeddings, which registers it as its own ``embedding``."""
         return next(iter(self._replacing.values()), None)
 
     def drop_replacement(self) -> None:
@@ -64,13 +145,10 @@ class Composition(nn.Module):
         self._replacing = {}
 
     def embed(self, x_BTC: Tensor, positions: PositionsLike, window: Positions | None = None) -> Tensor:
-        """Apply the parts that act on embeddings, in the order of the name.
+        """Apply the parts that act on embeddings (B, T, C), in the order of the name.
 
-        Args:
-            x_BTC: token embeddings.
-            positions: positions of the tokens in their text.
-            window: positions of the tokens in the window that attention sees, with the oldest slot of a memory at 0;
-                learned tables, which are shorter than the text, are read at these. None = the window is the text.
+        ``window`` holds the positions in the window that attention sees, with the oldest slot of a memory at 0; learned
+        tables, which are shorter than the text, are read at these. None = the window is the text.
 
         Raises:
             BadInput: positions are not integers, or not one for each token.
@@ -102,7 +180,8 @@ class Composition(nn.Module):
         Raises:
             BadInput: positions are not integers, have neither one nor two axes, or no token.
         """
-        query, key = queries_and_keys(positions, key_positions)
+        query = as_positions(positions)
+        key = query if key_positions is None else as_positions(key_positions)
         return self._together(self.terms(query, key, dtype=dtype, device=device), (query, key))
 
     def _together(
@@ -123,17 +202,12 @@ class Composition(nn.Module):
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
     ) -> dict[str, Term]:
-        """Return the term of each part by its name; parts that act on embeddings, or nowhere, have none.
-
-        Args:
-            positions: positions of the queries.
-            key_positions: positions of the keys; the queries' where not given.
-            dtype: dtype of the activations.
-            device: device of the activations; default: that of the positions, else of the parameters, else the CPU.
-        """
-        query, key = queries_and_keys(positions, key_positions)
-        own = (parameter.device for parameter in self.parameters())
-        device = device or device_of(query, key) or next(own, torch.device("cpu"))
+        """Return the term of each part by its name (arguments as in `prepare`); those on embeddings have none."""
+        query = as_positions(positions)
+        key = query if key_positions is None else as_positions(key_positions)
+        given = (where.offset if isinstance(where, Contiguous) else where.position_BT for where in (query, key))
+        there = (found.device for found in chain(given, self.parameters()) if isinstance(found, Tensor))
+        device = device or next(there, torch.device("cpu"))
         found: dict[str, Term] = {}
         for name, part in self.parts.items():
             if isinstance(part, OnQueriesAndKeys):
@@ -160,24 +234,8 @@ class Composition(nn.Module):
         }
 
 
-def queries_and_keys(
-    positions: PositionsLike | int, key_positions: PositionsLike | int | None
-) -> tuple[Positions, Positions]:
-    """Return typed positions of queries and of keys; the keys' default to the queries'.
-
-    Raises:
-        BadInput: positions are not integers, have neither one nor two axes, or no token.
-    """
-    query = as_positions(positions)
-    return query, query if key_positions is None else as_positions(key_positions)
-
-
-def content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
-    """Return the factor on q.k where these encodings act together: 1/sqrt(head_dim) unless one of them sets another.
-
-    Raises:
-        ValueError: two of them need different scales.
-    """
+def _content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
+    """Return the factor on q.k where these encodings act together: 1/sqrt(head_dim) unless one of them sets another."""
     scales = {name: part.content_scale(head_dim) for name, part in parts.items()}
     wanted = {scale for scale in scales.values() if scale is not None}
     if len(wanted) > 1:
@@ -185,88 +243,74 @@ def content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
     return wanted.pop() if wanted else head_dim**-0.5
 
 
-def pattern_of(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the catalogue names of each layer of a pattern: (("a",), ("b", "c")) for "a,b+c".
+class Hybrid(Composition):
+    """A composition in which some parts act in some layers only.
 
-    "a*3,b" is short for "a,a,a,b".
+    Yang et al. 2025, "RoPE to NoPE and back again", https://arxiv.org/abs/2501.18795, for "rope*3,none"; Kazemnejad et
+    al. 2023, https://arxiv.org/abs/2305.19466, for why a causal layer can do without an encoding.
 
-    Raises:
-        BadInput: a name is not in the catalogue (the known ones are listed), or occurs twice in a layer; or "*" is not
-            followed by a number of layers.
-    """
-    pattern: list[tuple[str, ...]] = []
-    for text in name.split(","):
-        part, star, count = text.partition("*")
-        if star and not (count.strip().isdecimal() and 0 < int(count.strip()[:4]) <= _MOST_IN_A_ROW):
-            most = f"1 .. {_MOST_IN_A_ROW}"
-            raise BadInput(f"encoding {name!r}: after '*' comes how many layers in a row, {most}, got {count!r}")
-        pattern += [_names_of_layer(part, name)] * (int(count) if star else 1)
-    return tuple(pattern)
+    A part is one module for all layers that name it: what depends on positions alone is still computed once per
+    forward. Layers with the same parts are of one kind, which has its own `PositionTerms` and content scale (a layer
+    with TUPE scales by 1/sqrt(2 D), one without by 1/sqrt(D)). Encodings with parameters per layer hold them for the
+    layers that name them, in the order of the layers.
 
-
-def names_of(name: str) -> tuple[str, ...]:
-    """Return the catalogue names in "a+b" or "a,b", each once.
+    Args:
+        parts: encodings by name, in the order in which layers name them.
+        by_layer: the names of the parts of each layer. Parts that act before the first layer, on embeddings or in their
+            place, must be in every layer.
+        head_dim: channels per head, D.
 
     Raises:
-        BadInput: a name is not in the catalogue, or occurs twice in a layer.
+        ValueError: two parts of a layer need different content scales, or both replace the token embeddings.
     """
-    return tuple(dict.fromkeys(part for names in pattern_of(name) for part in names))
 
+    def __init__(self, parts: Mapping[str, Encoding], by_layer: Sequence[Collection[str]], *, head_dim: int) -> None:
+        own = [{name: part for name, part in parts.items() if name in names} for names in by_layer]
+        super().__init__(own[0], head_dim=head_dim)
+        self.parts.update({name: part for name, part in parts.items() if name not in own[0]})
+        kinds = list(dict.fromkeys(tuple(of_layer) for of_layer in own))
+        self.kinds: tuple[tuple[str, ...], ...] = tuple(kinds)
+        """The names of the parts of each kind of layer."""
+        self.kind_of_layer: tuple[int, ...] = tuple(kinds.index(tuple(of_layer)) for of_layer in own)
+        self.scales: tuple[float, ...] = tuple(
+            _content_scale({name: parts[name] for name in kind}, head_dim) for kind in kinds
+        )
+        self.scale = self.scales[0]
 
-def _names_of_layer(text: str, whole: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split("+"))
-    for part in names:
-        if part not in CATALOG:
-            written = part.lower().replace("_", "-")  # papers write RoPE and TUPE-R
-            close = difflib.get_close_matches(written, CATALOG, n=1) or difflib.get_close_matches(part, CATALOG, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise BadInput(
-                f"unknown encoding {part!r}; {hint}known: {', '.join(CATALOG)}; join several with '+', or with ',' to"
-                " take turns over the layers; one of your own must be registered first, by wordorder.encodings"
-                ".register_encoding(name, class), or for `wordorder compare` by --arm FILE.py:CLASS=name"
+    def layers_with(self, name: str) -> tuple[int, ...]:
+        """Return the layers (from 0) that have this part."""
+        return tuple(layer for layer, kind in enumerate(self.kind_of_layer) if name in self.kinds[kind])
+
+    def parts_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """Return the parts that act in layer ``layer`` (from 0) or before the first layer."""
+        return tuple(self.parts[name] for name in self.kinds[self.kind_of_layer[layer]] if name in self.parts)
+
+    def _together(self, terms: dict[str, Term], positions: tuple[Positions, Positions]) -> PositionTermsByLayer:
+        for name, term in terms.items():
+            if isinstance(term, ContentScores):
+                terms[name] = TermOfSomeLayers(term, self.layers_with(name))
+        orders = [
+            combine_terms(
+                scale, (terms[name] for name in kind if name in terms), positions=positions, two_sided=self.two_sided
             )
-    if len(set(names)) < len(names):
-        raise BadInput(f"encoding {whole!r} names a part twice")
-    return names
+            for scale, kind in zip(self.scales, self.kinds, strict=True)
+        ]
+        return PositionTermsByLayer(tuple(orders), self.kind_of_layer)
 
 
-def options_of(encoding: type[Encoding]) -> dict[str, Any]:
-    """Return the options of an encoding with their defaults: its constructor's arguments beyond the network's sizes."""
-    parameters = inspect.signature(encoding).parameters
-    anything = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of nn.Module's own constructor
-    return {
-        name: p.default for name, p in parameters.items() if name not in GIVEN_BY_NETWORK and p.kind not in anything
-    }
+@dataclass(frozen=True)
+class TermOfSomeLayers(ContentScores):
+    """A content term that only some layers have; its parameters are numbered by these layers."""
 
+    term: ContentScores
+    layers: tuple[int, ...]
 
-def _annotations(encoding: type[Encoding]) -> dict[str, object]:
-    """Return the type hints of the constructor's arguments; {} if they cannot be evaluated."""
-    try:
-        return get_type_hints(encoding.__init__)
-    except Exception:  # names that are wrong, or imported for type checkers alone
-        return {}
+    def layer(self, index: int) -> ContentScores:
+        return self.term.layer(self.layers.index(index))
 
+    def all_keys_to_the_right(self) -> "TermOfSomeLayers":
+        return TermOfSomeLayers(self.term.all_keys_to_the_right(), self.layers)
 
-def split_options(name: str, options: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Return the options of each part, ``{"tupe-a": {...}}``; a single encoding may have them flat.
-
-    Raises:
-        BadInput: one line per unknown option, with the known ones.
-    """
-    names, given = names_of(name), dict(options or {})
-    if len(names) == 1 and names[0] not in given:
-        given = {names[0]: given}
-    errors: list[str] = []
-    values: Any
-    for part, values in given.items():
-        if part not in names:
-            errors.append(f"encoding_options.{part}: not a part of encoding {name!r}; parts: {', '.join(names)}")
-        elif not isinstance(values, Mapping):
-            errors.append(f"encoding_options.{part} must be a table of options, got {values!r}")
-        else:
-            annotations = _annotations(CATALOG[part])
-            hints = {option: annotations.get(option, Any) for option in options_of(CATALOG[part])}
-            errors += option_faults("encoding_options", part, cast("dict[str, Any]", values), hints)
-    if errors:
-        raise BadInput(errors)
-    return {part: dict(given.get(part, {})) for part in names}
+    def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
+        """Return the scores of the first layer that has the term, (B, H, T, S)."""
+        return self.layer(self.layers[0]).scores(q_BHTD, k_BHSD, scale, visible)

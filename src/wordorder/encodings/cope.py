@@ -1,13 +1,16 @@
 """Contextual position encoding (CoPE): positions that count only the tokens that matter to the query."""
 
+# torch's autograd functions are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
 from wordorder.ops import Arbitrary, PositionsLike, Visibility, as_positions
 from wordorder.ops.execution import transformed
 from wordorder.ops.precision import no_autocast
@@ -59,9 +62,7 @@ class CoPE(OnScoresByContent):
 
     def __init__(self, head_dim: int, *, layers: int, max_position: int = 64) -> None:
         super().__init__()
-        for name, value in (("head_dim", head_dim), ("layers", layers), ("max_position", max_position)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(head_dim=head_dim, layers=layers, max_position=max_position)
         self.max_position = max_position
         self.tables = nn.ModuleList(nn.Embedding(max_position + 1, head_dim) for _ in range(layers))
 
@@ -78,23 +79,17 @@ class CoPE(OnScoresByContent):
 
 @dataclass(frozen=True)
 class CoPEScores(ContentScores):
-    """The term of CoPE in one forward pass and one layer.
-
-    Args:
-        rank_BS: indices of the keys from the lowest position to the highest, (1 or B, S); None = as they come.
-        index: the layer, from 0.
-    """
+    """The term of CoPE in one forward pass and one layer."""
 
     encoding: CoPE
     rank_BS: Tensor | None
+    """Indices of the keys from the lowest position to the highest, (1 or B, S); None = as they come."""
     index: int
 
     def layer(self, index: int) -> "CoPEScores":
-        """Return the term with the table of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """Return the term as a matrix (B, H, T, S)."""
         table = self.encoding.tables[self.index]
         assert isinstance(table, nn.Embedding)
         if self.rank_BS is None:
@@ -122,21 +117,12 @@ def interpolated_by_count(
 ) -> Tensor:
     """Return ``q_i . e[p_ij]``, ``p_ij`` being the clipped sum of ``sigmoid(scale q_i . k_m)`` over visible m >= j.
 
-    Args:
-        k_BHSD: keys, in the order in which they are counted.
-        table_PD: e[0] .. e[P-1]; counts are clipped to P - 1, and e is linear between its rows.
-        scale: factor on the scores of the gates.
-        visible: which keys each query sees; a bool tensor broadcasts to (B, H, T, S); None = all keys.
-
-    Returns:
-        (B, H, T, S) in at least float32, undefined where a pair is not visible.
-
-    Raises:
-        RuntimeError: from the backward pass with ``create_graph=True``; there are no second derivatives.
+    Keys come in the order in which they are counted. Counts are clipped to P - 1, and e, the table (P, D), is linear
+    between its rows. The result (B, H, T, S) is in at least float32, undefined where a pair is not visible.
     """
     if torch.compiler.is_compiling() or transformed():
         return written_out(q_BHTD, k_BHSD, table_PD, scale, visible)
-    return cast("Any", _ByCount).apply(q_BHTD, k_BHSD, table_PD, scale, visible)
+    return _ByCount.apply(q_BHTD, k_BHSD, table_PD, scale, visible)
 
 
 def written_out(
@@ -168,12 +154,8 @@ def _row(count: Tensor) -> Tensor:
     return count.nan_to_num(0.0).long()
 
 
-class _Block(NamedTuple):
-    """A block of examples and rows, and the range of keys that any of these rows may see."""
-
-    examples: slice
-    rows: slice
-    keys: slice
+_Block = tuple[slice, slice, slice]
+"""The examples and rows of a block, and the range of keys that any of these rows may see."""
 
 
 def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> Iterator[_Block]:
@@ -188,7 +170,7 @@ def _blocks(q_BHTD: Tensor, keys: int, visible: Visibility | Tensor | None) -> I
             stop = min(row + rows, queries)
             first = 0 if lowest is None else min(max(0, row + lowest), keys)
             last = keys if highest is None else min(keys, stop + highest)
-            yield _Block(slice(example, example + examples), slice(row, stop), slice(first, max(first, last)))
+            yield slice(example, example + examples), slice(row, stop), slice(first, max(first, last))
 
 
 def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.device) -> Tensor | None:
@@ -196,10 +178,10 @@ def _seen(visible: Visibility | Tensor | None, block: _Block, device: torch.devi
     if visible is None:
         return None
     if isinstance(visible, Visibility):
-        seen = visible.tile(block.rows, block.keys, device)
-        return seen if seen is None or len(seen) == 1 else seen[block.examples]
+        seen = visible.tile(block[1], block[2], device)
+        return seen if seen is None or len(seen) == 1 else seen[block[0]]
     seen = visible[(None,) * (4 - visible.dim())]
-    for axis, part in ((0, block.examples), (2, block.rows), (3, block.keys)):
+    for axis, part in zip((0, 2, 3), block, strict=True):
         if seen.shape[axis] > 1:
             seen = seen[(slice(None),) * axis + (part,)]
     return seen
@@ -242,7 +224,7 @@ class _ByCount(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("cope gives no second derivatives (create_graph=True); torch.func gives them")
-        q, k, table, counts = cast("tuple[Tensor, ...]", ctx.saved_tensors)
+        q, k, table, counts = ctx.saved_tensors
         scale: float = ctx.scale
         wide = torch.promote_types(q.dtype, torch.float32)
         with no_autocast(q.device):

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -86,10 +86,7 @@ class DeBERTa(OnScoresByContent):
     ) -> None:
         super().__init__()
         furthest = max_positions if max_distance is None else max_distance
-        sizes = {"width": width, "heads": heads, "head_dim": head_dim, "layers": layers, "max_distance": furthest}
-        for name, value in sizes.items():
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(width=width, heads=heads, head_dim=head_dim, layers=layers, max_distance=furthest)
         if not (content_to_position or position_to_content):
             raise ValueError("content_to_position and position_to_content cannot both be False; take encoding 'none'")
         if buckets is not None and (buckets < 4 or buckets % 2 or buckets >= 2 * (furthest - 1)):
@@ -111,7 +108,6 @@ class DeBERTa(OnScoresByContent):
         return (terms * head_dim) ** -0.5
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of the table and of each kind of maps."""
         maps = {"W_kr": self.key_projections, "W_qr": self.query_projections}
         sizes = {name: sum(p.numel() for p in of.parameters()) for name, of in maps.items() if of is not None}
         return {"relative table": self.table.weight.numel(), **sizes}
@@ -138,46 +134,39 @@ class DeBERTa(OnScoresByContent):
 
 @dataclass(frozen=True)
 class DeBERTaScores(ContentScores):
-    """The terms of DeBERTa in one forward pass and one layer.
-
-    Args:
-        as_key: delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S).
-        as_query: delta(j, i), by distance or of every pair.
-        left: number of distances, the first ones, that are not to the right.
-        queries: T.
-        index: the layer, from 0.
-    """
+    """The terms of DeBERTa in one forward pass and one layer."""
 
     encoding: DeBERTa
     as_key: Tensor
+    """delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S)."""
     as_query: Tensor
+    """delta(j, i), by distance or of every pair."""
     left: int
+    """Number of distances, the first ones, that are not to the right."""
     queries: int
     index: int = 0
 
     def layer(self, index: int) -> "DeBERTaScores":
-        """Return the term with the maps of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """Return the term as a matrix (B, H, T, S)."""
         return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
         self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None, *, rotated: bool
     ) -> tuple[Tensor | None, Bias]:
-        """Return both terms as a bias, with a vector per distance for contiguous positions; None for the queries."""
         del rotated
         terms: list[Bias] = []
         if self.encoding.key_projections is not None:
-            terms.append(self._content_to_position(q_BHTD, scale, visible))
+            terms.append(self._content_to_position(self.encoding.key_projections[self.index], q_BHTD, scale, visible))
         if self.encoding.query_projections is not None:
-            terms.append(self._position_to_content(k_BHSD, scale, visible))
+            terms.append(self._position_to_content(self.encoding.query_projections[self.index], k_BHSD, scale, visible))
         return None, terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
-    def _content_to_position(self, q_BHTD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
+    def _content_to_position(
+        self, maps: nn.Module, q_BHTD: Tensor, scale: float, visible: Visibility | Tensor | None
+    ) -> Bias:
         """Return the content-to-position term ``q_i . (P W_kr)[delta(i, j)]``."""
-        maps = cast("nn.ModuleList", self.encoding.key_projections)[self.index]
         if self.as_key.dim() > 1:
             rows_1HXD = scale * self._rows(maps, None, q_BHTD.dtype)
             return DenseBias(_at_pairs(q_BHTD, rows_1HXD, self.as_key), may_hide=False)
@@ -186,9 +175,10 @@ class DeBERTaScores(ContentScores):
         keys = self.as_key.shape[0] - self.queries + 1
         return RelativeBias(q_BHTD, rows_1HRD, keys, first=seen.start)
 
-    def _position_to_content(self, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Bias:
+    def _position_to_content(
+        self, maps: nn.Module, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None
+    ) -> Bias:
         """Return the position-to-content term ``k_j . (P W_qr)[delta(j, i)]``."""
-        maps = cast("nn.ModuleList", self.encoding.query_projections)[self.index]
         if self.as_query.dim() > 1:
             row_BST = self.as_query.transpose(-1, -2)
             term_BHST = _at_pairs(k_BHSD, scale * self._rows(maps, None, k_BHSD.dtype), row_BST)
@@ -206,7 +196,8 @@ class DeBERTaScores(ContentScores):
             rows_RX = rows_RX if row_R is None else F.embedding(row_R, rows_RX)
         else:
             rows_RX = projection(F.embedding(row_R, table_XC))
-        rows_RHD: Tensor = cast("Any", rows_RX).unflatten(-1, (self.encoding.heads, -1))
+        heads = self.encoding.heads
+        rows_RHD = rows_RX.view(len(rows_RX), heads, rows_RX.shape[-1] // heads)  # there may be no row
         return rows_RHD.transpose(0, 1)[None].to(dtype)
 
 

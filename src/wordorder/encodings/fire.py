@@ -1,13 +1,12 @@
 """Functional interpolation for relative positions (FIRE): a small network of the relative distance."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import OnScores
+from wordorder.encodings.places import Generators, OnScores, check_positive
 from wordorder.ops import DenseBias, PositionsLike, as_positions
 from wordorder.ops.positions import distances_BTS
 
@@ -69,21 +68,14 @@ class FIRE(OnScores):
         bidirectional: bool = True,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("heads", heads),
-            ("inner", inner),
-            ("first_c", first_c),
-            ("first_threshold", first_threshold),
-        ):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(heads=heads, inner=inner, first_c=first_c, first_threshold=first_threshold)
         self.first_c, self.first_threshold, self.bidirectional = first_c, first_threshold, bidirectional
         self.c, self.threshold = nn.Parameter(torch.empty(1)), nn.Parameter(torch.empty(1))
         self.inner_weight, self.inner_bias = nn.Parameter(torch.empty(inner)), nn.Parameter(torch.empty(inner))
         self.outer_weight = nn.Parameter(torch.empty(heads, inner))
         self.draw_parameters(0.0)
 
-    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
+    def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
         """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
         The function is drawn as torch draws linear layers, U(-1/sqrt(n), 1/sqrt(n)) for n inputs, as in the authors'

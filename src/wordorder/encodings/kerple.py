@@ -1,13 +1,13 @@
 """Kernelized relative position biases (KERPLE): a learned logarithm or power of the distance per head."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import OnDistance
+from wordorder.encodings.places import Generators, OnDistance, check_positive
 
 SMALLEST = 0.01
 """The lower bound of r1 and r2 in the authors' code, and of all initial values here."""
@@ -17,35 +17,43 @@ class _Kerple(OnDistance):
     """The base of both kernels: two positive numbers per head and their initial values."""
 
     paper = "Chi et al. 2022, https://arxiv.org/abs/2205.09921"
+    largest: ClassVar[tuple[float, float]]
+    """The largest initial values of r1 and r2."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        if heads <= 0:
-            raise ValueError(f"heads must be positive, got {heads}")
+        check_positive(heads=heads)
         self.heads = heads
         self.raw_r1, self.raw_r2 = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(heads))
         self.draw_parameters(0.0)
 
-    @abstractmethod
-    def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
-        """Return r1 and r2, (H,) each, from the learned parameters."""
+    def r2(self, raw_r2_H: Tensor) -> Tensor:
+        """Return r2 from its learned parameter; r1 is ``softplus(raw)``."""
+        return F.softplus(raw_r2_H)
+
+    def raw_of_r2(self, r2_H: Tensor) -> Tensor:
+        """Return the parameter that gives r2."""
+        return _softplus_undone(r2_H)
 
     @abstractmethod
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
         """Return the bias at distances of at least 0; r1 and r2 broadcast over the heads."""
 
-    @abstractmethod
-    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
-
-        Args:
-            generator_for: random generator by the parameter's name; None = torch's global one.
-        """
+    def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
+        """Draw r1 and r2 uniformly between `SMALLEST` and `largest`; `networks.initialise` calls it."""
+        del std
+        undone = {"raw_r1": _softplus_undone, "raw_r2": self.raw_of_r2}
+        for (name, raw_of), largest in zip(undone.items(), self.largest, strict=True):
+            raw = self.get_parameter(name)
+            nn.init.uniform_(raw, SMALLEST, largest, generator=generator_for and generator_for(name))
+            if not getattr(raw, "_is_hf_initialized", False):  # transformers' mark of a loaded weight: nn.init left it
+                with torch.no_grad():
+                    raw.copy_(raw_of(raw.float()))
 
     def kernel_H(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return r1 and r2, (H,) each, in at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
-        return self.numbers(self.raw_r1.to(wide), self.raw_r2.to(wide))
+        return F.softplus(self.raw_r1.to(wide)), self.r2(self.raw_r2.to(wide))
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the kernel at distances of any shape, (H, *shape), in at least float32."""
@@ -54,8 +62,11 @@ class _Kerple(OnDistance):
         return self.kernel(r1_H, r2_H, distance.abs())
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters: two per head."""
         return {"kernel": 2 * self.heads}
+
+
+def _softplus_undone(r: Tensor) -> Tensor:
+    return torch.log(torch.expm1(r))
 
 
 class KERPLELog(_Kerple):
@@ -82,22 +93,9 @@ class KERPLELog(_Kerple):
         ValueError: heads is not positive.
     """
 
-    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Draw r1 from U(0.01, 2) and r2 from U(0.01, 1).
-
-        Args:
-            generator_for: random generator by the parameter's name; None = torch's global one.
-        """
-        del std
-        _draw(self.raw_r1, 2.0, _softplus_undone, generator_for and generator_for("raw_r1"))
-        _draw(self.raw_r2, 1.0, _softplus_undone, generator_for and generator_for("raw_r2"))
-
-    def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the softplus of both."""
-        return F.softplus(raw_r1_H), F.softplus(raw_r2_H)
+    largest = (2.0, 1.0)
 
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
-        """Return ``-r1 log(1 + r2 distance)``."""
         return -r1_H * torch.log1p(r2_H * distance)
 
 
@@ -122,38 +120,13 @@ class KERPLEPower(_Kerple):
         ValueError: heads is not positive.
     """
 
-    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
-        """Draw r1 from U(0.01, 1) and r2 from U(0.01, 1.99).
+    largest = (1.0, 2.0 - SMALLEST)
 
-        Args:
-            generator_for: random generator by the parameter's name; None = torch's global one.
-        """
-        del std
-        _draw(self.raw_r1, 1.0, _softplus_undone, generator_for and generator_for("raw_r1"))
-        _draw(self.raw_r2, 2.0 - SMALLEST, _half_logit, generator_for and generator_for("raw_r2"))
+    def r2(self, raw_r2_H: Tensor) -> Tensor:
+        return 2 * torch.sigmoid(raw_r2_H)
 
-    def numbers(self, raw_r1_H: Tensor, raw_r2_H: Tensor) -> tuple[Tensor, Tensor]:
-        """Return r1 = softplus(raw) and r2 = 2 sigmoid(raw)."""
-        return F.softplus(raw_r1_H), 2 * torch.sigmoid(raw_r2_H)
+    def raw_of_r2(self, r2_H: Tensor) -> Tensor:
+        return torch.logit(r2_H / 2)
 
     def kernel(self, r1_H: Tensor, r2_H: Tensor, distance: Tensor) -> Tensor:
-        """Return ``-r1 distance ** r2``."""
         return -r1_H * distance.to(r1_H.dtype) ** r2_H
-
-
-def _draw(
-    raw: nn.Parameter, largest: float, undone: Callable[[Tensor], Tensor], generator: torch.Generator | None
-) -> None:
-    """Draw numbers from U(SMALLEST, largest) and store the parameters that give them."""
-    nn.init.uniform_(raw, SMALLEST, largest, generator=generator)
-    if not getattr(raw, "_is_hf_initialized", False):  # transformers' mark of a loaded weight, which nn.init leaves too
-        with torch.no_grad():
-            raw.copy_(undone(raw.float()))
-
-
-def _softplus_undone(r: Tensor) -> Tensor:
-    return torch.log(torch.expm1(r))
-
-
-def _half_logit(r: Tensor) -> Tensor:
-    return torch.logit(r / 2)

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from wordorder.encodings.places import OnEmbeddings
+from wordorder.encodings.places import OnEmbeddings, check_positive
 from wordorder.ops import PositionsLike, as_positions
-from wordorder.ops.tables import rows
+from wordorder.ops.positions import table_rows
 
 
 class Learned(OnEmbeddings):
@@ -32,13 +32,10 @@ class Learned(OnEmbeddings):
 
     def __init__(self, width: int, *, max_positions: int) -> None:
         super().__init__()
-        if width <= 0:
-            raise ValueError(f"width must be positive, got {width}")
-        if max_positions <= 0:
-            raise ValueError(f"max_positions must be positive, got {max_positions}")
+        check_positive(width=width, max_positions=max_positions)
         self.width, self.max_positions = width, max_positions
         self.table = nn.Embedding(max_positions, width)
 
     def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Add the position's vector to the embeddings."""
-        return x_BTC + rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)
+        return x_BTC + table_rows(self.table.weight, as_positions(positions), self.max_positions).type_as(x_BTC)

@@ -4,10 +4,11 @@ A network applies them in this order: embeddings, queries and keys, scores. Ever
 is computed once per forward (`PositionTerms`) and shared by all layers.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,33 @@ from wordorder.ops.positions import distances_BTS
 
 GIVEN_BY_NETWORK = ("width", "heads", "head_dim", "layers", "max_positions", "vocabulary", "padding_idx")
 """Arguments of an encoding's constructor that are sizes of the network: no recipe can set them."""
+
+
+Generators = Callable[[str], torch.Generator | None]
+"""The random generator of a parameter by its name; None = torch's global one."""
+
+
+def check_positive(**values: float) -> None:
+    """Raise ValueError, naming the argument, where a value is not positive and finite."""
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
+
+
+def check_sines(base: float, **channels: int) -> None:
+    """Raise ValueError where channels cannot hold pairs of sine and cosine, or wavelengths do not grow."""
+    for name, value in channels.items():
+        if value <= 0 or value % 2:
+            raise ValueError(f"{name} must be positive and even, got {value}")
+    if base <= 1:
+        raise ValueError(f"base must be greater than 1, got {base}")
+
+
+def check_choice(name: str, value: str, choices: object) -> None:
+    """Raise ValueError unless the value is one of a Literal's choices."""
+    known = get_args(choices)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 class Encoding(nn.Module):
@@ -98,20 +126,13 @@ class ReplacesEmbedding(Encoding, ABC):
 
     @abstractmethod
     def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
-        """Return vectors (B, T, C) of tokens (B, T) that depend on their positions.
-
-        Args:
-            token_ids_BT: integers.
-            positions: positions of the tokens; None = 0 .. T - 1, for callers that expect an `nn.Embedding`.
-        """
+        """Return vectors (B, T, C) of tokens (B, T) at their positions; None = 0 .. T - 1, as for an `nn.Embedding`."""
 
     @abstractmethod
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
         """Give every table that has a row per word another number of rows.
 
-        Args:
-            vocabulary: the new number of token ids.
-            std: standard deviation of the vectors drawn for new words; None = that of the present ones.
+        New words are drawn with standard deviation ``std``; None = that of the present ones.
         """
 
 
@@ -144,11 +165,7 @@ class Shift(Move):
     vector_BHTD: Tensor
 
     def apply(self, x_BHTD: Tensor) -> Tensor:
-        """Add the vectors to x; computed in the wider of both dtypes, returned in that of x.
-
-        Raises:
-            ValueError: x has another number of heads, for which no vectors were learned.
-        """
+        """Add the vectors to x; computed in the wider of both dtypes, returned in that of x."""
         if x_BHTD.shape[1] != self.vector_BHTD.shape[1]:
             heads = self.vector_BHTD.shape[1]
             raise ValueError(f"positions were projected for {heads} heads, got {x_BHTD.shape[1]}")
@@ -186,11 +203,7 @@ class OnScores(Encoding, ABC):
         return False
 
     def maps(self, positions: PositionsLike) -> dict[str, Tensor]:
-        """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last.
-
-        Args:
-            positions: of queries and keys.
-        """
+        """Return the matrices that `inspect` shows, (1 or B, H, N, N) each, by name; the whole term is the last."""
         return {"relative": self(positions, positions).dense()}
 
     @abstractmethod
@@ -203,11 +216,7 @@ class OnScores(Encoding, ABC):
     ) -> Bias:
         """Return the bias for these queries and keys.
 
-        Args:
-            query_positions: positions of the queries.
-            key_positions: positions of the keys.
-            device: device of the result; default: that of the parameters, else the CPU.
-            dtype: dtype of the result where there are no parameters.
+        ``device`` defaults to that of the parameters, else the CPU; ``dtype`` counts where there are no parameters.
         """
 
 
@@ -239,11 +248,7 @@ class ContentScores(ABC):
     """A term of the scores that depends on queries or keys, bound to this forward's positions and to one layer."""
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Refuse methods under their former names, which would be ignored silently.
-
-        Raises:
-            BadInput: names the former and the present name.
-        """
+        """Refuse methods under their former names, which would be ignored silently."""
         super().__init_subclass__(**keywords)
         for former, present in (("meet", "as_bias"), ("ahead", "all_keys_to_the_right")):
             if former in vars(cls):
@@ -262,17 +267,10 @@ class ContentScores(ABC):
     ) -> tuple[Tensor | None, Bias]:
         """Return the term in the form that backends use: a vector added to every query, and a bias.
 
-        Args:
-            q_BHTD: queries, before any rotation.
-            k_BHSD: keys, before any rotation, with as many heads as the queries.
-            scale: the factor on q.k.
-            visible: which keys each query sees.
-            rotated: whether queries and keys are rotated or shifted before their product. Products with the unrotated
-                keys must then be in the bias, and the vector be None.
-
-        Returns:
-            The vector added to the queries before their product with the keys, (H, 1, D) or None, and a bias with the
-            rest of the term.
+        The vector, (H, 1, D) or None, is added before the product with the keys; the bias holds the rest of the term.
+        Queries and keys come before any rotation, keys with as many heads as the queries. With ``rotated`` they are
+        rotated or shifted before their product: products with the unrotated keys must then be in the bias, and the
+        vector be None.
         """
         del rotated
         return None, DenseBias(self.scores(q_BHTD, k_BHSD, scale, visible))

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from wordorder.encodings.build import options_of
 from wordorder.encodings.catalog import CATALOG
-from wordorder.encodings.composition import options_of
 from wordorder.encodings.places import Encoding
 from wordorder.errors import BadInput
 
@@ -70,20 +70,19 @@ def register_encoding(name: str, encoding: type[Encoding]) -> None:
             f"encoding {encoding.__name__}: {', '.join(needed)} must have a default for networks to use it"
         )
     there = CATALOG.get(name)
-    if there is not None and not (name in _SOURCES and _place(there) == _place(encoding)):
+    same = there is not None and (there.__module__, there.__qualname__) == (encoding.__module__, encoding.__qualname__)
+    if there is not None and not (name in _SOURCES and same):
         raise ValueError(f"name {name!r} is taken by {there.__module__}.{there.__name__}; choose another")
-    CATALOG[name], _SOURCES[name] = encoding, _source(name, encoding)
+    file = getattr(sys.modules.get(encoding.__module__), "__file__", None)
+    path, digest = "", ""
+    if file and Path(file).is_file():
+        path, digest = str(Path(file).absolute()), hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    CATALOG[name] = encoding
+    _SOURCES[name] = Source(name=name, class_name=encoding.__qualname__, file=path, sha256=digest)
 
 
 def check_hook_names(encoding: type[Encoding]) -> None:
-    """Refuse a class that defines something under a former name, which would be ignored silently.
-
-    Args:
-        encoding: the class; what it inherits counts too.
-
-    Raises:
-        BadInput: one line per former name, with the present one.
-    """
+    """Refuse a class that defines or inherits something under a former name, which would be ignored silently."""
     former = [name for name in _RENAMED_HOOKS if hasattr(encoding, name)]
     if former:
         raise BadInput(
@@ -95,16 +94,3 @@ def check_hook_names(encoding: type[Encoding]) -> None:
 def registered_encodings() -> dict[str, Source]:
     """Return the sources of the encodings that this process has registered, by name."""
     return {name: source for name, source in _SOURCES.items() if name in CATALOG}
-
-
-def _place(encoding: type[Encoding]) -> tuple[str, str]:
-    return encoding.__module__, encoding.__qualname__
-
-
-def _source(name: str, encoding: type[Encoding]) -> Source:
-    file = getattr(sys.modules.get(encoding.__module__), "__file__", None)
-    path = Path(file).absolute() if file else None
-    if path is None or not path.is_file():
-        return Source(name=name, class_name=encoding.__qualname__, file="", sha256="")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Source(name=name, class_name=encoding.__qualname__, file=str(path), sha256=digest)

@@ -1,12 +1,12 @@
 """Rotary position embedding (RoPE) and its scalings for longer texts."""
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from wordorder.encodings.places import OnQueriesAndKeys, Rotation
+from wordorder.encodings.places import OnQueriesAndKeys, Rotation, check_choice, check_sines
 from wordorder.ops import PositionsLike, as_positions
 
 Ramp = Literal["dimension", "turns"]
@@ -38,10 +38,7 @@ class Rotary(OnQueriesAndKeys):
 
     def __init__(self, head_dim: int, *, base: float = 10_000.0) -> None:
         super().__init__()
-        if head_dim <= 0 or head_dim % 2:
-            raise ValueError(f"head_dim must be positive and even, got {head_dim}")
-        if base <= 1:
-            raise ValueError(f"base must be greater than 1, got {base}")
+        check_sines(base, head_dim=head_dim)
         self.head_dim, self.base = head_dim, base
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
@@ -105,7 +102,6 @@ class LinearScaledRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Return the radians per token of each pair, (K,)."""
         return super().frequencies(dtype=dtype, device=device) / self.factor
 
 
@@ -133,7 +129,6 @@ class NTKAwareRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Return the radians per token of each pair, (K,)."""
         base = self.base * self.factor ** (self.head_dim / (self.head_dim - 2))
         return _geometric(self.head_dim, base, dtype, device)
 
@@ -183,8 +178,7 @@ class YaRNRotary(Rotary):
         ramp: Ramp = "dimension",
     ) -> None:
         super().__init__(head_dim, base=base)
-        if ramp not in get_args(Ramp):
-            raise ValueError(f"ramp must be one of {', '.join(get_args(Ramp))}, got {ramp!r}")
+        check_choice("ramp", ramp, Ramp)
         original = max_positions if original_positions is None else original_positions
         if original <= 0:
             raise ValueError(f"original_positions (or max_positions) must be positive, got {original}")
@@ -194,7 +188,6 @@ class YaRNRotary(Rotary):
         self.factor = _checked_factor(factor)
 
     def frequencies(self, *, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        """Return the radians per token of each pair, (K,)."""
         frequency_K = super().frequencies(dtype=dtype, device=device)
         if self.ramp == "turns":
             turns_K = self.original_positions * frequency_K / (2 * math.pi)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wordorder.encodings.places import OnDistance
+from wordorder.encodings.places import OnDistance, check_positive, check_sines
 
 
 class Sandwich(OnDistance):
@@ -37,12 +37,8 @@ class Sandwich(OnDistance):
 
     def __init__(self, heads: int, *, dimensions: int = 128, base: float = 10_000.0) -> None:
         super().__init__()
-        if heads <= 0:
-            raise ValueError(f"heads must be positive, got {heads}")
-        if dimensions <= 0 or dimensions % 2:
-            raise ValueError(f"dimensions must be positive and even, got {dimensions}")
-        if base <= 1:
-            raise ValueError(f"base must be greater than 1, got {base}")
+        check_positive(heads=heads)
+        check_sines(base, dimensions=dimensions)
         self.heads, self.dimensions, self.base = heads, dimensions, base
 
     def at_distance(self, distance: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

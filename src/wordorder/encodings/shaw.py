@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
 from wordorder.ops import PositionsLike, Visibility, as_positions, shift_between
 from wordorder.ops.positions import distances_BTS
 
@@ -36,9 +36,7 @@ class Shaw(OnScoresByContent):
 
     def __init__(self, head_dim: int, *, layers: int, max_distance: int = 16) -> None:
         super().__init__()
-        for name, value in (("head_dim", head_dim), ("layers", layers), ("max_distance", max_distance)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(head_dim=head_dim, layers=layers, max_distance=max_distance)
         self.max_distance = max_distance
         self.tables = nn.ModuleList(nn.Embedding(2 * max_distance + 1, head_dim) for _ in range(layers))
 
@@ -59,19 +57,14 @@ class Shaw(OnScoresByContent):
 
 @dataclass(frozen=True)
 class ShawScores(ContentScores):
-    """The term of Shaw et al. in one forward pass and one layer.
-
-    Args:
-        row_BTS: the table row of each pair, (1 or B, T, S).
-        index: the layer, from 0.
-    """
+    """The term of Shaw et al. in one forward pass and one layer."""
 
     encoding: Shaw
     row_BTS: Tensor
+    """The table row of each pair, (1 or B, T, S)."""
     index: int
 
     def layer(self, index: int) -> "ShawScores":
-        """Return the term with the table of layer ``index``."""
         return replace(self, index=index)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from wordorder.encodings.places import OnEmbeddings
+from wordorder.encodings.places import OnEmbeddings, check_positive, check_sines
 from wordorder.ops import PositionsLike, as_positions
 
 
@@ -37,14 +37,10 @@ class Sinusoidal(OnEmbeddings):
 
     def __init__(self, width: int, *, base: float = 10_000.0, embedding_scale: float | None = None) -> None:
         super().__init__()
-        if width <= 0 or width % 2:
-            raise ValueError(f"width must be positive and even, got {width}")
-        if base <= 1:
-            raise ValueError(f"base must be greater than 1, got {base}")
-        if embedding_scale is not None and not 0 < embedding_scale < math.inf:
-            raise ValueError(f"embedding_scale must be positive and finite, got {embedding_scale}")
+        check_sines(base, width=width)
         self.width, self.base = width, base
         self.embedding_scale: float = math.sqrt(width) if embedding_scale is None else embedding_scale
+        check_positive(embedding_scale=self.embedding_scale)
 
     def forward(self, x_BTC: Tensor, positions: PositionsLike) -> Tensor:
         """Scale the embeddings and add the sines."""

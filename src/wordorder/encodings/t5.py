@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import OnDistance
+from wordorder.encodings.places import OnDistance, check_positive
 from wordorder.ops import t5_bucket
 
 
@@ -53,16 +53,12 @@ class T5(OnDistance):
         bidirectional: bool = True,
     ) -> None:
         super().__init__()
-        if heads <= 0:
-            raise ValueError(f"heads must be positive, got {heads}")
-        if head_dim is not None and head_dim <= 0:
-            raise ValueError(f"head_dim must be positive, got {head_dim}")
+        check_positive(heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
         if scale is None:
             if head_dim is None:
                 raise ValueError("scale is sqrt(head_dim) unless given: pass head_dim, or scale=1.0 for a plain table")
             scale = math.sqrt(head_dim)
-        if not 0 < scale < math.inf:
-            raise ValueError(f"scale must be positive and finite, got {scale}")
+        check_positive(scale=scale)
         self.scale = scale
         self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
         self.table = nn.Embedding(buckets, heads)

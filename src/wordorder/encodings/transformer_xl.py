@@ -1,12 +1,15 @@
 """The relative positions of Transformer-XL, and their extension to keys on the right by LaMemo."""
 
+# torch.unique is typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_choice, check_positive, check_sines
 from wordorder.ops import (
     Bias,
     Contiguous,
@@ -90,17 +93,11 @@ class TransformerXL(OnScoresByContent):
         base: float = 10_000.0,
     ) -> None:
         super().__init__()
-        if width <= 0 or width % 2:
-            raise ValueError(f"width must be positive and even, got {width}")
-        for name, value in (("heads", heads), ("head_dim", head_dim), ("layers", layers)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
-        if sides not in get_args(Sides):
-            raise ValueError(f"sides must be one of {', '.join(get_args(Sides))}, got {sides!r}")
+        check_sines(base, width=width)
+        check_positive(heads=heads, head_dim=head_dim, layers=layers)
+        check_choice("sides", sides, Sides)
         if clamp is not None and clamp <= 0:
             raise ValueError(f"clamp must be positive or None, got {clamp}")
-        if base <= 1:
-            raise ValueError(f"base must be greater than 1, got {base}")
         self.width, self.heads, self.head_dim, self.base, self.clamp = width, heads, head_dim, base, clamp
         self.sides: Sides = sides if bidirectional else "signed"
         self.projections = nn.ModuleList(nn.Linear(width, heads * head_dim, bias=False) for _ in range(layers))
@@ -114,7 +111,6 @@ class TransformerXL(OnScoresByContent):
             self.content_bias_right = nn.Parameter(torch.zeros(shape))
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of the maps W and of the vectors."""
         maps = sum(parameter.numel() for parameter in self.projections.parameters())
         return {"W_r": maps, "u, v": sum(parameter.numel() for parameter in self.parameters()) - maps}
 
@@ -158,27 +154,20 @@ class TransformerXL(OnScoresByContent):
 
 @dataclass(frozen=True)
 class TransformerXLScores(ContentScores):
-    """The term of Transformer-XL in one forward pass and one layer.
-
-    Args:
-        back_BW: distances query - key, (1 or B, W).
-        sines_BWC: R(t) of these distances.
-        column_BTS: the index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1.
-        left: number of distances, the first ones, that are not to the right; None = unknown without reading a tensor.
-        index: the layer, from 0.
-        all_right: whether every key is treated as one to the right.
-    """
+    """The term of Transformer-XL in one forward pass and one layer."""
 
     encoding: TransformerXL
     back_BW: Tensor
+    """Distances query - key, (1 or B, W)."""
     sines_BWC: Tensor
     column_BTS: Tensor | None
+    """The index of each pair's distance, (1 or B, T, S); None = contiguous positions, with j - i + T - 1."""
     left: int | None
+    """Number of distances, the first ones, that are not to the right; None = unknown without reading a tensor."""
     index: int = 0
     all_right: bool = False
 
     def layer(self, index: int) -> "TransformerXLScores":
-        """Return the term with the map of layer ``index``."""
         return replace(self, index=index)
 
     def all_keys_to_the_right(self) -> "TransformerXLScores":
@@ -186,7 +175,6 @@ class TransformerXLScores(ContentScores):
         return replace(self, all_right=True)
 
     def scores(self, q_BHTD: Tensor, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None) -> Tensor:
-        """Return the term as a matrix (B, H, T, S)."""
         return self.as_bias(q_BHTD, k_BHSD, scale, visible, rotated=True)[1].written_out(q_BHTD.dtype)
 
     def as_bias(
@@ -278,5 +266,5 @@ def _occurring(back_BTS: Tensor) -> tuple[Tensor, Tensor]:
     low, high = int(back_BTS.min()), int(back_BTS.max())
     if high - low < 4 * back_BTS.numel():
         return torch.arange(low, high + 1, device=back_BTS.device)[None], back_BTS - low
-    found_W, column_BTS = cast("Any", torch).unique(back_BTS, return_inverse=True)
+    found_W, column_BTS = torch.unique(back_BTS, return_inverse=True)
     return found_W[None], column_BTS

@@ -1,19 +1,69 @@
 """Untied positional encoding (TUPE): separate correlations of words and of positions, and an untied [CLS]."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from wordorder.encodings.places import OnScores
-from wordorder.encodings.projected_positions import ProjectedPositions
+from wordorder.encodings.places import Encoding, OnScores, check_choice, check_positive
 from wordorder.encodings.t5 import T5
-from wordorder.ops import Bias, LowRankBias, Positions, PositionsLike, as_positions
+from wordorder.ops import Bias, Contiguous, LowRankBias, Positions, PositionsLike, as_positions
+from wordorder.ops.positions import check_within_table, table_rows
 
 CLS = Literal["position-0", "none"]
 Theta = Literal["table-rows", "free"]
 Reset = Literal["paper", "reference-code"]
+
+
+class ProjectedPositions(Encoding):
+    """The base of untied encodings: position queries ``P^ U_Q`` and keys ``P^ U_K`` per head, with P^ = LayerNorm(P).
+
+    A subclass derives from it first, and then from the class of the place where it acts. ``first_row`` is the row of
+    the table for position 0; rows before it are left to the subclass.
+    """
+
+    bounded = True
+
+    def __init__(
+        self, width: int, *, heads: int, max_positions: int, first_row: int, projection_bias: bool, norm_eps: float
+    ) -> None:
+        super().__init__()
+        if width <= 0 or heads <= 0 or width % heads:
+            raise ValueError(f"width must be a positive multiple of heads, got width={width}, heads={heads}")
+        check_positive(max_positions=max_positions)
+        self.heads, self.head_dim, self.max_positions, self.first_row = heads, width // heads, max_positions, first_row
+        self.table = nn.Embedding(max_positions + first_row, width)
+        self.norm = nn.LayerNorm(width, eps=norm_eps)
+        self.query_projection = nn.Linear(width, width, bias=projection_bias)
+        self.key_projection = nn.Linear(width, width, bias=projection_bias)
+
+    def cost_parts(self) -> dict[str, int]:
+        sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in self.named_children()}
+        return {
+            "projections": sizes["query_projection"] + sizes["key_projection"],
+            "position table": sizes["table"],
+            "norm": sizes["norm"],
+        }
+
+    def position_queries(self, positions: Positions) -> Tensor:
+        """Return the position queries, (1 or B, H, T, d)."""
+        return self._projected(self.query_projection, positions)
+
+    def position_keys(self, positions: Positions) -> Tensor:
+        """Return the position keys, (1 or B, H, T, d)."""
+        return self._projected(self.key_projection, positions)
+
+    def _projected(self, projection: nn.Linear, positions: Positions) -> Tensor:
+        if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
+            row_1TC = table_rows(self.table.weight, positions, self.max_positions, first_row=self.first_row)
+            vector_BTC = projection(self.norm(row_1TC))
+        else:  # every row is projected once, then read by each example: cheaper than projecting B * T rows
+            check_within_table(positions, self.max_positions)
+            row_BT = positions.index_BT(self.table.weight.device).clamp(min=0) + self.first_row
+            vector_BTC = F.embedding(row_BT, projection(self.norm(self.table.weight)))
+        return vector_BTC.view(*vector_BTC.shape[:-1], self.heads, self.head_dim).transpose(1, 2)
 
 
 class TUPE(ProjectedPositions, OnScores):
@@ -74,9 +124,8 @@ class TUPE(ProjectedPositions, OnScores):
         projection_bias: bool = True,
         norm_eps: float = 1e-5,
     ) -> None:
-        for name, value, known in (("cls", cls, get_args(CLS)), ("theta", theta, get_args(Theta))):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_choice("cls", cls, CLS)
+        check_choice("theta", theta, Theta)
         super().__init__(
             width,
             heads=heads,
@@ -122,7 +171,6 @@ class TUPE(ProjectedPositions, OnScores):
         return {"absolute": self(positions, positions).dense()}
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of the projections, the table, the norm and free thetas."""
         free = {"thetas": self.free_theta.numel()} if hasattr(self, "free_theta") else {}
         return super().cost_parts() | free
 
@@ -220,8 +268,7 @@ class TUPERelative(TUPE):
             projection_bias=projection_bias,
             norm_eps=norm_eps,
         )
-        if reset not in get_args(Reset):
-            raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
+        check_choice("reset", reset, Reset)
         if reset == "reference-code" and not bidirectional:
             raise ValueError(
                 "reset='reference-code' needs bidirectional=True: it gives [CLS] the table row that no distance reaches"
@@ -234,7 +281,6 @@ class TUPERelative(TUPE):
             self.others_to_cls = nn.Parameter(torch.zeros(1, heads))  # a row of the table, drawn like one
 
     def zero_init_parameters(self) -> tuple[Tensor, ...]:
-        """Return those of `TUPE` and all relative numbers."""
         row = (self.others_to_cls,) if hasattr(self, "others_to_cls") else ()
         return (*super().zero_init_parameters(), *self.relative.zero_init_parameters(), *row)
 
@@ -248,12 +294,10 @@ class TUPERelative(TUPE):
         }
 
     def cost_parts(self) -> dict[str, int]:
-        """Return the number of parameters of TUPE-A's parts and of the relative table."""
         extra = self.others_to_cls.numel() if hasattr(self, "others_to_cls") else 0
         return {**super().cost_parts(), "relative table": self.relative.table.weight.numel() + extra}
 
     def _bias(self, query: Positions, key: Positions) -> Bias:
-        """Return the correlation of positions plus the relative term, [CLS] untied from both."""
         return super()._bias(query, key) + self.relative(query, key)
 
     def _cls_scores(self, query: Positions, key: Positions) -> tuple[Tensor, Tensor]:

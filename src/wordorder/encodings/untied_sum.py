@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
-
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
-from wordorder.encodings.projected_positions import ProjectedPositions
+from wordorder.encodings.tupe import ProjectedPositions
 from wordorder.ops import PositionsLike, as_positions
 
 
@@ -51,22 +49,19 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         self, width: int, *, heads: int, max_positions: int, projection_bias: bool = True, norm_eps: float = 1e-5
     ) -> None:
         super().__init__(
-            width, heads=heads, max_positions=max_positions, projection_bias=projection_bias, norm_eps=norm_eps
+            width,
+            heads=heads,
+            max_positions=max_positions,
+            first_row=0,
+            projection_bias=projection_bias,
+            norm_eps=norm_eps,
         )
 
     def content_scale(self, head_dim: int) -> float:
         """Return 1/sqrt(4 d), for four terms of equal variance."""
         return (4 * head_dim) ** -0.5
 
-    def prepare(
-        self,
-        query_positions: PositionsLike,
-        key_positions: PositionsLike,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | None = None,
-    ) -> tuple[Shift, Shift]:
+    def prepare(self, query_positions: PositionsLike, key_positions: PositionsLike, **_: object) -> tuple[Shift, Shift]:
         """Return position queries and position keys; dtype and device are those of the parameters."""
-        del dtype, device
         query, key = as_positions(query_positions), as_positions(key_positions)
         return Shift(self.position_queries(query)), Shift(self.position_keys(key))

@@ -1,56 +1,93 @@
-"""The base of complex embeddings: tables, initial values, resizing, pre-trained word vectors."""
+"""The base of complex embeddings: tables, initial values, resizing, pre-trained word vectors, and real networks."""
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.encodings.wave_frequencies import FrequencyInit, initial_frequencies
+from wordorder.encodings.places import Generators, ReplacesEmbedding, check_choice, check_positive
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.ops import Contiguous, PositionsLike, as_positions, check_positions_fit
 from wordorder.ops.token_ids import check_token_ids
-from wordorder.ops.waves.functions import row_wise_waves, waves
-from wordorder.ops.waves.tables import WaveTables, wrap_phase
+from wordorder.ops.waves import WaveTables, waves, wrap_phase
 
 Sharing = Literal["full", "word-sharing", "dimension-sharing"]
 Variant = Literal["paper", "reference-code"]
+FrequencyInit = Literal["geometric", "log-uniform", "normal", "reference-tc", "reference-tf", "reference-lm"]
+AsReal = Literal["concat", "real-part", "pair"]
+
+SLOWEST = 1e-4
+"""Radians per token; 2 pi / 1e-4 is a wavelength of about 63,000 tokens, longer than a text."""
 
 INITIAL_DECAY = 1e-4
 """Decay rate per token: after 1,000 tokens a word still has 90% of its amplitude, so damping is weak at first."""
 
 
 def table_shape(name: str, sharing: Sharing, vocabulary: int, width: int) -> tuple[int, int]:
-    """Return (V, D), (1, D) for a table shared by all words, or (V, 1) for one shared by all channels.
+    """Return (V, D), (1, D) for a table shared by all words, or (V, 1) for one shared by all channels."""
+    check_choice(name, sharing, Sharing)
+    return (1 if sharing == "word-sharing" else vocabulary, 1 if sharing == "dimension-sharing" else width)
 
-    Raises:
-        ValueError: unknown sharing scheme.
+
+def check_frequency_init(name: str, shape: tuple[int, int], width: int) -> None:
+    """Refuse an initialisation that is unknown, or that does not fit the shape of the table."""
+    check_choice("frequency_init", name, FrequencyInit)
+    by_channel = name in ("geometric", "reference-tc", "reference-tf")
+    if by_channel and shape[1] == 1 < width:
+        raise ValueError(
+            f"frequency_init={name!r} gives every channel a frequency of its own, but frequency='dimension-sharing' has"
+            " one per word; take 'log-uniform' (the default there) or 'normal'"
+        )
+    if name == "reference-tf" and shape[0] == 1:
+        raise ValueError("frequency_init='reference-tf' depends on the word; frequency='word-sharing' has no words")
+
+
+def initial_frequencies(name: FrequencyInit, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    """Return frequencies in radians per token, float64, for a table (V, D), (1, D) or (V, 1).
+
+    ``geometric``: ``10000 ** (-d / D)`` for channel d = 0 .. D - 1. Wavelengths from 2 pi to nearly 2 pi 10,000 tokens,
+    evenly spread on a logarithmic scale, so that near and far positions are both distinguished; equal for all words at
+    first, as in Vaswani et al. 2017. ``log-uniform``: the same range drawn at random per entry, for tables in which
+    words, not channels, must cover it. Larger frequencies would only repeat: positions are whole numbers, so w and
+    w + 2 pi are the same wave.
+
+    From the reference code: ``reference-tc`` (text classification; translation, which froze it): ``10000 ** (-2
+    floor(d / 2) / D)``, and row 0 zero. ``reference-tf``: the word's index times ``10000 ** (-2 d / D)``: up to V
+    radians per token, arbitrary in the index. ``reference-lm``: N(0, 0.02), which overwrote its table. ``normal``:
+    N(0, 1), the listing in the paper's appendix C.
     """
-    shapes = {"full": (vocabulary, width), "word-sharing": (1, width), "dimension-sharing": (vocabulary, 1)}
-    if sharing not in shapes:
-        raise ValueError(f"{name} must be one of {', '.join(get_args(Sharing))}, got {sharing!r}")
-    return shapes[sharing]
+    words, channels = shape
+    if name == "log-uniform":
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu")
+        return torch.exp(math.log(SLOWEST) * drawn)
+    if name in ("normal", "reference-lm"):
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+        return drawn.mul_(1.0 if name == "normal" else 0.02)
+    d = torch.arange(channels, dtype=torch.float64, device="cpu")
+    if name == "geometric":
+        return (SLOWEST ** (d / channels)).expand(shape)
+    if name == "reference-tf":
+        return torch.arange(words, dtype=torch.float64, device="cpu")[:, None] * SLOWEST ** (2 * d / channels)
+    frequencies = (SLOWEST ** (2 * (d / 2).floor() / channels)).repeat(words, 1)
+    if words > 1:
+        frequencies[0] = 0
+    return frequencies
 
 
 class WaveEmbedding(nn.Module):
     """Complex vectors of tokens at positions, from tables of amplitude, frequency, phase and decay.
 
-    Args:
-        vocabulary: number of token ids, V; positive.
-        width: complex channels, D; positive.
-        tables: how each table is shared; those left out do not exist (no position, phase 0, no decay).
-        frequency_init: initial frequencies; None where there are none.
-        frequency_trainable: False freezes the frequencies.
-        amplitude_std: standard deviation of initial amplitudes; None = the one given to `draw_parameters`.
-        padding_idx: token id that is exactly 0, at every position and whatever is shared, and sends no gradient.
-        sparse: gradients of tables with V rows are sparse (`row_wise_waves`), with one row per distinct token.
-
-    Raises:
-        ValueError: an argument is out of range.
+    ``tables`` says how each is shared; those left out do not exist (no position, phase 0, no decay). ``amplitude_std``
+    is the standard deviation of initial amplitudes; None = the one given to `draw_parameters`.
     """
+
+    frequency: nn.Parameter | None
+    phase: nn.Parameter | None
+    decay: nn.Parameter | None
 
     def __init__(
         self,
@@ -65,9 +102,7 @@ class WaveEmbedding(nn.Module):
         sparse: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("vocabulary", vocabulary), ("width", width)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(vocabulary=vocabulary, width=width)
         if padding_idx is not None and not 0 <= padding_idx < vocabulary:
             raise ValueError(f"padding_idx must lie in 0 .. {vocabulary - 1}, got {padding_idx}")
         self.vocabulary, self.width, self.padding_idx, self.sparse = vocabulary, width, padding_idx, sparse
@@ -78,16 +113,13 @@ class WaveEmbedding(nn.Module):
         for name in ("frequency", "phase", "decay"):
             table = nn.Parameter(torch.empty(shapes[name])) if name in shapes else None
             self.register_parameter(name, table)
-        if isinstance(self.frequency, nn.Parameter):
+        if self.frequency is not None:
             self.frequency.requires_grad_(frequency_trainable)
         self.draw_parameters(1.0)
 
     def tables(self) -> WaveTables:
         """Return the tables in the form that `waves` takes."""
-        frequency, phase, decay = (
-            cast("nn.Parameter | None", getattr(self, name)) for name in ("frequency", "phase", "decay")
-        )
-        return WaveTables(self.amplitude, frequency, phase, decay, width=self.width)
+        return WaveTables(self.amplitude, self.frequency, self.phase, self.decay, width=self.width)
 
     def named_tables(self) -> dict[str, nn.Parameter]:
         """Return the existing tables by name."""
@@ -95,8 +127,7 @@ class WaveEmbedding(nn.Module):
 
     def wrapped_phase(self) -> Tensor | None:
         """Return the phase table wrapped to (-pi, pi]; None without phases."""
-        phase = self.tables().phase
-        return None if phase is None else wrap_phase(phase)
+        return None if self.phase is None else wrap_phase(self.phase)
 
     def forward(self, token_ids: Tensor, positions: PositionsLike | None = None) -> tuple[Tensor, Tensor]:
         """Return real and imaginary part, (B, T, D) each, of token ids (B, T) at positions (T,), (1, T) or (B, T).
@@ -111,34 +142,34 @@ class WaveEmbedding(nn.Module):
         where = Contiguous(token_ids.shape[1]) if positions is None else as_positions(positions)
         check_positions_fit("positions", where, *token_ids.shape)
         position_BT = where.index_BT(token_ids.device)
-        if self.sparse and torch.is_grad_enabled():
-            return row_wise_waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx)
-        return waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx)
+        sparse = self.sparse and torch.is_grad_enabled()
+        return waves(token_ids, position_BT, self.tables(), padding_idx=self.padding_idx, sparse=sparse)
 
-    def draw_parameters(self, std: float, generator_for: Callable[[str], torch.Generator | None] | None = None) -> None:
+    def draw_parameters(self, std: float, generator_for: Generators | None = None) -> None:
         """Draw the initial values; `networks.initialise` calls it, which has one rule for all other parameters.
 
         ``nn.init`` is used where possible, because transformers patches it so that loaded weights are not drawn again;
         elsewhere transformers' mark of loaded weights is read.
 
-        Args:
-            std: standard deviation of amplitudes, unless the embedding has its own.
-            generator_for: random generator by the table's name; None = torch's global one.
+        ``std`` is that of amplitudes, unless the embedding has its own.
         """
-        generators, loaded = generator_for or _global_generator, _is_loaded(self.amplitude)
-        nn.init.normal_(self.amplitude, 0.0, self.amplitude_std or std, generator=generators("amplitude"))
-        if self.padding_idx is not None and self.amplitude.shape[0] > 1 and not loaded:
-            with torch.no_grad():
+
+        def generator(name: str) -> torch.Generator | None:
+            return generator_for(name) if generator_for else None
+
+        loaded = _is_loaded(self.amplitude)
+        nn.init.normal_(self.amplitude, 0.0, self.amplitude_std or std, generator=generator("amplitude"))
+        with torch.no_grad():
+            if self.padding_idx is not None and self.amplitude.shape[0] > 1 and not loaded:
                 self.amplitude[self.padding_idx].zero_()
-        tables = self.named_tables()
-        if "frequency" in tables and not _is_loaded(tables["frequency"]) and not tables["frequency"].is_meta:
-            frequency, start = tables["frequency"], cast("FrequencyInit", self.frequency_init)
-            with torch.no_grad():
-                frequency.copy_(initial_frequencies(start, frequency.shape, generators("frequency")))
-        if "phase" in tables:
-            nn.init.uniform_(tables["phase"], -math.pi, math.pi, generator=generators("phase"))
-        if "decay" in tables:
-            nn.init.constant_(tables["decay"], math.log(math.expm1(INITIAL_DECAY)))  # softplus undone
+            if self.frequency is not None and not _is_loaded(self.frequency) and not self.frequency.is_meta:
+                assert self.frequency_init is not None
+                drawn = initial_frequencies(self.frequency_init, self.frequency.shape, generator("frequency"))
+                self.frequency.copy_(drawn)
+        if self.phase is not None:
+            nn.init.uniform_(self.phase, -math.pi, math.pi, generator=generator("phase"))
+        if self.decay is not None:
+            nn.init.constant_(self.decay, math.log(math.expm1(INITIAL_DECAY)))  # softplus undone
 
     def resize(self, vocabulary: int, *, std: float | None = None) -> None:
         """Give every table that has a row per word another number of rows; new words start as drawn.
@@ -152,8 +183,7 @@ class WaveEmbedding(nn.Module):
         Raises:
             ValueError: vocabulary is not positive.
         """
-        if vocabulary <= 0:
-            raise ValueError(f"vocabulary must be positive, got {vocabulary}")
+        check_positive(vocabulary=vocabulary)
         old = {name: table.data for name, table in self.named_tables().items()}
         kept, self.vocabulary = min(vocabulary, self.vocabulary), vocabulary
         if self.padding_idx is not None and self.padding_idx >= vocabulary:
@@ -192,24 +222,9 @@ class WaveEmbedding(nn.Module):
         return f"{self.vocabulary}, {self.width}, {shapes}"
 
 
-def _global_generator(_name: str) -> None:
-    return None
-
-
 def _is_loaded(parameter: nn.Parameter) -> bool:
     """Tell whether transformers has loaded the parameter from a file, so that it must not be drawn."""
     return getattr(parameter, "_is_hf_initialized", False)
-
-
-def check_choice(name: str, value: str, choices: object) -> None:
-    """Raise unless the value is one of a Literal's choices.
-
-    Raises:
-        ValueError: names the argument, the choices and the value.
-    """
-    known = get_args(choices)
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def warn_of_lost_words(tables: str) -> None:
@@ -218,3 +233,61 @@ def warn_of_lost_words(tables: str) -> None:
         f"{tables} are the same for all words, so that nothing says which word a token is; share one of them at most",
         stacklevel=3,
     )
+
+
+class WavesAsReal(ReplacesEmbedding):
+    """Complex embeddings as the token embeddings of a network of real numbers, with ``width`` model channels, C."""
+
+    paper = "Wang et al. 2020, https://arxiv.org/abs/1912.12333"
+    refused_in: ClassVar[Mapping[str, str]] = {
+        "cross-attention": "it takes the place of the token embeddings, and cross-attention reads none"
+    }
+
+    def __init__(self, waves: WaveEmbedding, width: int, as_real: AsReal) -> None:
+        super().__init__()
+        self.waves, self.width, self.as_real = waves, width, as_real
+        self.projection = nn.Linear(2 * width, width, bias=False) if as_real == "concat" else None
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """Return the amplitudes, the counterpart of a table of word vectors."""
+        return self.waves.amplitude
+
+    @property
+    def num_embeddings(self) -> int:
+        return self.waves.vocabulary
+
+    @property
+    def padding_idx(self) -> int | None:
+        """Return the token id whose vector is 0, or None."""
+        return self.waves.padding_idx
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.width
+
+    def forward(self, token_ids_BT: Tensor, positions: PositionsLike | None = None) -> Tensor:
+        real, imag = self.waves(token_ids_BT, positions)
+        if self.as_real == "real-part":
+            return real
+        both_BTC = torch.cat((real, imag), dim=-1)
+        return both_BTC if self.projection is None else self.projection(both_BTC)
+
+    def resize(self, vocabulary: int, *, std: float | None = None) -> None:
+        self.waves.resize(vocabulary, std=std)
+
+    def cost_parts(self) -> dict[str, int]:
+        """Return the number of parameters of each part beyond the amplitudes."""
+        tables = {f"{name} table": table.numel() for name, table in self.waves.named_tables().items()}
+        del tables["amplitude table"]
+        if self.projection is not None:
+            tables["projection to real"] = sum(parameter.numel() for parameter in self.projection.parameters())
+        return tables
+
+
+def complex_channels(width: int, as_real: AsReal) -> int:
+    """Return the number of complex channels, D, for ``width`` real ones."""
+    check_choice("as_real", as_real, AsReal)
+    if as_real == "pair" and width % 2:
+        raise ValueError(f"as_real='pair' needs an even width, got {width}")
+    return width // 2 if as_real == "pair" else width

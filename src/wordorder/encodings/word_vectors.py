@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,17 +17,14 @@ _MOST_LETTERS, _LETTERS_OF_A_NUMBER = 2**16, 64  # of a word, and of each of its
 
 @dataclass(frozen=True)
 class FoundVectors:
-    """The vectors of a vocabulary that a file holds.
-
-    Args:
-        ids: token ids that were found, long (N,).
-        vectors: their vectors, float32 (N, D).
-        missing: number of words that were not found.
-    """
+    """The vectors of a vocabulary that a file holds."""
 
     ids: Tensor
+    """Token ids that were found, long (N,)."""
     vectors: Tensor
+    """Their vectors, float32 (N, D)."""
     missing: int
+    """Number of words that were not found."""
 
 
 def read_word_vectors(path: Path, words: Mapping[str, int] | None, *, vocabulary: int, width: int) -> FoundVectors:
@@ -88,22 +86,15 @@ def _lines(path: Path, words: Mapping[str, int], width: int) -> Iterator[tuple[i
                 continue  # most lines of a large file: not split, not read
             word, *numbers = text.rsplit(" ", width)
             if number <= 2:  # every later line is of the same width, or is refused for what it is
-                _check_width(path, number, text, width)
+                trailing = len(list(takewhile(_is_number, reversed(text.split(" ")[1:]))))
+                if trailing != width:
+                    raise ValueError(
+                        f"{path}, line {number}: a word and {trailing} numbers, but the embedding has {width} channels"
+                    )
             if len(numbers) == width and word in words:
                 yield number, word, numbers
             elif first in words and all(map(_is_number, text.split(" ")[1:])):
                 raise ValueError(f"{path}, line {number}: {first!r} has {text.count(' ')} numbers, not {width}")
-
-
-def _check_width(path: Path, number: int, text: str, width: int) -> None:
-    parts = text.split(" ")
-    trailing = 0
-    while trailing < len(parts) - 1 and _is_number(parts[-1 - trailing]):
-        trailing += 1
-    if trailing != width:
-        raise ValueError(
-            f"{path}, line {number}: a word and {trailing} numbers, but the embedding has {width} channels"
-        )
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wordorder.encodings.places import OnQueriesAndKeys, Rotation
+from wordorder.encodings.places import OnQueriesAndKeys, Rotation, check_positive
 from wordorder.encodings.rotary import Rotary
 from wordorder.ops import Contiguous, Positions, PositionsLike, as_positions
 
@@ -60,9 +60,7 @@ class XPos(OnQueriesAndKeys):
 
     def __init__(self, head_dim: int, *, base: float = 10_000.0, scale_base: float = 512.0, gamma: float = 0.4) -> None:
         super().__init__()
-        for name, value in (("scale_base", scale_base), ("gamma", gamma)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {value}")
+        check_positive(scale_base=scale_base, gamma=gamma)
         self.rotary = Rotary(head_dim, base=base)
         self.head_dim, self.scale_base, self.gamma = head_dim, scale_base, gamma
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
-from wordorder.encodings.waves_as_real import WavesAsReal
+from wordorder.encodings.wave_embedding import WavesAsReal
 from wordorder.encodings.word_vectors import FoundVectors, read_word_vectors
 from wordorder.models.config.classifier import WordOrderClassifierConfig, build_text_network
 from wordorder.models.layout import Layout, check_token_types, layout_of, one_input

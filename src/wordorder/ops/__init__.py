@@ -1,45 +1,26 @@
 """Pure tensor functions and the typed values that everything above them passes on; torch only."""
 
-from wordorder.ops.bias import Bias, DenseBias, LowRankBias, SumBias, ToeplitzBias
-from wordorder.ops.buckets import t5_bucket
-from wordorder.ops.diagonals import diagonal_distances, diagonals_not_to_the_right, seen_diagonals
-from wordorder.ops.merge import merge_read_outs
-from wordorder.ops.positions import (
-    Arbitrary,
-    Contiguous,
-    Packed,
-    Positions,
-    PositionsLike,
-    as_positions,
-    check_positions_fit,
-    shift_between,
-)
-from wordorder.ops.relative_shift import RelativeBias, RelativeKeyBias, relative_shift
-from wordorder.ops.visibility import Visibility, check_key_padding, valid_tokens
-
-__all__ = [
-    "Arbitrary",
-    "Bias",
-    "Contiguous",
-    "DenseBias",
-    "LowRankBias",
-    "Packed",
-    "Positions",
-    "PositionsLike",
-    "RelativeBias",
-    "RelativeKeyBias",
-    "SumBias",
-    "ToeplitzBias",
-    "Visibility",
-    "as_positions",
-    "check_key_padding",
-    "check_positions_fit",
-    "diagonal_distances",
-    "diagonals_not_to_the_right",
-    "merge_read_outs",
-    "relative_shift",
-    "seen_diagonals",
-    "shift_between",
-    "t5_bucket",
-    "valid_tokens",
-]
+from wordorder.ops.bias import Bias as Bias
+from wordorder.ops.bias import DenseBias as DenseBias
+from wordorder.ops.bias import LowRankBias as LowRankBias
+from wordorder.ops.bias import RelativeBias as RelativeBias
+from wordorder.ops.bias import RelativeKeyBias as RelativeKeyBias
+from wordorder.ops.bias import SumBias as SumBias
+from wordorder.ops.bias import ToeplitzBias as ToeplitzBias
+from wordorder.ops.bias import relative_shift as relative_shift
+from wordorder.ops.merge import merge_read_outs as merge_read_outs
+from wordorder.ops.positions import Arbitrary as Arbitrary
+from wordorder.ops.positions import Contiguous as Contiguous
+from wordorder.ops.positions import Packed as Packed
+from wordorder.ops.positions import Positions as Positions
+from wordorder.ops.positions import PositionsLike as PositionsLike
+from wordorder.ops.positions import as_positions as as_positions
+from wordorder.ops.positions import check_positions_fit as check_positions_fit
+from wordorder.ops.positions import diagonal_distances as diagonal_distances
+from wordorder.ops.positions import diagonals_not_to_the_right as diagonals_not_to_the_right
+from wordorder.ops.positions import shift_between as shift_between
+from wordorder.ops.positions import t5_bucket as t5_bucket
+from wordorder.ops.visibility import Visibility as Visibility
+from wordorder.ops.visibility import check_key_padding as check_key_padding
+from wordorder.ops.visibility import seen_diagonals as seen_diagonals
+from wordorder.ops.visibility import valid_tokens as valid_tokens

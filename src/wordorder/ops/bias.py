@@ -1,4 +1,4 @@
-"""Additive terms of attention scores, described by their structure: dense, low-rank, Toeplitz or a sum of them.
+"""Additive terms of attention scores, described by their structure: dense, low-rank, Toeplitz, relative, or a sum.
 
 The types follow the theory of TUPE (Ke et al. 2021, https://arxiv.org/abs/2006.15595, Sec. 3.3): the untied absolute
 term is a matrix of low rank, the relative term a Toeplitz matrix with 2N - 1 freedoms per head. A backend looks at the
@@ -7,15 +7,20 @@ type and picks the cheapest exact way to add it; every type can also say ``dense
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from wordorder.ops.precision import no_autocast
 
 
 class Bias(ABC):
     """A term of the attention scores, (B or 1, H, T, S) when written out."""
+
+    may_hide: bool = False
+    """Whether entries can be -inf; False spares backends the search for rows that see nothing."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -40,11 +45,6 @@ class Bias(ABC):
         """True if gradients are enabled and wanted for any of the tensors."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors)
 
-    @property
-    def may_hide(self) -> bool:
-        """True if entries can be -inf."""
-        return False
-
     def parts(self) -> tuple["Bias", ...]:
         """Return the summands; every type but a sum has a single one, itself."""
         return (self,)
@@ -53,76 +53,52 @@ class Bias(ABC):
         return SumBias((*self.parts(), *other.parts()))
 
 
+@dataclass(frozen=True, eq=False)
 class DenseBias(Bias):
-    """A term given entry by entry.
+    """A term given entry by entry, (B or 1, H or 1, T, S)."""
 
-    Args:
-        tensor_BHTS: (B or 1, H or 1, T, S).
-        may_hide: whether entries can be -inf; False spares backends the search for rows that see nothing.
-    """
-
-    def __init__(self, tensor_BHTS: Tensor, *, may_hide: bool = True) -> None:
-        self.tensor_BHTS, self._may_hide = tensor_BHTS, may_hide
+    tensor_BHTS: Tensor
+    may_hide: bool = field(default=True, kw_only=True)
 
     def dense(self) -> Tensor:
-        """Return the tensor itself."""
         return self.tensor_BHTS
 
-    @property
-    def may_hide(self) -> bool:
-        """True if entries can be -inf, as the caller said."""
-        return self._may_hide
-
     def to(self, dtype: torch.dtype) -> "DenseBias":
-        """Return the term with its tensor in another dtype."""
-        return DenseBias(self.tensor_BHTS.to(dtype), may_hide=self._may_hide)
+        return DenseBias(self.tensor_BHTS.to(dtype), may_hide=self.may_hide)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensor itself."""
         return (self.tensor_BHTS,)
 
 
+@dataclass(frozen=True, eq=False)
 class LowRankBias(Bias):
-    """``bias[i, j] = query_factor[i] . key_factor[j]``, R numbers per token instead of one per pair.
+    """``bias[i, j] = query_factor[i] . key_factor[j]``, R numbers per token instead of one per pair."""
 
-    Args:
-        query_factor_BHTR: (B or 1, H, T, R).
-        key_factor_BHSR: (B or 1, H, S, R).
-    """
-
-    def __init__(self, query_factor_BHTR: Tensor, key_factor_BHSR: Tensor) -> None:
-        self.query_factor_BHTR, self.key_factor_BHSR = query_factor_BHTR, key_factor_BHSR
+    query_factor_BHTR: Tensor
+    """(B or 1, H, T, R)."""
+    key_factor_BHSR: Tensor
+    """(B or 1, H, S, R)."""
 
     def dense(self) -> Tensor:
-        """Return the product of the factors."""
         return self.query_factor_BHTR @ self.key_factor_BHSR.transpose(-1, -2)
 
     def to(self, dtype: torch.dtype) -> "LowRankBias":
-        """Return the term with both factors in another dtype."""
         return LowRankBias(self.query_factor_BHTR.to(dtype), self.key_factor_BHSR.to(dtype))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Both factors."""
         return (self.query_factor_BHTR, self.key_factor_BHSR)
 
 
+@dataclass(frozen=True, eq=False)
 class ToeplitzBias(Bias):
-    """``bias[i, j] = table[j - i + T - 1]``: one number per distance.
+    """``bias[i, j] = table[j - i + T - 1]``: one number per distance."""
 
-    Args:
-        table_HW: per head the values for j - i = -(T-1) .. S-1, so W = T + S - 1.
-        queries: T.
-    """
-
-    def __init__(self, table_HW: Tensor, queries: int, *, may_hide: bool = True) -> None:
-        self.table_HW, self.queries, self._may_hide = table_HW, queries, may_hide
-
-    @property
-    def may_hide(self) -> bool:
-        """True if entries can be -inf, as the caller said."""
-        return self._may_hide
+    table_HW: Tensor
+    """Per head the values for j - i = -(T-1) .. S-1, so W = T + S - 1."""
+    queries: int
+    may_hide: bool = field(default=True, kw_only=True)
 
     @property
     def keys(self) -> int:
@@ -130,7 +106,6 @@ class ToeplitzBias(Bias):
         return self.table_HW.shape[-1] - self.queries + 1
 
     def dense(self) -> Tensor:
-        """Return the matrix with every diagonal filled with its number, (1, H, T, S)."""
         # index_select on one flat index: half the time of strided windows at N = 512; shapes stay symbolic in export
         queries, keys, device = self.queries, self.keys, self.table_HW.device
         column_TS = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] + queries - 1
@@ -138,12 +113,10 @@ class ToeplitzBias(Bias):
         return flat_HX.view(1, -1, queries, keys)
 
     def to(self, dtype: torch.dtype) -> "ToeplitzBias":
-        """Return the term with its table in another dtype."""
-        return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self._may_hide)
+        return ToeplitzBias(self.table_HW.to(dtype), self.queries, may_hide=self.may_hide)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The table."""
         return (self.table_HW,)
 
 
@@ -152,28 +125,119 @@ class SumBias(Bias):
 
     def __init__(self, summands: Sequence[Bias]) -> None:
         self.summands = tuple(summands)
+        self.may_hide = any(summand.may_hide for summand in summands)
 
     def dense(self) -> Tensor:
-        """Return the sum of the written-out terms."""
         total = self.summands[0].dense()
         for summand in self.summands[1:]:
             total = total + summand.dense()
         return total
 
     def to(self, dtype: torch.dtype) -> "SumBias":
-        """Return the sum with every summand in another dtype."""
         return SumBias([summand.to(dtype) for summand in self.summands])
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Tensors of all summands."""
         return tuple(tensor for summand in self.summands for tensor in summand.tensors)
 
-    @property
-    def may_hide(self) -> bool:
-        """True if entries of one of the summands can be -inf."""
-        return any(summand.may_hide for summand in self.summands)
-
     def parts(self) -> tuple[Bias, ...]:
-        """Return the summands."""
         return self.summands
+
+
+def relative_shift(product_BHTW: Tensor, keys: int) -> Tensor:
+    """Return ``shifted[i, j] = product[i, j - i + T - 1]``, (..., T, W) -> (..., T, S) with W = T + S - 1.
+
+    The term ``q_i . r[j - i]`` of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, App. B) has one
+    column per distance, j - i = -(T-1) .. S-1, where scores have one per key. Row i of the result begins W - 1 elements
+    after row i - 1 does, where a row of the product begins W after: seen as rows of W - 1 elements, from element T - 1
+    on, the columns stand in place. So the shift is a view: no padding, no gather, no copy.
+
+    Raises:
+        ValueError: W is not T + S - 1.
+    """
+    queries, width = product_BHTW.shape[-2:]
+    if width != queries + keys - 1:
+        raise ValueError(f"the last axis must be T + S - 1 = {queries + keys - 1} distances, got {width}")
+    if torch.compiler.is_compiling():  # a further column keeps lengths symbolic: 2 N - 2 columns could be N of them
+        product_BHTW, width = F.pad(product_BHTW, (0, 1)), width + 1
+    elif queries == 1:
+        return product_BHTW
+    flat = product_BHTW.flatten(-2)[..., queries - 1 : queries - 1 + queries * (width - 1)]
+    return flat.view(*flat.shape[:-1], queries, width - 1)[..., :keys]
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeBias(Bias):
+    """``bias[i, j] = query[i] . row[j - i + T - 1 - first]``: one vector per distance, met by every query.
+
+    Raises:
+        ValueError: there are rows beyond the T + S - 1 distances.
+    """
+
+    query_BHTD: Tensor
+    """(B or 1, H, T, D)."""
+    row_BHRD: Tensor
+    """(B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0."""
+    keys: int
+    first: int = field(default=0, kw_only=True)
+    """The first of those distances, counted from j - i = -(T-1), the lowest there is."""
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or self._missing < 0:
+            raise ValueError(
+                f"rows {self.first} .. {self.first + self.row_BHRD.shape[2] - 1} do not lie within the "
+                f"{self.queries + self.keys - 1} distances of {self.queries} queries and {self.keys} keys"
+            )
+
+    @property
+    def queries(self) -> int:
+        """Number of queries, T."""
+        return self.query_BHTD.shape[2]
+
+    @property
+    def _missing(self) -> int:
+        """Number of distances after the last row."""
+        return self.queries + self.keys - 1 - self.first - self.row_BHRD.shape[2]
+
+    def dense(self) -> Tensor:
+        rows_BHWD = F.pad(self.row_BHRD, (0, 0, self.first, self._missing))
+        return relative_shift(self.query_BHTD @ rows_BHWD.transpose(-1, -2), self.keys)
+
+    def to(self, dtype: torch.dtype) -> "RelativeBias":
+        return RelativeBias(self.query_BHTD.to(dtype), self.row_BHRD.to(dtype), self.keys, first=self.first)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.query_BHTD, self.row_BHRD)
+
+
+class RelativeKeyBias(Bias):
+    """``bias[i, j] = key[j] . row[i - j + S - 1 - first]``: one vector per distance, met by every key.
+
+    `RelativeBias` with the two sides exchanged, and transposed; note that its rows go the other way, from the key that
+    is furthest to the right of its query to the one that is furthest to the left.
+
+    Args:
+        key_BHSD: (B or 1, H, S, D).
+        row_BHRD: (B or 1, H, R, D), the vectors of R distances in a row; at all others the bias is 0.
+        queries: T.
+        first: the first of those distances, counted from i - j = -(S-1), the lowest there is.
+
+    Raises:
+        ValueError: there are rows beyond the T + S - 1 distances.
+    """
+
+    def __init__(self, key_BHSD: Tensor, row_BHRD: Tensor, queries: int, *, first: int = 0) -> None:
+        self.exchanged = RelativeBias(key_BHSD, row_BHRD, queries, first=first)
+        self.queries, self.keys, self.first = queries, key_BHSD.shape[2], first
+
+    def dense(self) -> Tensor:
+        return self.exchanged.dense().transpose(-1, -2)
+
+    def to(self, dtype: torch.dtype) -> "RelativeKeyBias":
+        key_BHSD, row_BHRD = self.tensors
+        return RelativeKeyBias(key_BHSD.to(dtype), row_BHRD.to(dtype), self.queries, first=self.first)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.exchanged.tensors

@@ -4,13 +4,15 @@ Complex tensors are not used: torch has no optimiser, norm or fused attention fo
 all. Where one tensor is handier, the pair lies side by side in its last axis, ``[real | imag]`` ("stacked" below).
 """
 
-from typing import Any, Literal, cast
+# torch's autograd functions are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportIncompatibleMethodOverride=false
+
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wordorder.ops.complex_product import GaussLinear, StackedGaussLinear
 from wordorder.ops.execution import transformed
 from wordorder.ops.precision import working_dtype
 
@@ -38,7 +40,7 @@ def split(z: Tensor) -> Pair:
 
 def streams(z: Tensor) -> Tensor:
     """Give both parts of a stacked tensor an axis of their own: (..., 2C) -> (..., 2, C), as a view where possible."""
-    return cast(Tensor, cast("Any", z).unflatten(-1, (2, -1)))
+    return z.unflatten(-1, (2, -1))
 
 
 def conjugate(z: Pair) -> Pair:
@@ -79,13 +81,8 @@ def choose_linear_form(
     Gauss's form subtracts sums that nearly cancel: in float32 the imaginary part's error doubles, in 16 bits the loss
     would show. On a GPU one large product keeps the tensor cores busy, and sums would be passes over memory.
 
-    Args:
-        device: type of the device.
-        dtype: in which the product is taken.
-        rows: numbers of vectors that are mapped.
-        inputs: complex channels in.
-        outputs: complex channels out.
-        traced: the call is traced or transformed; Gauss's form has its own backward, which tracers do not know.
+    ``rows`` is the number of vectors that are mapped, ``inputs`` and ``outputs`` are complex channels. ``traced``: the
+    call is traced or transformed; Gauss's form has its own backward, which tracers do not know.
     """
     wide = dtype in (torch.float32, torch.float64)
     if device == "cpu" and wide and not traced and min(rows, inputs, outputs) >= SMALLEST_GAUSS:
@@ -111,7 +108,7 @@ def linear(z: Pair, weight: Pair, bias: Pair | None = None, *, form: LinearForm 
     """
     form = form or _form_of(z[0], weight[0], z[0].numel() // max(1, z[0].shape[-1]))
     if form == "gauss":
-        return cast(Pair, cast("Any", GaussLinear).apply(*z, *weight, None if bias is None else stack(bias)))
+        return GaussLinear.apply(*z, *weight, None if bias is None else stack(bias))
     return split(_plain_linear(stack(z), weight, bias, form))
 
 
@@ -119,17 +116,14 @@ def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: L
     """Compute `linear` of a stacked tensor, (..., 2K) -> (..., 2O), without copying its halves."""
     form = form or _form_of(z, weight[0], z.numel() // max(1, z.shape[-1]))
     if form == "gauss":
-        return cast(Tensor, cast("Any", StackedGaussLinear).apply(z, *weight, None if bias is None else stack(bias)))
+        return StackedGaussLinear.apply(z, *weight, None if bias is None else stack(bias))
     return _plain_linear(z, weight, bias, form)
 
 
 def stacked_real_linear(z: Tensor, weight: Tensor, bias: Pair | Tensor | None = None) -> Tensor:
     """Compute ``z W^T + b`` with one real W for both streams: (..., 2K) -> (..., 2O) in one product without a copy.
 
-    Args:
-        z: (..., 2K).
-        weight: (O, K).
-        bias: a pair of (O,); one (O,) that both streams get, ``(1 + i) b``; or None.
+    ``weight`` is (O, K); ``bias`` a pair of (O,), one (O,) that both streams get, ``(1 + i) b``, or None.
     """
     if isinstance(bias, tuple):
         return F.linear(streams(z), weight).flatten(-2) + stack(bias)
@@ -174,3 +168,118 @@ def modulus_scores(q: Pair, k: Pair) -> Tensor:
     real = k1 - b @ (c - d).transpose(-1, -2)
     imag = k1 - a @ (c + d).transpose(-1, -2)
     return modulus((real, imag))
+
+
+def _product(
+    x_MK: Tensor, y_MK: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None, real_MO: Tensor, imag_MO: Tensor
+) -> None:
+    """Write ``(x + iy)(A + iB)^T + b`` into ``real_MO`` and ``imag_MO``, which may be halves of one tensor."""
+    if bias_2O is None:
+        torch.mm(x_MK + y_MK, a_OK.T, out=real_MO)
+        imag_MO.copy_(real_MO)
+    else:  # the bias comes in with writes that are needed anyway
+        real_O, imag_O = bias_2O.chunk(2)
+        torch.addmm(real_O, x_MK + y_MK, a_OK.T, out=real_MO)
+        torch.add(real_MO, imag_O - real_O, out=imag_MO)
+    _add_product(imag_MO, x_MK, (b_OK - a_OK).T)
+    _add_product(real_MO, y_MK, (a_OK + b_OK).T, sign=-1)
+
+
+def _input_gradient(g_MO: Tensor, h_MO: Tensor, a_OK: Tensor, b_OK: Tensor, real_MK: Tensor, imag_MK: Tensor) -> None:
+    """Write ``(g + ih)(A - iB)``, the product with the conjugate, into ``real_MK`` and ``imag_MK``."""
+    torch.mm(g_MO + h_MO, a_OK, out=real_MK)
+    imag_MK.copy_(real_MK)
+    _add_product(real_MK, h_MO, b_OK - a_OK)
+    _add_product(imag_MK, g_MO, a_OK + b_OK, sign=-1)
+
+
+def _weight_gradient(g_MO: Tensor, h_MO: Tensor, x_MK: Tensor, y_MK: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``(g + ih)^T (x - iy)``, real and imaginary part."""
+    real_OK = (g_MO + h_MO).T @ x_MK
+    imag_OK = torch.addmm(real_OK, g_MO.T, x_MK + y_MK, alpha=-1)
+    _add_product(real_OK, h_MO.T, x_MK - y_MK, sign=-1)
+    return real_OK, imag_OK
+
+
+def _differentiable_gradients(
+    g_MO: Tensor, h_MO: Tensor, x_MK: Tensor, y_MK: Tensor, a_OK: Tensor, b_OK: Tensor
+) -> tuple[Tensor, ...]:
+    """Return both parts of `_input_gradient` and of `_weight_gradient` by plain products, which autograd can follow."""
+    inputs = g_MO @ a_OK + h_MO @ b_OK, h_MO @ a_OK - g_MO @ b_OK
+    return *inputs, g_MO.T @ x_MK + h_MO.T @ y_MK, h_MO.T @ x_MK - g_MO.T @ y_MK
+
+
+class GaussLinear(torch.autograd.Function):
+    """A complex linear map of a pair in three real products, forward and backward.
+
+    Gauss's trick in all three products that training needs (output, gradient of the input, gradient of the weight):
+    nine matrix products where the plain forms take twelve. Written out here because autograd would keep the sum of both
+    streams for the backward pass, and would fill and add a zero tensor for each half that is cut out of a stacked one.
+    Where a second derivative is wanted, the backward pass is eight plain products, which autograd can follow.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, y, a_OK, b_OK)
+        shape = (*x.shape[:-1], a_OK.shape[0])
+        real, imag = x.new_empty(shape), x.new_empty(shape)
+        _product(_rows(x), _rows(y), a_OK, b_OK, bias_2O, _rows(real), _rows(imag))
+        return real, imag
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, h: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, a_OK, b_OK = ctx.saved_tensors
+        g_MO, h_MO = _rows(g), _rows(h)
+        grad_bias = torch.cat((g_MO.sum(0), h_MO.sum(0))) if ctx.needs_input_grad[4] else None
+        if torch.is_grad_enabled():
+            real, imag, *grads = _differentiable_gradients(g_MO, h_MO, _rows(x), _rows(y), a_OK, b_OK)
+            return real.view(x.shape), imag.view(y.shape), *grads, grad_bias
+        real = imag = grad_a = grad_b = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            real, imag = x.new_empty(x.shape), x.new_empty(x.shape)
+            _input_gradient(g_MO, h_MO, a_OK, b_OK, _rows(real), _rows(imag))
+        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+            grad_a, grad_b = _weight_gradient(g_MO, h_MO, _rows(x), _rows(y))
+        return real, imag, grad_a, grad_b, grad_bias
+
+
+class StackedGaussLinear(torch.autograd.Function):
+    """`GaussLinear` of ``[real | imag]``; the halves are read and written where they lie."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None) -> Tensor:
+        ctx.save_for_backward(z, a_OK, b_OK)
+        out = z.new_empty((*z.shape[:-1], 2 * a_OK.shape[0]))
+        _product(*_halves(z), a_OK, b_OK, bias_2O, *_halves(out))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        z, a_OK, b_OK = ctx.saved_tensors
+        grad_bias = _rows(g).sum(0) if ctx.needs_input_grad[3] else None
+        if torch.is_grad_enabled():
+            real, imag, *grads = _differentiable_gradients(*_halves(g), *_halves(z), a_OK, b_OK)
+            return torch.cat((real, imag), dim=-1).view(z.shape), *grads, grad_bias
+        grad_z = grad_a = grad_b = None
+        if ctx.needs_input_grad[0]:
+            grad_z = z.new_empty(z.shape)
+            _input_gradient(*_halves(g), a_OK, b_OK, *_halves(grad_z))
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            grad_a, grad_b = _weight_gradient(*_halves(g), *_halves(z))
+        return grad_z, grad_a, grad_b, grad_bias
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, *, sign: int = 1) -> None:
+    """Compute ``total += sign * left @ right`` in the form of addmm that torch.utils.flop_counter counts."""
+    torch.addmm(total, left, right, alpha=sign, out=total)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _halves(z: Tensor) -> tuple[Tensor, Tensor]:
+    real, imag = _rows(z).chunk(2, dim=-1)
+    return real, imag

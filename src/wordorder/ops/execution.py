@@ -1,6 +1,6 @@
 """Detect transforms of torch.func, and run layers whose activations are computed again in the backward pass."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,12 +17,8 @@ def transformed() -> bool:
 
 
 def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:
-    """Run a layer; compute it again in the backward pass where gradient checkpointing is on.
-
-    Args:
-        checkpointed: keep no activations of it.
-    """
+    """Run a layer; ``checkpointed``: keep no activations of it, but compute it again in the backward pass."""
     if not checkpointed:
         return layer(*arguments)
     # re-entrant checkpointing would walk the shared bias's graph once per layer and fail
-    return cast("Any", checkpoint).checkpoint(layer, *arguments, use_reentrant=False)
+    return checkpoint.checkpoint(layer, *arguments, use_reentrant=False)  # pyright: ignore

@@ -1,9 +1,11 @@
-"""Positions as typed values, so that fast paths are chosen without looking at what a tensor contains."""
+"""Positions as typed values, so that fast paths are chosen without looking at what a tensor contains; distances."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from wordorder.errors import BadInput
 
@@ -12,17 +14,15 @@ from wordorder.errors import BadInput
 class Contiguous:
     """Contiguous positions: token t of example b stands at position ``offset_b + t``.
 
-    Args:
-        length: tokens per example, T.
-        offset: position of token 0 (an int for all examples, or a long tensor (B,) with one per example;
-            negative where the example is padded on the left).
-
     Raises:
         BadInput: there is no token, or the offset is not an integer or an integer tensor (B,).
     """
 
     length: int
+    """Tokens per example, T."""
     offset: int | Tensor = 0
+    """Position of token 0: one for all examples, or a long tensor (B,) with one for each; negative where the example is
+    padded on the left."""
 
     def __post_init__(self) -> None:
         _check_length(self.length)
@@ -40,27 +40,14 @@ class Contiguous:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Several sequences in one row, which never see each other.
-
-    Args:
-        position_BT: position within its own sequence, long (B, T).
-        sequence_BT: which sequence of the row a token belongs to, long (B, T).
-
-    Raises:
-        BadInput: one of them is not an integer tensor (B, T), there is no token, or their shapes differ.
-    """
+class _InTensor:
+    """The base of positions given token by token."""
 
     position_BT: Tensor
-    sequence_BT: Tensor
 
     def __post_init__(self) -> None:
         _check_integers("positions", self.position_BT, "(batch, T)", axes=(2,))
-        _check_integers("sequence_BT", self.sequence_BT, "(batch, T)", axes=(2,))
         _check_length(self.length)
-        if self.position_BT.shape != self.sequence_BT.shape:
-            shapes = f"{tuple(self.position_BT.shape)} and {tuple(self.sequence_BT.shape)}"
-            raise BadInput(f"position_BT and sequence_BT must have one shape (batch, tokens), got {shapes}")
 
     @property
     def length(self) -> int:
@@ -68,32 +55,35 @@ class Packed:
         return self.position_BT.shape[1]
 
     def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Return the positions as long (B, T)."""
+        """Return the positions as long (1 or B, T)."""
         return self.position_BT.to(device)
 
 
 @dataclass(frozen=True)
-class Arbitrary:
+class Packed(_InTensor):
+    """Several sequences in one row, which never see each other; positions (B, T) are those within the own sequence.
+
+    Raises:
+        BadInput: one of the tensors is not an integer tensor (B, T), there is no token, or their shapes differ.
+    """
+
+    sequence_BT: Tensor
+    """Which sequence of the row a token belongs to, long (B, T)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_integers("sequence_BT", self.sequence_BT, "(batch, T)", axes=(2,))
+        if self.position_BT.shape != self.sequence_BT.shape:
+            shapes = f"{tuple(self.position_BT.shape)} and {tuple(self.sequence_BT.shape)}"
+            raise BadInput(f"position_BT and sequence_BT must have one shape (batch, tokens), got {shapes}")
+
+
+class Arbitrary(_InTensor):
     """Positions given token by token, long (B or 1, T); nothing else is known of them.
 
     Raises:
         BadInput: they are not an integer tensor (B or 1, T), or there is no token.
     """
-
-    position_BT: Tensor
-
-    def __post_init__(self) -> None:
-        _check_integers("positions", self.position_BT, "(batch, T)", axes=(2,))
-        _check_length(self.length)
-
-    @property
-    def length(self) -> int:
-        """Number of tokens per example, T."""
-        return self.position_BT.shape[1]
-
-    def index_BT(self, device: torch.device | None = None) -> Tensor:
-        """Return the positions as long (B or 1, T)."""
-        return self.position_BT.to(device)
 
 
 Positions = Contiguous | Packed | Arbitrary
@@ -118,24 +108,11 @@ def as_positions(positions: PositionsLike | int) -> Positions:
     return Arbitrary(positions if positions.dim() == 2 else positions[None])
 
 
-def device_of(*positions: Positions) -> torch.device | None:
-    """Return the device of the first tensor among them; None where all are plain numbers."""
-    for given in positions:
-        tensor = given.offset if isinstance(given, Contiguous) else given.position_BT
-        if isinstance(tensor, Tensor):
-            return tensor.device
-    return None
-
-
 def check_positions_fit(name: str, positions: Positions, batch: int, length: int) -> None:
-    """Refuse positions of another number of tokens or rows, which some encodings would broadcast.
-
-    Args:
-        batch: examples, B.
-        length: tokens per example, T.
+    """Refuse positions that are not those of ``length`` tokens in 1 or ``batch`` rows; some encodings would broadcast.
 
     Raises:
-        BadInput: they are not those of T tokens in 1 or B rows.
+        BadInput: they are of another number of tokens or rows.
     """
     if isinstance(positions, Contiguous):
         rows = positions.offset.shape[0] if isinstance(positions.offset, Tensor) else 1
@@ -181,3 +158,103 @@ def shift_between(query: Positions, key: Positions) -> int | None:
 def distances_BTS(query: Positions, key: Positions, device: torch.device | None = None) -> Tensor:
     """Return the signed distances ``position(key) - position(query)``, long (1 or B, T, S)."""
     return key.index_BT(device)[:, None, :] - query.index_BT(device)[:, :, None]
+
+
+def diagonal_distances(queries: int, keys: int, shift: int | Tensor, device: torch.device | None = None) -> Tensor:
+    """Return ``position(key) - position(query)`` of each diagonal of the scores, ascending, long (W,).
+
+    There are W = T + S - 1 of them for T contiguous queries and S contiguous keys. ``shift`` is that of
+    `shift_between`; one per example, (B, 1), gives (B, W).
+    """
+    return torch.arange(1 - queries, keys, device=device) + shift
+
+
+def diagonals_not_to_the_right(queries: int, keys: int, shift: int) -> int:
+    """Return the number of diagonals, the first ones, that hold keys at their query's position or before it."""
+    return min(max(queries - shift, 0), queries + keys - 1)
+
+
+def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Tensor:
+    """Return the bucket number of ``distance = key position - query position``, as in T5 and TUPE-R.
+
+    Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text transformer",
+    https://arxiv.org/abs/1910.10683, Sec. 2.1. With n = |distance| and ``half`` buckets per direction, the first
+    half / 2 buckets are exact and the others grow with the logarithm::
+
+        n <  half/2:  n
+        n >= half/2:  min(half/2 + floor(log(n / (half/2)) / log(max_distance / (half/2)) * (half/2)), half - 1)
+
+    plus ``half`` where the key stands to the right of its query. With ``bidirectional=False`` (decoders) all buckets
+    serve the left side and every key to the right counts as distance 0.
+
+    The borders are computed once in exact float64 and looked up, not by taking a float32 logarithm of each distance:
+    16, 32 and 64 then fall where the formula puts them on every device.
+
+    Args:
+        distance: integers of any shape.
+        buckets: how many buckets in all; even where bidirectional, at least 4.
+        max_distance: from here on everything shares the last bucket; greater than half of the buckets of a direction.
+        bidirectional: whether left and right have buckets of their own.
+
+    Returns:
+        long, shaped like distance, in 0 .. buckets - 1.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    half = buckets // 2 if bidirectional else buckets
+    exact = half // 2
+    if exact < 1 or (bidirectional and buckets % 2):
+        raise ValueError(f"buckets must be even and at least 4, got {buckets}")
+    if max_distance <= exact:
+        raise ValueError(f"max_distance must be greater than {exact} for {buckets} buckets, got {max_distance}")
+    growth = math.log(max_distance / exact) / (half - exact)
+    # the smallest distance of each bucket, that of the next one where it is empty; the small number keeps a border that
+    # is a whole number (16, 32, 64) from being lifted to the next one by rounding
+    first = [*range(exact), *(math.ceil(exact * math.exp(growth * i) - 1e-9) for i in range(half - exact))]
+    far = distance.abs() if bidirectional else (-distance).clamp(min=0)
+    bucket = torch.bucketize(far, torch.tensor(first, device=distance.device), right=True) - 1
+    return bucket + half * (distance > 0) if bidirectional else bucket
+
+
+def check_within_table(positions: Positions, limit: int) -> None:
+    """Raise where positions leave a learned table of ``limit`` rows.
+
+    Lengths are compared for `Contiguous` positions with one offset. Positions in tensors are read only on the CPU and
+    in eager mode: reading them on a GPU would stop the stream, and under compile would break the graph.
+
+    Raises:
+        ValueError: the table is too short, or a position is negative.
+    """
+    if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
+        lowest, highest = positions.offset, positions.offset + positions.length - 1
+    elif torch.compiler.is_compiling():
+        return
+    else:
+        index_BT = positions.index_BT()
+        if index_BT.device.type != "cpu" or index_BT.numel() == 0:
+            return
+        # left padding has negative positions, which nobody sees
+        lowest = 0 if isinstance(positions, Contiguous) else int(index_BT.min())
+        highest = int(index_BT.max())
+    if highest >= limit:
+        raise ValueError(
+            f"position {highest} lies beyond the learned table of max_positions={limit}; shorten the text to {limit}"
+            " tokens, or build the network with a larger max_positions (Hugging Face models: max_position_embeddings),"
+            " or with an encoding without a table"
+        )
+    if lowest < 0:
+        raise ValueError(f"positions must not be negative for a learned table, got {lowest}")
+
+
+def table_rows(table_PC: Tensor, positions: Positions, limit: int, *, first_row: int = 0) -> Tensor:
+    """Return ``table[first_row + position]``, (1 or B, T, C): a slice if one offset serves all examples, else a gather.
+
+    Raises:
+        ValueError: a position lies outside 0 .. limit - 1.
+    """
+    check_within_table(positions, limit)
+    if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
+        start = first_row + positions.offset
+        return table_PC[start : start + positions.length][None]
+    return F.embedding(positions.index_BT(table_PC.device).clamp(min=0) + first_row, table_PC)

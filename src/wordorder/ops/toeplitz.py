@@ -1,7 +1,9 @@
 """Matrices that are constant along their diagonals: their factors, and the best such part of any matrix."""
 
+# torch leaves the types of fft and linalg open
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -50,8 +52,8 @@ def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
     table_W = table_W.to(torch.promote_types(table_W.dtype, torch.float32))
     size = (table_W.shape[0] + 1) // 2
     c = torch.cat((table_W[size - 1 :], table_W.new_zeros(1), table_W[: size - 1]))
-    # "forward" puts no 1/2N on the inverse; torch leaves the types of fft and linalg open
-    diagonal: Tensor = cast("Any", torch.fft).ifft(c, norm="forward")
+    # "forward" puts no 1/2N on the inverse
+    diagonal: Tensor = torch.fft.ifft(c, norm="forward")
     j_N1 = torch.arange(1, size + 1, device=table_W.device)[:, None]
     k = torch.arange(2 * size, device=table_W.device)
     # the exact remainder keeps the angle small: at N = 2048 the product itself would lose three digits in float32
@@ -61,23 +63,20 @@ def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ToeplitzSplit:
-    """A matrix per head, split into its best Toeplitz part and the rest, which are orthogonal to each other.
-
-    Args:
-        table_HW: the part's number on each diagonal j - i = -(T-1) .. S-1; 0 where no entry counts.
-        count_W: entries that count on each diagonal.
-        spread_HW: root mean square of the rest along each diagonal; 0 where no entry counts.
-        row_constant_HT: what was taken off each row before (0 unless asked for, and where no entry of a row counts).
-        part_HTS: the Toeplitz part; 0 where an entry does not count. With row constants out, its rows have mean 0.
-        rest_HTS: what remains, likewise; every diagonal of it has mean 0, and with row constants out every row too.
-    """
+    """A matrix per head, split into its best Toeplitz part and the rest, which are orthogonal to each other."""
 
     table_HW: Tensor
+    """The part's number on each diagonal j - i = -(T-1) .. S-1; 0 where no entry counts."""
     count_W: Tensor
+    """Entries that count on each diagonal."""
     spread_HW: Tensor
+    """Root mean square of the rest along each diagonal; 0 where no entry counts."""
     row_constant_HT: Tensor
+    """What was taken off each row before (0 unless asked for, and where no entry of a row counts)."""
     part_HTS: Tensor
+    """The Toeplitz part; 0 where an entry does not count. With row constants out, its rows have mean 0."""
     rest_HTS: Tensor
+    """What remains, likewise; every diagonal of it has mean 0, and with row constants out every row too."""
 
     @property
     def part_energy_H(self) -> Tensor:
@@ -141,7 +140,10 @@ def toeplitz_split(
         row_HT = whole_HTS.new_zeros(whole_HTS.shape[:2])
     fitted_HTS = ToeplitzBias(table_HW, shape[0]).dense()[0].masked_fill(~mask_TS, 0)
     rest_HTS = (whole_HTS - fitted_HTS - row_HT[..., None]).masked_fill(~mask_TS, 0)
-    part_HTS = _without_row_means(fitted_HTS, mask_TS) if up_to_row_constants else fitted_HTS
+    part_HTS = fitted_HTS
+    if up_to_row_constants:
+        mean_HT = fitted_HTS.sum(-1) / mask_TS.sum(-1).clamp(min=1)
+        part_HTS = (fitted_HTS - mean_HT[..., None]).masked_fill(~mask_TS, 0)
     spread_HW = (_diagonal_sums(rest_HTS.square()) / count_W.clamp(min=1)).sqrt()
     return ToeplitzSplit(table_HW, count_W.long(), spread_HW, row_HT, part_HTS, rest_HTS)
 
@@ -162,7 +164,7 @@ def _table_and_rows(whole_HTS: Tensor, mask_TS: Tensor, count_W: Tensor) -> tupl
     # b is free by a constant (more where the mask falls apart), so the system is singular; a ridge makes it solvable,
     # and refinement with the system itself takes the ridge's error off again
     ridge = 1e-10 * max(float(count_W.max()), 1.0)
-    factor: Tensor = cast("Any", torch.linalg).cholesky(
+    factor: Tensor = torch.linalg.cholesky(
         system_WW + ridge * torch.eye(len(count_W), dtype=torch.float64, device=mask_TS.device)
     )
     table_WH = torch.zeros_like(wanted_HW.T)
@@ -180,9 +182,3 @@ def _diagonal_sums(x_HTS: Tensor) -> Tensor:
     column_TS = torch.arange(keys, device=x_HTS.device) - torch.arange(queries, device=x_HTS.device)[:, None]
     sums_HW = x_HTS.new_zeros(heads, queries + keys - 1)
     return sums_HW.index_add(1, (column_TS + queries - 1).flatten(), x_HTS.flatten(1))
-
-
-def _without_row_means(x_HTS: Tensor, mask_TS: Tensor) -> Tensor:
-    """Subtract each row's mean over the entries that count from these entries; all others become 0."""
-    mean_HT = x_HTS.sum(-1) / mask_TS.sum(-1).clamp(min=1)
-    return (x_HTS - mean_HT[..., None]).masked_fill(~mask_TS, 0)

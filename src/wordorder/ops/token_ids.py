@@ -7,11 +7,7 @@ from wordorder.ops.execution import transformed
 
 
 def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:
-    """Raise where ids are not int64 or int32 (B, T), or lie outside the vocabulary (looked at on the CPU only).
-
-    Raises:
-        ValueError: names what was given.
-    """
+    """Raise ValueError where ids are not int64 or int32 (B, T), or outside the vocabulary (looked at on the CPU)."""
     if token_ids_BT.dim() != 2 or token_ids_BT.dtype not in (torch.int64, torch.int32):
         shape = tuple(token_ids_BT.shape)
         raise ValueError(
@@ -26,11 +22,7 @@ def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:
 
 
 def check_embeddings(embeddings_BTC: Tensor, channels: int) -> None:
-    """Raise where embeddings that stand for token ids are not floating-point (B, T, channels).
-
-    Raises:
-        ValueError: names what was given.
-    """
+    """Raise ValueError where embeddings that stand for token ids are not floating-point (B, T, channels)."""
     if embeddings_BTC.dim() != 3 or embeddings_BTC.shape[-1] != channels or not embeddings_BTC.is_floating_point():
         shape = tuple(embeddings_BTC.shape)
         raise ValueError(

@@ -36,7 +36,7 @@ class Visibility:
     within: int | None = None
 
     def __post_init__(self) -> None:
-        check_padding_mask("valid_BS", self.valid_BS)
+        _check_valid(self.valid_BS)
         if isinstance(self.query, Packed) != isinstance(self.key, Packed):
             kinds = type(self.query).__name__, type(self.key).__name__
             raise ValueError(f"query and key must both be Packed or neither, got {kinds[0]} and {kinds[1]}")
@@ -100,18 +100,26 @@ class Visibility:
         return visible_BRE[:, None]
 
 
-def check_padding_mask(name: str, valid: object) -> None:
-    """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is.
+def seen_diagonals(visible: Visibility | Tensor | None, left: int | None, diagonals: int) -> slice:
+    """Return the diagonals on which some query can see its key, as far as the mask's type says.
 
     Args:
-        valid: True where a token is, None = no padding.
-
-    Raises:
-        BadInput: it is something else, or not (batch, tokens).
+        visible: who sees whom; of a tensor nothing is known.
+        left: number of diagonals, the first ones, that hold no key to the right (`diagonals_not_to_the_right`); None
+            where it differs by example.
+        diagonals: T + S - 1.
     """
+    # the ends of the slice depend on lengths, which exporters leave open
+    if not isinstance(visible, Visibility) or left is None or torch.compiler.is_compiling():
+        return slice(0, diagonals)
+    return slice(left if visible.ahead else 0, left if visible.causal else diagonals)
+
+
+def _check_valid(valid: object) -> None:
+    """Refuse a padding mask that is not a bool tensor: a float one may be additive, with 0 where a token is."""
     if valid is None:
         return
-    wanted = f"{name} must be a bool tensor (batch, tokens), True = token"
+    wanted = "valid_BS must be a bool tensor (batch, tokens), True = token"
     if not isinstance(valid, Tensor):
         raise BadInput(f"{wanted}, got {type(valid).__name__}; make it one with torch.tensor(..., dtype=torch.bool)")
     if valid.dtype != torch.bool:
@@ -123,28 +131,18 @@ def check_padding_mask(name: str, valid: object) -> None:
 def valid_tokens(key_padding_mask: Tensor | None, batch: int, tokens: int, *, cached: int = 0) -> Tensor | None:
     """Return a bool mask (B, S), True = token, from a padding mask as `torch.nn.MultiheadAttention` takes it.
 
-    Args:
-        key_padding_mask: bool (B, S), True = padding; None = no padding.
-        batch: examples, B.
-        tokens: S, those of a cache included.
-        cached: how many of them the cache holds, for the message.
-
     Raises:
-        BadInput: as in `check_key_padding`.
+        BadInput: it is not bool (batch, tokens), the ``cached`` tokens of a cache included.
     """
     check_key_padding("key_padding_mask", key_padding_mask, batch, tokens, cached=cached)
     return None if key_padding_mask is None else ~key_padding_mask
 
 
 def check_key_padding(name: str, mask: object, batch: int, tokens: int, *, cached: int = 0) -> None:
-    """Refuse a padding mask that is not bool (batch, tokens): what is no bool tensor may mean the opposite.
-
-    Args:
-        mask: True = padding, None = no padding.
-        cached: how many of them the cache holds, for the message.
+    """Refuse a padding mask (True = padding) that is not bool (batch, tokens): any other may mean the opposite.
 
     Raises:
-        BadInput: it is something else.
+        BadInput: names what was given and the remedy; ``cached`` is the number of tokens in the cache, for the message.
     """
     if mask is None or (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == (batch, tokens)):
         return

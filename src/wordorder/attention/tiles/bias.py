@@ -9,29 +9,47 @@ Each term of the bias has a class with both operations (G is the gradient of the
     dense      tile += its own part   its own part of the gradient = G
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import TileSlice
-from wordorder.attention.tiles.relative import RelativeKeyTiles, RelativeTiles
-from wordorder.attention.tiles.term import TermTiles
+from wordorder.attention.tiles.tile import TileSlice, tiles_of
 from wordorder.ops import Bias, DenseBias, LowRankBias, RelativeBias, RelativeKeyBias, ToeplitzBias
+
+FEWEST_KEYS = 32
+"""The fewest keys for which a separate matrix product pays."""
+
+
+class TermTiles(ABC):
+    """One term of the bias; its tensors have a first axis of B or 1 examples."""
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool) -> None:
+        self.tensors, self.queries, self.wanted = tuple(tensors), queries, wanted
+        self.shared = all(tensor.shape[0] == 1 for tensor in tensors)
+        given = tensors if wanted else ()
+        self.gradients = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in given]
+
+    @abstractmethod
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
+        """Add this term to the tile; ``first``: overwrite the tile."""
+
+    @abstractmethod
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
+        """Add the gradient of the tile to ``gradients``."""
 
 
 class LowRankTiles(TermTiles):
     """A low-rank term ``a c'`` with factors (B or 1, H, T, R) and (B or 1, H, S, R)."""
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
-        """Add one matrix product per head to the tile."""
         a_HRK, c_HEK = self._parts(self.tensors, example, tile)
         tile_HRE.baddbmm_(a_HRK, c_HEK.transpose(1, 2), beta=0.0 if first else 1.0)
 
     def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
-        """Add the gradient of each factor: the gradient of the tile times the other factor."""
         a_HRK, c_HEK = self._parts(self.tensors, example, tile)
         da_HRK, dc_HEK = self._parts(self.gradients, example, tile)
         da_HRK.baddbmm_(gradient_HRE, c_HEK)
@@ -88,7 +106,6 @@ class DenseTiles(TermTiles):
     """A term that is written out as a matrix (B or 1, H, T, S)."""
 
     def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
-        """Add the part of the matrix that belongs to the tile."""
         part = self.part_of(self.tensors[0], example, tile)
         tile_HRE.copy_(part) if first else tile_HRE.add_(part)
 
@@ -102,6 +119,93 @@ class DenseTiles(TermTiles):
         return tensor_BHTS[min(example, tensor_BHTS.shape[0] - 1), tile.heads, tile.rows, tile.keys]
 
 
+class RelativeTiles(TermTiles):
+    """A term ``q_i . r[j - i + T - 1 - first]``: queries (B or 1, H, T, D), vectors by distance (B or 1, H, ., D).
+
+    The product with the vectors of the tile's distances has one column per distance. Each row of the tile begins one
+    element earlier in it than the row before, so reading it with a row stride of one less gives one column per key.
+    """
+
+    product = torch.empty(0)
+    spread = torch.empty(0)
+    spread_of: tuple[int, ...] = ()
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
+        super().__init__(tensors, queries, wanted)
+        self.first = first
+
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
+        heads, rows, keys = tile_HRE.shape
+        q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
+        size = heads * rows * (rows + keys - 1)
+        if self.product.numel() < size:
+            self.product = tile_HRE.new_empty(size)
+        product_HRL = self.product[:size].view(heads, rows, rows + keys - 1)
+        product_HRL[..., : columns.start].zero_()
+        product_HRL[..., columns.stop :].zero_()
+        torch.bmm(q_HRD, r_HLD.transpose(1, 2), out=product_HRL[..., columns])
+        windows_HRE = _askew(product_HRL, keys)
+        tile_HRE.copy_(windows_HRE) if first else tile_HRE.add_(windows_HRE)
+
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
+        """Write the gradient with columns by distance, and add its products with the vectors and with the queries."""
+        heads, rows, keys = gradient_HRE.shape
+        q_HRD, r_HLD, columns = self._parts(self.tensors, example, tile)
+        dq_HRD, dr_HLD, _ = self._parts(self.gradients, example, tile)
+        if self.spread_of != gradient_HRE.shape:  # the numbers between the rows stay 0
+            self.spread, self.spread_of = gradient_HRE.new_zeros(heads, rows, rows + keys - 1), (heads, rows, keys)
+        _askew(self.spread, keys).copy_(gradient_HRE)
+        by_distance_HRL = self.spread[..., columns]
+        dq_HRD.baddbmm_(by_distance_HRL, r_HLD)
+        dr_HLD.baddbmm_(by_distance_HRL.transpose(1, 2), q_HRD)
+
+    def _parts(self, pair: Sequence[Tensor], example: int, tile: TileSlice) -> tuple[Tensor, Tensor, slice]:
+        """Return queries, the vectors there are for the tile, and their columns among its R + E - 1 distances."""
+        q_BHTD, r_BHWD = pair
+        _, rows, keys = tile.shape()
+        lowest = self.queries - tile.rows.stop + tile.keys.start - self.first
+        start = min(max(lowest, 0), r_BHWD.shape[2])
+        stop = max(start, min(lowest + rows + keys - 1, r_BHWD.shape[2]))
+        q_HRD = q_BHTD[min(example, q_BHTD.shape[0] - 1), tile.heads, tile.rows]
+        r_HLD = r_BHWD[min(example, r_BHWD.shape[0] - 1), tile.heads, start:stop]
+        begin = min(start - lowest, rows + keys - 1) if stop > start else 0
+        return q_HRD, r_HLD, slice(begin, begin + stop - start)
+
+
+def _askew(product_HRL: Tensor, keys: int) -> Tensor:
+    """Return a view (H, R, E) with columns by key of a product with columns by distance."""
+    heads, rows, width = product_HRL.shape
+    strides, begin = (rows * width, width - 1, 1), product_HRL.storage_offset() + rows - 1
+    return product_HRL.as_strided((heads, rows, keys), strides, begin)
+
+
+class RelativeKeyTiles(RelativeTiles):
+    """A term ``k_j . r[i - j + S - 1 - first]``: keys (B or 1, H, S, D), vectors by distance (B or 1, H, ., D).
+
+    It is `RelativeTiles` with queries and keys exchanged and the tile transposed. A key needs R of the R + E - 1
+    distances of a tile, so that wide tiles are processed a few keys at a time.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], queries: int, wanted: bool, *, first: int) -> None:
+        del queries
+        super().__init__(tensors, tensors[0].shape[2], wanted, first=first)
+
+    def add_to(self, tile_HRE: Tensor, example: int, tile: TileSlice, *, first: bool) -> None:
+        for part in _blocks_of_keys(tile):
+            columns_HRE = tile_HRE[..., tile.columns_of(part)]
+            super().add_to(columns_HRE.transpose(1, 2), example, part.exchanged(), first=first)
+
+    def accumulate_gradient(self, gradient_HRE: Tensor, example: int, tile: TileSlice) -> None:
+        for part in _blocks_of_keys(tile):
+            columns_HRE = gradient_HRE[..., tile.columns_of(part)]
+            super().accumulate_gradient(columns_HRE.transpose(1, 2), example, part.exchanged())
+
+
+def _blocks_of_keys(tile: TileSlice) -> Iterator[TileSlice]:
+    """Cut the tile into parts with about as many keys as rows."""
+    return tiles_of(tile, max(FEWEST_KEYS, tile.shape()[1]))
+
+
 class Kind(NamedTuple):
     """The tile class of one term of the bias, and its number of tensors."""
 
@@ -112,11 +216,7 @@ class Kind(NamedTuple):
 class BiasTiles:
     """A bias as the sum of its terms; terms shared by all examples are built once per tile, not once per example.
 
-    Args:
-        kinds: tile class and number of tensors of each term.
-        tensors: the tensors of all terms, in the order of the terms, in the dtype of the tiles.
-        queries: T.
-        wanted: per term, whether its gradient is needed.
+    ``tensors`` are those of all terms, in the order of the terms, in the dtype of the tiles.
     """
 
     def __init__(self, kinds: Sequence[Kind], tensors: Sequence[Tensor], queries: int, wanted: Sequence[bool]) -> None:
@@ -182,49 +282,31 @@ class BiasTiles:
 def as_tiles(bias: Bias, *, batch: int, heads: int, queries: int, keys: int) -> tuple[list[Kind], list[Tensor]]:
     """Return the kinds of a bias's terms and their tensors, each with an axis of B or 1 examples and one of all heads.
 
-    Raises:
-        TypeError: a term of the bias is neither low-rank, Toeplitz, relative nor dense.
-        ValueError: a term does not have these numbers of examples, heads, queries and keys.
+    A term of another size is refused: tiles would be cut from it without an error and with wrong numbers.
     """
-    for part in bias.parts():
-        _check_fits(part, batch, heads, queries, keys)
     kinds: list[Kind] = []
     tensors: list[Tensor] = []
     for part in bias.parts():
+        own = list(part.tensors)
         if isinstance(part, LowRankBias):
-            kinds.append(Kind(LowRankTiles, 2))
-            tensors += [factor.expand(-1, heads, -1, -1) for factor in part.tensors]
+            kind, lengths = Kind(LowRankTiles, 2), (own[0].shape[2], own[1].shape[2])
         elif isinstance(part, ToeplitzBias):
-            kinds.append(Kind(ToeplitzTiles, 1))
-            tensors.append(part.table_HW.expand(heads, -1)[None])
+            own = [part.table_HW[None]]
+            kind, lengths = Kind(ToeplitzTiles, 1), (part.queries, part.keys)
         elif isinstance(part, RelativeBias | RelativeKeyBias):
             made = RelativeTiles if isinstance(part, RelativeBias) else RelativeKeyTiles
-            kinds.append(Kind(partial(made, first=part.first), 2))
-            tensors += [tensor.expand(-1, heads, -1, -1) for tensor in part.tensors]
+            kind, lengths = Kind(partial(made, first=part.first), 2), (part.queries, part.keys)
         elif isinstance(part, DenseBias):
-            kinds.append(Kind(DenseTiles, 1))
-            tensors.append(part.tensor_BHTS.expand(-1, heads, -1, -1))
+            kind, lengths = Kind(DenseTiles, 1), (own[0].shape[2], own[0].shape[3])
         else:
             raise TypeError(f"no tiles for a bias of type {type(part).__name__}; add them to tiles/bias.py")
+        fits = all(tensor.shape[0] in (1, batch) and tensor.shape[1] in (1, heads) for tensor in own)
+        if not fits or lengths != (queries, keys):
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in part.tensors)
+            raise ValueError(
+                f"a {type(part).__name__} of {lengths[0]} x {lengths[1]} positions, tensors {shapes}, does not fit"
+                f" {batch} examples, {heads} heads, {queries} queries and {keys} keys"
+            )
+        kinds.append(kind)
+        tensors += [tensor.expand(-1, heads, *tensor.shape[2:]) for tensor in own]
     return kinds, tensors
-
-
-def _check_fits(part: Bias, batch: int, heads: int, queries: int, keys: int) -> None:
-    """Refuse a term of another size, from which tiles would be cut without an error and with wrong numbers."""
-    if isinstance(part, LowRankBias):
-        lengths = part.query_factor_BHTR.shape[2], part.key_factor_BHSR.shape[2]
-        leading = [factor.shape[:2] for factor in part.tensors]
-    elif isinstance(part, ToeplitzBias):
-        lengths, leading = (part.queries, part.keys), [(1, part.table_HW.shape[0])]
-    elif isinstance(part, RelativeBias | RelativeKeyBias):
-        lengths, leading = (part.queries, part.keys), [tensor.shape[:2] for tensor in part.tensors]
-    elif isinstance(part, DenseBias):
-        lengths, leading = tuple(part.tensor_BHTS.shape[2:]), [part.tensor_BHTS.shape[:2]]
-    else:
-        return
-    if lengths != (queries, keys) or any(b not in (1, batch) or h not in (1, heads) for b, h in leading):
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in part.tensors)
-        raise ValueError(
-            f"a {type(part).__name__} of {lengths[0]} x {lengths[1]} positions, tensors {shapes}, does not fit {batch} "
-            f"examples, {heads} heads, {queries} queries and {keys} keys"
-        )

@@ -9,9 +9,9 @@ writes one row per token and table, and torch's own sum of rows by word does the
 # Triton has no stubs, and its functions are compiled from their source: types end at this file's two functions
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUntypedFunctionDecorator=false
+# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import triton
@@ -20,7 +20,7 @@ from torch import Tensor
 
 _BLOCK = 256
 
-Given = tuple[Tensor | None, ...]
+Given = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 """Amplitude, frequency, phase and decay."""
 
 
@@ -108,12 +108,11 @@ def _backward(
 def forward(
     ids_BT: Tensor, position_BT: Tensor, given: Given, channels: int, padding_idx: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the real and imaginary part, (B, T, D) each; see `waves`."""
-    amplitude = cast("Tensor", given[0])
-    real, imag = (amplitude.new_empty(*ids_BT.shape, channels) for _ in range(2))
+    """Return the real and imaginary part, (B, T, D) each, as `waves` does."""
+    real, imag = (given[0].new_empty(*ids_BT.shape, channels) for _ in range(2))
     if real.numel():
         inputs, switches = _inputs(ids_BT, position_BT, given, channels, padding_idx)
-        cast("Any", _forward)[_grid(ids_BT, channels)](real, imag, *inputs, **switches)
+        _forward[_grid(ids_BT, channels)](real, imag, *inputs, **switches)
     return real, imag
 
 
@@ -125,7 +124,7 @@ def backward(
     padding_idx: int | None,
     upstream: tuple[Tensor, ...],
     wanted: tuple[bool, ...],
-) -> Given:
+) -> tuple[Tensor | None, ...]:
     """Return the gradient of every token's row of every table that wants one, (B, T, D) in at least float32."""
     g, h = (gradient.contiguous() for gradient in upstream)
     wide = torch.promote_types(g.dtype, torch.float32)
@@ -134,7 +133,7 @@ def backward(
         inputs, switches = _inputs(ids_BT, position_BT, given, channels, padding_idx)
         names = ("WANT_AMPLITUDE", "WANT_FREQUENCY", "WANT_PHASE", "WANT_DECAY")
         targets = [g if part is None else part for part in rows]
-        cast("Any", _backward)[_grid(ids_BT, channels)](
+        _backward[_grid(ids_BT, channels)](
             g, h, *targets, *inputs, **dict(zip(names, wanted, strict=True)), **switches
         )  # fmt: skip
     return tuple(rows)
@@ -148,7 +147,7 @@ def _inputs(
     ids_BT: Tensor, position_BT: Tensor, given: Given, channels: int, padding_idx: int | None
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return what both kernels take: pointers, strides (0 along what is shared), sizes, and which tables there are."""
-    amplitude = cast("Tensor", given[0])
+    amplitude = given[0]
     tables = [amplitude if table is None else table for table in given]
     strides = [
         stride if size > 1 else 0 for table in tables for stride, size in zip(table.stride(), table.shape, strict=True)

@@ -1,13 +1,88 @@
-"""The attention mask, one tile at a time: fully masked keys are not computed, and the rest is masked where needed."""
+"""Tiles of the (H, T, S) scores, which are never written out; the attention mask and dropout of one tile."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from wordorder.attention.tiles.geometry import TileSlice
 from wordorder.ops import Packed, Visibility
+
+ROW_TILE = 262_144
+"""Elements of a tile of whole rows: 1 MiB of float32, about the second-level cache of one core."""
+SQUARE_TILE = (256, 512)
+"""Rows and keys of a tile where rows need not be whole: long enough for the matrix products to be efficient."""
+BAND_ROWS = 64
+"""Rows of a tile where the mask is a band of diagonals: the fewer rows, the less is computed outside the band."""
+LEVELS = 65_536
+"""Probabilities of dropout are multiples of one over this: 16 random bits a weight take a fifth of a Bernoulli draw's
+time."""
+
+
+class TileSlice(NamedTuple):
+    """The heads, rows and columns of the matrix that form a tile."""
+
+    heads: slice
+    rows: slice
+    keys: slice
+
+    def shape(self) -> tuple[int, int, int]:
+        """Return the numbers of heads, rows and columns."""
+        heads, rows, keys = (part.stop - part.start for part in self)
+        return heads, rows, keys
+
+    def size(self) -> int:
+        """Return the number of elements."""
+        heads, rows, keys = self.shape()
+        return heads * rows * keys
+
+    def limited_to(self, keys: slice) -> "TileSlice":
+        """Return the part of the tile within these keys; it may be empty."""
+        start = max(self.keys.start, keys.start)
+        return self._replace(keys=slice(start, max(start, min(keys.stop, self.keys.stop))))
+
+    def exchanged(self) -> "TileSlice":
+        """Return the tile with rows and keys exchanged."""
+        return TileSlice(self.heads, self.keys, self.rows)
+
+    def columns_of(self, part: "TileSlice") -> slice:
+        """Return the columns of this tile that hold the keys of a part of it."""
+        return slice(part.keys.start - self.keys.start, part.keys.stop - self.keys.start)
+
+
+def row_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> tuple[int, int, int]:
+    """Return heads, rows (at least 32) and keys of a tile of whole rows; ``band``: the mask is a band of diagonals."""
+    queries, keys = max(1, queries), max(1, keys)  # also without anything to compute
+    rows = min(queries, max(32, ROW_TILE // keys), BAND_ROWS if band else queries)
+    return max(1, min(heads, ROW_TILE // (rows * keys))), rows, keys
+
+
+def square_tile(heads: int, queries: int, keys: int, *, band: bool = False) -> tuple[int, int, int]:
+    """Return heads, rows and keys of a tile of parts of rows; ``band``: the mask is a band of diagonals."""
+    rows, columns = max(1, min(queries, SQUARE_TILE[0])), max(1, min(keys, SQUARE_TILE[1]))
+    elements = SQUARE_TILE[0] * SQUARE_TILE[1]
+    if band:
+        rows, elements = min(rows, BAND_ROWS), max(elements, ROW_TILE)
+    return max(1, min(heads, elements // (rows * columns))), rows, columns
+
+
+def tiles(heads: int, queries: int, keys: int, shape: tuple[int, int, int]) -> Iterator[TileSlice]:
+    """Yield all tiles of this shape; those at the ends may be smaller."""
+    for head in range(0, heads, shape[0]):
+        for row in range(0, queries, shape[1]):
+            for key in range(0, keys, shape[2]):
+                yield TileSlice(
+                    slice(head, min(head + shape[0], heads)),
+                    slice(row, min(row + shape[1], queries)),
+                    slice(key, min(key + shape[2], keys)),
+                )
+
+
+def tiles_of(band: TileSlice, columns: int) -> Iterator[TileSlice]:
+    """Cut a band of rows into tiles of so many columns."""
+    for key in range(band.keys.start, band.keys.stop, columns):
+        yield band._replace(keys=slice(key, min(key + columns, band.keys.stop)))
 
 
 class TileMask:
@@ -16,12 +91,6 @@ class TileMask:
     Padding after the text, the common case, costs nothing: the example's keys simply end earlier. With a mask that is a
     band of diagonals (causal, within a distance, ahead) tiles outside the band are skipped. Any other mask (padding
     before the text, packed sequences, a mask tensor) is written out tile by tile.
-
-    Args:
-        mask: which keys each query sees; a bool tensor broadcasts to (B, H, T, S), True = visible; None = all.
-        batch: B.
-        queries: T.
-        keys: S.
     """
 
     def __init__(
@@ -32,13 +101,8 @@ class TileMask:
         self.lowest: int | None = None
         self.highest: int | None = None
         self.rest: Visibility | Tensor | None = mask
-        if isinstance(mask, Visibility):
+        if isinstance(mask, Visibility) and not isinstance(mask.key, Packed):
             self._read(mask)
-
-    @property
-    def hides(self) -> bool:
-        """Tell whether there is a mask, so that a query may see no key at all."""
-        return self.mask is not None
 
     @property
     def is_band(self) -> bool:
@@ -54,7 +118,7 @@ class TileMask:
             stop = min(stop, rows.stop + self.highest)
         return slice(start, max(start, stop))
 
-    def tiles(self, tile: TileSlice, dtype: torch.dtype) -> "list[Tensor | None]":
+    def tiles(self, tile: TileSlice, dtype: torch.dtype) -> list[Tensor | None]:
         """Return for each example what is added to its scores: 0, or -inf where hidden; None = nothing is hidden.
 
         The tensors broadcast to the tile, and examples with the same mask share one. Adding takes an eighth of the time
@@ -69,7 +133,7 @@ class TileMask:
             found.append(None if hidden is None else written[id(hidden)])
         return found
 
-    def _hidden_pairs(self, tile: TileSlice) -> "list[Tensor | None]":
+    def _hidden_pairs(self, tile: TileSlice) -> list[Tensor | None]:
         """Return for each example a bool tensor, True = hidden; None = nothing is hidden."""
         hidden: list[Tensor | None] = [None] * self.batch
         if self.mask is None:
@@ -108,8 +172,6 @@ class TileMask:
 
     def _read(self, mask: Visibility) -> None:
         """Turn padding at the end and diagonals into numbers, which need no matrix; keep the rest of the mask."""
-        if isinstance(mask.key, Packed):
-            return
         valid_BS = mask.valid_BS
         if valid_BS is not None:
             count_B = valid_BS.sum(-1)
@@ -121,3 +183,31 @@ class TileMask:
             self.lowest, self.highest = mask.diagonals
             rest = replace(rest, causal=False, ahead=False, within=None)
         self.rest = None if rest.hides_nothing else rest
+
+
+class Dropout:
+    """A random mask that depends on the seed and on the tile's position only, so that both passes draw the same."""
+
+    def __init__(self, probability: float, *, batch: int, queries: int, keys: int) -> None:
+        self.level = min(round(probability * LEVELS), LEVELS - 1)
+        self.probability = self.level / LEVELS
+        self.batch, self.queries, self.keys = batch, queries, keys
+        self.seed = int(torch.randint(2**62, (), device="cpu").item()) if self.level else 0
+
+    def __bool__(self) -> bool:
+        return self.level > 0
+
+    @property
+    def rescale(self) -> float:
+        """Return the factor on the weights that are kept."""
+        return 1 / (1 - self.probability)
+
+    def keep_mask(self, example: int, tile: TileSlice) -> Tensor:
+        """Draw the mask of one example's tile, bool, True = the weight is kept."""
+        place = (self.batch * tile.heads.start + example) * self.queries + tile.rows.start
+        place = place * self.keys + tile.keys.start
+        generator = torch.Generator("cpu")
+        generator.manual_seed((self.seed + 0x9E3779B97F4A7C15 * place) % 2**63)
+        bits = torch.empty(-(-tile.size() // 4), dtype=torch.int64, device="cpu")
+        bits.random_(-(2**63), None, generator=generator)
+        return bits.view(torch.int16)[: tile.size()].view(tile.shape()) >= self.level - LEVELS // 2
