@@ -203,7 +203,7 @@ def reading_habits(
     ids_T = torch.as_tensor(token_ids, dtype=torch.long, device=device)
     if length <= 0 or not len(ids_T):
         raise ValueError(f"length must be positive and the text have a token, got {length} and {len(ids_T)} tokens")
-    pieces = list(ids_T.split(length))
+    pieces = [ids_T[start : start + length] for start in range(0, len(ids_T), length)]
     if len(pieces) > 1 and len(pieces[-1]) < length:
         pieces.pop()
     watch = _Watch(decoder, length)

@@ -107,8 +107,8 @@ def _adding(model: nn.Module, length: int, layer: int | None = None) -> list[tup
     composition = first_module(model, Composition)
     if composition is None:
         return []
-    whole = layer is not None or not isinstance(composition, Hybrid)
-    indices = [layer or 0] if whole else range(len(composition.kind_of_layer))
+    hybrid = composition if layer is None and isinstance(composition, Hybrid) else None
+    indices = [layer or 0] if hybrid is None else range(len(hybrid.kind_of_layer))
     layers_with: dict[tuple[OnScores, ...], list[int]] = {}
     for index in indices:
         parts = tuple(part for part in composition.parts_of(index) if isinstance(part, OnScores))

@@ -248,7 +248,9 @@ def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
     position_1NC = encoder.encoding.embed(torch.zeros_like(x_WC[:1, None]).expand(1, meets, -1), Contiguous(meets))
     words: list[Tensor] = []
     position_NC, constant_C = torch.zeros_like(position_1NC[0]), torch.zeros_like(x_WC[0])
-    for chunk_wC in x_WC.split(max(1, _NUMBERS // (meets * x_WC.shape[1]))):
+    size = max(1, _NUMBERS // (meets * x_WC.shape[1]))
+    for start in range(0, len(x_WC), size):
+        chunk_wC = x_WC[start : start + size]
         total_wNC = encoder.encoding.embed(chunk_wC[:, None].expand(-1, meets, -1), Contiguous(meets))
         summands = (total_wNC - position_1NC, position_1NC, torch.zeros_like(position_1NC))
         word_wNC, found_wNC, constant_wNC = _through_norms(encoder, summands)
@@ -256,8 +258,8 @@ def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
         position_NC = position_NC + found_wNC.sum(0) * (len(chunk_wC) / len(found_wNC))
         constant_C = constant_C + constant_wNC.mean((0, 1)) * len(chunk_wC)
     position_NC = (position_NC / len(ids_W)).expand(length, -1)
-    sides = _projected(encoder, (torch.cat(words), position_NC, constant_C / len(ids_W)), length)
-    return FirstLayer(*sides, encoder.encoding.scale)
+    query, key = _projected(encoder, (torch.cat(words), position_NC, constant_C / len(ids_W)), length)
+    return FirstLayer(query, key, encoder.encoding.scale)
 
 
 def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
@@ -281,21 +283,21 @@ def _shifts(part: OnQueriesAndKeys, length: int, device: torch.device) -> tuple[
 
 def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Pass word, position and constant through the norms before W_Q; their sum is what the model has there."""
-    word, position, constant = summands
     layer = cast(EncoderLayer, encoder.layers[0])
     for norm in (encoder.embedding_norm, *((layer.attention_norm,) if layer.pre else ())):
         if isinstance(norm, nn.LayerNorm):
-            word, position, constant = (x - x.mean(-1, keepdim=True) for x in (word, position, constant))
+            summands = tuple(x - x.mean(-1, keepdim=True) for x in summands)  # pyright: ignore[reportAssignmentType]
         elif not isinstance(norm, nn.RMSNorm):
             assert isinstance(norm, nn.Identity), norm
             continue
-        total = word + position + constant
+        total = summands[0] + summands[1] + summands[2]
         eps = norm.eps if norm.eps is not None else torch.finfo(total.dtype).eps
         gain = norm.weight.float() * (total.square().mean(-1, keepdim=True) + eps).rsqrt()
-        word, position, constant = (x * gain for x in (word, position, constant))
-        bias = getattr(norm, "bias", None)
-        constant = constant if bias is None else constant + bias.float()
-    return word, position, constant
+        word, position, constant = (x * gain for x in summands)
+        if isinstance(norm, nn.LayerNorm):
+            constant = constant + norm.bias.float()
+        summands = word, position, constant
+    return summands
 
 
 def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length: int) -> list[Side]:
@@ -314,7 +316,7 @@ def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length
         word_WC, position_NC, constant_C = (x.cpu().double() @ weight.T for x in summands)
         # heads of grouped queries share keys, which are repeated
         word_WHD, position_NHD, constant_HD = (
-            x.unflatten(-1, (-1, attention.head_dim)).repeat_interleave(width // len(weight), dim=-2)
+            x.reshape(*x.shape[:-1], -1, attention.head_dim).repeat_interleave(width // len(weight), dim=-2)
             for x in (word_WC, position_NC, constant_C + bias)
         )
         for found in shifts:

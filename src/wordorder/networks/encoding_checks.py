@@ -10,7 +10,7 @@ from inspect import Parameter
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wordorder.encodings import (
     CATALOG,
@@ -194,7 +194,7 @@ def _construction(subject: Subject) -> Iterator[str]:
 def _terms(subject: Subject) -> Iterator[str]:
     """Check what each encoding returns at the place where it acts: types, shapes, dtypes, finite numbers."""
     built = subject.build()
-    parts: dict[str, Encoding] = dict(built.parts.items())
+    parts: dict[str, nn.Module] = dict(built.parts.items())
     if isinstance(built.replacement, ReplacesEmbedding):
         parts["embedding"] = built.replacement
     for name, part in parts.items():
@@ -203,7 +203,7 @@ def _terms(subject: Subject) -> Iterator[str]:
                 yield fault if len(parts) == 1 else f"{name}: {fault}"
 
 
-def _term_faults(part: Encoding, dtype: torch.dtype) -> Iterator[str]:
+def _term_faults(part: nn.Module, dtype: torch.dtype) -> Iterator[str]:
     query, key, shape = Contiguous(QUERIES, 2), Contiguous(KEYS), (BATCH, QUERIES, SIZES["width"])
     if isinstance(part, OnEmbeddings):
         x_BTC = torch.randn(shape, dtype=dtype)
@@ -381,7 +381,8 @@ def _causality(subject: Subject) -> Iterator[str]:
 
 def _cache(subject: Subject) -> Iterator[str]:
     network, ids, cache = subject.network(), _ids(2, 9), KeyValueCache()
-    parts = [network(chunk, cache=cache).hidden for chunk in ids.split([4, 1, 1, 3], dim=1)]
+    chunks = (ids[:, :4], ids[:, 4:5], ids[:, 5:6], ids[:, 6:])
+    parts = [network(chunk, cache=cache).hidden for chunk in chunks]
     difference = _difference(torch.cat(parts, 1), network(ids).hidden)
     if not difference <= CLOSE:
         yield (

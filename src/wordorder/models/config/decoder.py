@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 
 from wordorder.encodings import CATALOG, ReplacesEmbedding, Use
 from wordorder.models.config.configuration import WordOrderConfig
-from wordorder.networks.adaptive.clusters import AdaptiveClusters
+from wordorder.networks.adaptive import AdaptiveClusters
 
 
 @strict

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from wordorder.attention import Plan
 from wordorder.attention.reference import log_sum_exp, weights
-from wordorder.networks.complex_valued.linear import ComplexBias, ComplexLinear
+from wordorder.networks.arguments import check_choice
+from wordorder.networks.complex_valued.layers import ComplexBias, ComplexLinear
 from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
 from wordorder.ops.complex import modulus_scores, split, streams
 from wordorder.ops.precision import no_autocast
@@ -59,15 +60,11 @@ class ComplexHeads(MultiHead):
         bias: ComplexBias = "complex",
         scores: Scores = "real-part",
     ) -> None:
-        linear = partial(ComplexLinear, shared=shared_weights, bias=bias)
-        super().__init__(  # of the attention that comes after this class
-            width,
-            heads=heads,
-            key_value_heads=key_value_heads,
-            dropout=dropout,
-            linear=linear,  # pyright: ignore[reportCallIssue]
-        )
-        self.modulus = check_scores(scores) == "modulus"
+        check_choice("scores", scores, Scores)
+        sizes = {"heads": heads, "key_value_heads": key_value_heads, "dropout": dropout}
+        # of the attention that comes after this class
+        super().__init__(width, **sizes, linear=partial(ComplexLinear, shared=shared_weights, bias=bias))  # pyright: ignore[reportCallIssue, reportArgumentType]
+        self.modulus = scores == "modulus"
 
     def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
         """Split a projection into parts of heads * d complex channels each, (B, heads, T, 2d), by one copy."""
@@ -98,11 +95,8 @@ class ComplexHeads(MultiHead):
         return weights(self._modulus_logits(q, k, plan)).type_as(q) if self.modulus else super()._weigh(q, k, plan)
 
     def _modulus_logits(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """Return ``scale |q k*| + bias + content``, -inf where a key is hidden.
-
-        Raises:
-            ValueError: the plan is another backend's, which may not say which keys are hidden.
-        """
+        """Return ``scale |q k*| + bias + content``, -inf where a key is hidden."""
+        # the plans of other backends may not say which keys are hidden
         if plan.backend != "reference":
             raise ValueError(
                 f"scores='modulus' is in no fused kernel: backend must be 'reference', got {plan.backend!r}"
@@ -129,14 +123,3 @@ class ComplexSelfAttention(ComplexHeads, SelfAttention):
 
 class ComplexCrossAttention(ComplexHeads, CrossAttention):
     """`CrossAttention` of stacked complex vectors."""
-
-
-def check_scores(scores: Scores) -> Scores:
-    """Return the name if it is one of the scores.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if scores not in get_args(Scores):
-        raise ValueError(f"scores must be one of {', '.join(get_args(Scores))}, got {scores!r}")
-    return scores

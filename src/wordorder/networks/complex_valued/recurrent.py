@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.complex_valued.linear import check_sizes
+from wordorder.networks.arguments import check_positive
 from wordorder.networks.initialisation import Generators
-from wordorder.networks.text.rows import Rows
+from wordorder.networks.text.recurrent import Rows
 from wordorder.ops import valid_tokens
 from wordorder.ops.complex import Pair, split, stack, streams
 
@@ -41,7 +41,7 @@ class ComplexLSTM(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, *, bidirectional: bool = False, shared: bool = False) -> None:
         super().__init__()
-        check_sizes(inputs=inputs, hidden=hidden)
+        check_positive(inputs=inputs, hidden=hidden)
         self.inputs, self.hidden, self.shared = inputs, hidden, shared
         self.directions = nn.ModuleList(_Direction(inputs, hidden, shared) for _ in range(2 if bidirectional else 1))
 
@@ -64,7 +64,7 @@ class ComplexLSTM(nn.Module):
 
 
 class _Direction(nn.Module):
-    """The weights of one direction, and its pass over texts without padding before their tokens."""
+    """The weights of one direction."""
 
     def __init__(self, inputs: int, hidden: int, shared: bool) -> None:
         super().__init__()

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.complex_valued.activation import modrelu_gain
-from wordorder.networks.complex_valued.linear import check_sizes
+from wordorder.networks.arguments import check_positive
+from wordorder.networks.complex_valued.layers import modrelu_gain
 from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.complex import ComplexBody, ComplexTextEmbedding
-from wordorder.networks.text.network import TextOutput
-from wordorder.networks.text.pooling import without_padding, zero_if_empty
+from wordorder.networks.text.network import TextOutput, without_padding, zero_if_empty
 from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
 
@@ -54,7 +53,7 @@ class ReferenceAttention(nn.Module):
 
     def __init__(self, width: int, *, heads: int, dropout: float) -> None:
         super().__init__()
-        check_sizes(width=width, heads=heads)
+        check_positive(width=width, heads=heads)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
         self.heads, self.head_dim = heads, width // heads
@@ -143,7 +142,7 @@ class ReferenceTransformer(nn.Module):
 
     def __init__(self, width: int, *, heads: int = 8, feedforward: int = 512, dropout: float = 0.1) -> None:
         super().__init__()
-        check_sizes(feedforward=feedforward)
+        check_positive(feedforward=feedforward)
         self.layers = nn.ModuleList(
             ReferenceLayer(width, heads=heads, feedforward=feedforward, dropout=dropout) for _ in range(2)
         )
@@ -185,8 +184,7 @@ class ReferenceTextNetwork(nn.Module):
         self, words: ComplexTextEmbedding, body: ReferenceTransformer, *, length: int = 53, padding_idx: int
     ) -> None:
         super().__init__()
-        if length <= 0:
-            raise ValueError(f"length must be positive, got {length}")
+        check_positive(length=length)
         self.words, self.body, self.length, self.padding_idx = words, body, length, padding_idx
 
     @property
@@ -265,7 +263,7 @@ class UnitaryRecurrent(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        check_sizes(inputs=inputs, hidden=hidden)
+        check_positive(inputs=inputs, hidden=hidden)
         self.hidden = hidden
         self.input_weight = nn.Parameter(torch.empty(2 * hidden, inputs))
         self.angle = nn.Parameter(torch.empty(3, hidden))
