@@ -37,10 +37,7 @@ class RecurrenceState(MemoryState):
         if not slots or set(names) != set(slots):
             found = ", ".join(sorted(slots)) or "none of them"
             raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
-        return cls(
-            hidden=tuple(slots[name] for name in names),
-            **meta,
-        )
+        return cls(hidden=tuple(slots[name] for name in names), **meta)
 
 
 @dataclass(frozen=True)

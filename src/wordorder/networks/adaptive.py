@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.networks.arguments import check_positive
+
 Table = tuple[Tensor, Tensor | None]
 
 
@@ -38,10 +40,8 @@ class AdaptiveClusters:
     width: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "channels", "divisor", "width"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(vocabulary=self.vocabulary, channels=self.channels, divisor=self.divisor)
+        check_positive(width=1 if self.width is None else self.width)
         if not self.cutoffs:
             raise ValueError("cutoffs must name at least one id; without clusters leave them out")
         if any(end <= start for start, end in pairwise(self.ends)):

@@ -7,16 +7,15 @@ from typing import Unpack, cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import HybridPlan, Plan, plan_attention
+from wordorder.attention import Plan, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.memory import MemoryState
-from wordorder.networks.cache import Cache, layer_cache
+from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
 from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, check_key_padding
-from wordorder.ops.execution import run_layer
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,10 @@ class Decoder(Stack):
                 backend=backend,
                 return_attentions=return_attentions,
             )
-        return self._run(x_BTC, plan, asked, cache, return_all_hidden, return_attentions)
+        run = self.run_layers(
+            x_BTC, plan, asked, cache, return_all_hidden=return_all_hidden, return_attentions=return_attentions
+        )
+        return DecoderOutput(*run, logits=self._logits(run[0]))
 
     def plan_cross_attention(
         self,
@@ -230,36 +232,6 @@ class Decoder(Stack):
         if source is not None and (source.dim() != 3 or source.shape[::2] != (batch, channels)):
             raise ValueError(f"source must be ({batch}, tokens, {channels}), got {tuple(source.shape)}")
         return True
-
-    def _run(
-        self,
-        x_BTC: Tensor,
-        plan: Plan | HybridPlan,
-        source: Source | None,
-        cache: Cache | None,
-        return_all_hidden: bool,
-        return_attentions: bool,
-    ) -> DecoderOutput:
-        all_hidden: list[Tensor] = []
-        attentions: list[Tensor] = []
-        cross_attentions: list[Tensor] = []
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, DecoderLayer)
-            all_hidden.append(x_BTC)
-            arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
-            if return_attentions:
-                own, cross = layer.attention_weights(x_BTC, *arguments)
-                attentions.append(own)
-                cross_attentions += [] if cross is None else [cross]
-            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self._checkpointed)
-        hidden = self.finish(x_BTC)
-        return DecoderOutput(
-            hidden,
-            (*all_hidden, hidden) if return_all_hidden else None,
-            tuple(attentions) if return_attentions else None,
-            tuple(cross_attentions) if return_attentions and source is not None else None,
-            logits=self._logits(hidden),
-        )
 
     def _logits(self, hidden_BTC: Tensor) -> Tensor | None:
         return F.linear(hidden_BTC, self.embedding.weight) if self.tied_head else None

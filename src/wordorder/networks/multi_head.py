@@ -17,7 +17,6 @@ Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Keys are handed over before any rotation, since `attention` moves them by the plan: every encoding stays exact.
 """
 
-
 Linear = Callable[[int, int], Any]
 """A function that makes a projection from channels in and out: a torch Linear, or a module in its place."""
 
@@ -137,12 +136,9 @@ class SelfAttention(MultiHead):
 
     def _heads(self, x_BTC: Tensor, queries: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""
-        if queries is None or queries == x_BTC.shape[1]:
+        if queries is None or queries == x_BTC.shape[1] or _is_more_than_its_weight(self.qkv):
             q, k, v = self._split(self.qkv(x_BTC), self.splits)
-            return q, k, v
-        if _is_more_than_its_weight(self.qkv):
-            q, k, v = self._split(self.qkv(x_BTC), self.splits)
-            return q[:, :, -queries:], k, v
+            return q if queries is None else q[:, :, -queries:], k, v
         weight, bias, first = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
         of_queries, of_others = (None, None) if bias is None else (bias[:first], bias[first:])
         (q,) = self._split(F.linear(x_BTC[:, -queries:], weight[:first], of_queries), self.splits[:1])
@@ -162,17 +158,8 @@ def _is_more_than_its_weight(linear: nn.Module) -> bool:
 class CrossAttention(MultiHead):
     """Queries of one sequence, keys and values of another, attention, and the projection back.
 
-    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Sec. 3.2.3.
-
-    Args:
-        width: model channels of both sequences, C; a multiple of heads.
-        heads: query heads, H.
-        key_value_heads: key and value heads, G; divides heads.
-        dropout: probability that an attention weight is dropped in training.
-        linear: makes the projections, from channels in and out.
-
-    Raises:
-        ValueError: sizes do not divide.
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Sec. 3.2.3. Arguments and errors as in `SelfAttention`; both
+    sequences have ``width`` channels.
     """
 
     def __init__(

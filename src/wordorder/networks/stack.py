@@ -16,6 +16,9 @@ from wordorder.memory import (
     plan_step,
     read_step,
 )
+from wordorder.networks.arguments import check_positive
+from wordorder.networks.cache import Cache, layer_cache
+from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
     Contiguous,
@@ -26,8 +29,12 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
+from wordorder.ops.execution import run_layer
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
+
+Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
+"""Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""
 
 
 class Stack(nn.Module):
@@ -55,8 +62,7 @@ class Stack(nn.Module):
         embedding: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if vocabulary <= 0:
-            raise ValueError(f"vocabulary must be positive, got {vocabulary}")
+        check_positive(vocabulary=vocabulary)
         self.options, self.heads, self.head_dim = options, options.heads, options.head_dim
         self.memory, self.causal = options.memory, use == "decoder"
         composition = build_encoding(
@@ -156,6 +162,37 @@ class Stack(nn.Module):
         mask = Visibility(positions, keys, causal, valid_BS)
         wanted = self._wanted(backend, return_attentions)
         return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
+
+    def run_layers(
+        self,
+        x_BTC: Tensor,
+        plan: Plan | HybridPlan,
+        source: Source | None = None,
+        cache: Cache | None = None,
+        *,
+        return_all_hidden: bool,
+        return_attentions: bool,
+    ) -> Run:
+        """Run all layers, and finish their output."""
+        all_hidden: list[Tensor] = []
+        attentions: list[Tensor] = []
+        cross_attentions: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, DecoderLayer)
+            all_hidden.append(x_BTC)
+            arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
+            if return_attentions:
+                own, cross = layer.attention_weights(x_BTC, *arguments)
+                attentions.append(own)
+                cross_attentions += [] if cross is None else [cross]
+            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self._checkpointed)
+        hidden = self.finish(x_BTC)
+        return (
+            hidden,
+            (*all_hidden, hidden) if return_all_hidden else None,
+            tuple(attentions) if return_attentions else None,
+            tuple(cross_attentions) if return_attentions and source is not None else None,
+        )
 
     def _sizes(self, like_BTC: Tensor, queries: int, keys: int) -> AttentionSizes:
         return AttentionSizes(
