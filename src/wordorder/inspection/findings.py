@@ -95,7 +95,9 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
     if encoder is None:
         raise BadInput(f"{type(model).__name__} has no encoder of this package, so there is nothing to inspect")
     check_range(length)
-    head_dim = cast(EncoderLayer, encoder.layers[0]).attention.head_dim
+    layer = encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
+    head_dim = layer.attention.head_dim
     maps, reason = score_maps(model, length), no_correlations_because(encoder)
     broken = [name for name, own in maps.items() if not own.counted_HNN.isfinite().all()]
     if broken:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -283,7 +283,8 @@ def _shifts(part: OnQueriesAndKeys, length: int, device: torch.device) -> tuple[
 
 def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Pass word, position and constant through the norms before W_Q; their sum is what the model has there."""
-    layer = cast(EncoderLayer, encoder.layers[0])
+    layer = encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
     for norm in (encoder.embedding_norm, *((layer.attention_norm,) if layer.pre else ())):
         if isinstance(norm, nn.LayerNorm):
             summands = tuple(x - x.mean(-1, keepdim=True) for x in summands)  # pyright: ignore[reportAssignmentType]
@@ -302,7 +303,9 @@ def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) ->
 
 def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length: int) -> list[Side]:
     """Project the summands, (W, C), (N, C) and (C,), to queries and keys."""
-    attention = cast(EncoderLayer, encoder.layers[0]).attention
+    layer = encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
+    attention = layer.attention
     width, key_width, _ = attention.splits
     shifts = [
         found

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Unpack, cast
+from typing import Unpack
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -211,7 +211,8 @@ class Decoder(Stack):
             key_positions: of the source; None = nothing is packed.
             held: how many tokens of the source a cache holds keys of.
         """
-        key = Contiguous(held or cast(Tensor, source).shape[1]) if key_positions is None else key_positions
+        tokens = held if source is None or held else source.shape[1]
+        key = Contiguous(tokens) if key_positions is None else key_positions
         check_key_padding("source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length)
         valid_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Visibility(positions, key, valid_BS=valid_BS)

@@ -1,6 +1,6 @@
 """Attention with its projections: of a sequence to itself, and of one sequence to another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -33,10 +33,10 @@ class MultiHead(nn.Module):
         self.head_dim, self.dropout = width // heads, dropout
         self.splits = [heads * self.head_dim, key_value_heads * self.head_dim, key_value_heads * self.head_dim]
 
-    def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
+    def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
         """Split a projection into its parts, each (B, T, heads * D) -> (B, heads, T, D)."""
-        parts = cast(tuple[Any, ...], cast("Any", x_BTC).split(splits, -1))
-        return tuple(part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
+        parts = torch.split(x_BTC, splits, dim=-1)
+        return tuple(torch.unflatten(part, -1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False

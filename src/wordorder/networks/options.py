@@ -203,12 +203,12 @@ class TransformerOptions:
         """Number of channels between the maps of the feed-forward network."""
         return self.feedforward or 4 * self.width
 
-    def attention(self) -> nn.Module:
-        """Build a `SelfAttention`: ``forward(x, plan, *, extend=None)`` and ``weights`` of these arguments."""
+    def attention(self) -> SelfAttention:
+        """Build the self-attention of a layer."""
         return SelfAttention(self.width, **self._heads())
 
-    def cross_attention(self) -> nn.Module:
-        """Build a `CrossAttention`: ``forward(x, source, plan, *, extend=None)`` and ``weights`` of these arguments."""
+    def cross_attention(self) -> CrossAttention:
+        """Build the cross-attention of a layer."""
         return CrossAttention(self.width, **self._heads())
 
     def feedforward_network(self) -> nn.Module:

@@ -1,8 +1,7 @@
 """Attention of complex heads: real attention of stacked vectors, or by the modulus of the product."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,9 +36,7 @@ class ComplexHeads(MultiHead):
 
     Args:
         width: complex channels, C; a multiple of heads.
-        heads: query heads, H, of d = C / H complex channels.
-        key_value_heads: key and value heads, G; divides heads.
-        dropout: probability that an attention weight is dropped in training.
+        heads: query heads, H, of d = C / H complex channels; further arguments as in `SelfAttention`.
         shared_weights: real projections, the same on both streams.
         bias: of the projections; see `ComplexLinear`.
         scores: "real-part" or "modulus"; plans for the latter must be of the backend "reference", since no fused
@@ -66,11 +63,11 @@ class ComplexHeads(MultiHead):
         super().__init__(width, **sizes, linear=partial(ComplexLinear, shared=shared_weights, bias=bias))  # pyright: ignore[reportCallIssue, reportArgumentType]
         self.modulus = scores == "modulus"
 
-    def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
+    def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
         """Split a projection into parts of heads * d complex channels each, (B, heads, T, 2d), by one copy."""
-        parts = cast("Any", streams(x_BTC)).unflatten(-1, (-1, self.head_dim))  # (B, T, 2, all heads, d)
+        parts = torch.unflatten(streams(x_BTC), -1, (-1, self.head_dim))  # (B, T, 2, all heads, d)
         heads_BATD = parts.permute(0, 3, 1, 2, 4).flatten(-2)
-        return cast(tuple[Tensor, ...], heads_BATD.split([size // self.head_dim for size in splits], dim=1))
+        return torch.split(heads_BATD, [size // self.head_dim for size in splits], dim=1)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
@@ -86,9 +83,8 @@ class ComplexHeads(MultiHead):
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
         """Return the heads' outputs as stacked channels, (B, T, 2C)."""
-        mixed_BTC = super()._join(mixed_BHTD)
-        apart = cast("Any", mixed_BTC).unflatten(-1, (-1, 2, self.head_dim)).transpose(-3, -2)
-        return cast(Tensor, apart.flatten(-3))
+        apart = torch.unflatten(super()._join(mixed_BHTD), -1, (-1, 2, self.head_dim))
+        return apart.transpose(-3, -2).flatten(-3)
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
         """Return the weights that `attend` gives to values, (B, H, T, S)."""

@@ -173,22 +173,18 @@ class ComplexOptions(TransformerOptions):
         """Return "reference" for scores of the modulus, which no fused kernel has."""
         return "reference" if self.scores == "modulus" else None
 
-    def attention(self) -> nn.Module:
-        """Build a `ComplexSelfAttention`."""
+    def attention(self) -> ComplexSelfAttention:
+        """Build the self-attention of a layer."""
         return ComplexSelfAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
-    def cross_attention(self) -> nn.Module:
-        """Build a `ComplexCrossAttention`."""
+    def cross_attention(self) -> ComplexCrossAttention:
+        """Build the cross-attention of a layer."""
         return ComplexCrossAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
     def feedforward_network(self) -> nn.Module:
         """Build a `ComplexFeedForward`."""
         return ComplexFeedForward(
-            self.width,
-            inner=self.inner,
-            activation=self.activation,
-            nonlinearity=self.nonlinearity,
-            **self._weights(),
+            self.width, inner=self.inner, activation=self.activation, nonlinearity=self.nonlinearity, **self._weights()
         )
 
     def norm_layer(self) -> nn.Module:
