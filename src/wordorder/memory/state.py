@@ -13,12 +13,9 @@ KeyValues = tuple[Tensor, Tensor]
 
 
 class RefreshedSlots(NamedTuple):
-    """The slots' read-outs after a layer has refreshed them, cut off from the graph.
+    """The slots' read-outs after a layer has refreshed them, old and new merged, cut off from the graph.
 
-    Args:
-        read_out: old and new merged, (B, H, M, E).
-        normaliser: the log-sum-exp that belongs to it, (B, H, M).
-        alpha: the weight of the old one, (B, H, M).
+    Read-outs are (B, H, M, E); their log-sum-exp and the weight alpha of the old ones are (B, H, M).
     """
 
     read_out: Tensor

@@ -20,17 +20,7 @@ class AdaptiveClusters:
 
     Grave et al. 2017, https://arxiv.org/abs/1609.04309; names of Dai et al. 2019, https://arxiv.org/abs/1901.02860
     (``cutoffs``, ``div_val``). Cluster i holds the ids ``ends[i] .. ends[i + 1] - 1`` of ``ends = (0, *cutoffs, V)``;
-    its vectors have ``width // divisor ** i`` channels.
-
-    Args:
-        vocabulary: number of token ids, V.
-        channels: of the model, C.
-        cutoffs: the first id of every cluster but the first; growing, within 1 .. V - 1; at least one.
-        divisor: how much narrower each cluster is than the one before; 1 = all have one width, and one table.
-        width: of the first cluster's vectors; None = channels.
-
-    Raises:
-        ValueError: an argument is out of range.
+    its vectors have ``width // divisor ** i`` channels. Arguments as in `AdaptiveEmbedding`.
     """
 
     vocabulary: int
@@ -102,7 +92,7 @@ class AdaptiveEmbedding(nn.Module):
     Args:
         vocabulary: number of token ids, V, sorted by falling frequency.
         channels: of the model, C.
-        cutoffs: the first id of every cluster but the first.
+        cutoffs: the first id of every cluster but the first; growing, within 1 .. V - 1; at least one.
         divisor: how much narrower each cluster is than the one before; 1 = one table of all words.
         width: of the first cluster's vectors; None = channels. With a divisor of 1 nothing is projected then.
         padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
@@ -111,7 +101,7 @@ class AdaptiveEmbedding(nn.Module):
         token ids (B, T) -> (B, T, C).
 
     Raises:
-        ValueError: an argument is out of range, as in `AdaptiveClusters`.
+        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -183,15 +173,11 @@ class AdaptiveSoftmax(nn.Module):
     of 1), ``projections.i.weight`` (C, C_i) is P_i, ``clusters.weight`` (K, C_0) is G and ``clusters.bias`` g.
 
     Args:
-        channels: of the model, C.
-        vocabulary: number of token ids, V, sorted by falling frequency.
-        cutoffs: the first id of every cluster but the first.
-        divisor: how much narrower each cluster is than the one before.
-        width: of the first cluster's vectors; None = channels.
+        channels: of the model, C; further arguments as in `AdaptiveEmbedding`.
         bias: of words and of clusters.
 
     Raises:
-        ValueError: an argument is out of range, as in `AdaptiveClusters`.
+        ValueError: an argument is out of range.
     """
 
     def __init__(

@@ -86,11 +86,7 @@ class KeyValueCache:
         return extend
 
     def reorder(self, rows: Tensor) -> None:
-        """Reorder the rows in place: row b continues from row ``rows[b]``, as in beam search.
-
-        Args:
-            rows: long (B,), rows of the present batch.
-        """
+        """Reorder the rows in place: row b continues from row ``rows[b]``, long (B,), as in beam search."""
         for held in (self._own, self._source):
             for layer, (k, v) in held.items():
                 held[layer] = k.index_select(0, rows), v.index_select(0, rows)

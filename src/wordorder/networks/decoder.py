@@ -141,23 +141,19 @@ class Decoder(Stack):
                 or positions or a cache to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            refused = {"positions": positions, "cache": cache, "source": source}
             read = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
-                refused,
+                {"positions": positions, "cache": cache, "source": source},
                 key_padding_mask=key_padding_mask,
                 backend=backend,
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
+            memory, logits = read.segment.close(), self._logits(read.hidden)
             return DecoderOutput(
-                read.hidden,
-                read.all_hidden or None,
-                read.attentions or None,
-                memory=read.segment.close(),
-                logits=self._logits(read.hidden),
+                read.hidden, read.all_hidden or None, read.attentions or None, memory=memory, logits=logits
             )
         given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
@@ -227,9 +223,9 @@ class Decoder(Stack):
             if source is not None:
                 raise ValueError("source was given to a decoder without cross-attention; pass cross_attention=True")
             return False
-        channels = self.options.channels
         if source is None and (cache is None or not cache.source_length):
             raise ValueError("source must be given to a decoder with cross-attention, or a cache that has seen it")
+        channels = self.options.channels
         if source is not None and (source.dim() != 3 or source.shape[::2] != (batch, channels)):
             raise ValueError(f"source must be ({batch}, tokens, {channels}), got {tuple(source.shape)}")
         return True

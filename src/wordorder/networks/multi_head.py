@@ -95,10 +95,8 @@ class SelfAttention(MultiHead):
         """Attend to a memory's slots and a segment's tokens; return the output of the rows with queries, and a record.
 
         Tokens attend to slots and tokens. Slots among the queries attend to the keys of their look-ahead window, and
-        what they find is merged with what they knew (`wordorder.ops.merge_read_outs`).
-
-        Args:
-            x_BSC: slots and tokens of this step, or tokens alone.
+        what they find is merged with what they knew (`wordorder.ops.merge_read_outs`). ``x_BSC`` holds slots and tokens
+        of this step, or tokens alone.
         """
         q, k, v = self._heads(x_BSC, queries=view.queries)
         if view.held is not None:

@@ -145,10 +145,6 @@ class TransformerOptions:
     def of(cls, network: str, given: "TransformerOptions | None", keywords: Mapping[str, Any]) -> Self:
         """Return the options that a network's constructor was given, as a value or as keywords.
 
-        Args:
-            network: name of the class, for errors.
-            given: the value; None = keywords are.
-
         Raises:
             TypeError: both are given, a value of other options, or an unknown keyword (with the nearest known one).
         """

@@ -270,12 +270,10 @@ class Positional(nn.Module):
                 f"encoding {self.name!r} acts on embeddings, and embed {seen}, but x has {tuple(x.shape[:2])} (batch,"
                 f" tokens); write x = positional.{call} before prepare(x)"
             )
-        if not _alike(embedded[2], positions):
+        one, other = embedded[2], positions
+        alike = (one is None) == (other is None)
+        # tensors on a GPU are not compared, which would wait for it
+        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
+            alike = torch.equal(one, other)
+        if not alike:
             raise BadInput("embed and prepare must be given the same positions, or none")
-
-
-def _alike(one: PositionsLike | None, other: PositionsLike | None) -> bool:
-    """Tell whether positions may be the same; tensors on a GPU are not compared, which would wait for it."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
-        return torch.equal(one, other)
-    return (one is None) == (other is None)

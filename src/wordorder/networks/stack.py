@@ -299,11 +299,7 @@ class Stack(nn.Module):
         refused: Mapping[str, object],
         **wanted: Any,
     ) -> StepRead:
-        """Read a segment in one step.
-
-        Args:
-            refused: what else was given that makes no sense beside a memory, by name.
-            **wanted: further arguments of `read_segment`.
+        """Read a segment in one step; refuse arguments, by name, that make no sense beside a memory.
 
         Raises:
             ValueError: as in `open_segment` and `read_segment`; or something that is refused was given.

@@ -62,8 +62,6 @@ class ComplexFeedForward(ComplexLayer):
     Args:
         width: complex channels, C.
         inner: complex channels between the maps.
-        activation: "gelu", "relu", "silu" or "swiglu".
-        nonlinearity: "split" or "modrelu".
         shared_weights: real maps, the same on both streams.
         bias: of the maps; see `ComplexLinear`.
 

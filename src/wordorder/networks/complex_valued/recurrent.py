@@ -46,11 +46,7 @@ class ComplexLSTM(nn.Module):
         self.directions = nn.ModuleList(_Direction(inputs, hidden, shared) for _ in range(2 if bidirectional else 1))
 
     def forward(self, z: Pair | Tensor, *, key_padding_mask: Tensor | None = None) -> Pair | Tensor:
-        """Return the states of all tokens.
-
-        Args:
-            key_padding_mask: bool (B, T), True = padding, on either side; None = no padding.
-        """
+        """Return the states of all tokens; ``key_padding_mask`` is bool (B, T), True = padding, on either side."""
         if not isinstance(z, Tensor):
             return split(self(stack(z), key_padding_mask=key_padding_mask))
         valid_BT = valid_tokens(key_padding_mask, z.shape[0], z.shape[1])

@@ -38,17 +38,12 @@ class ComplexTextEmbedding(TextEmbedding):
     """`TextEmbedding` that gives both parts of complex vectors, (B, T, 2C), exactly 0 where padding is.
 
     Args:
-        vocabulary: number of token ids, V; positive.
-        width: complex channels, C; positive.
+        width: complex channels, C; positive. Further arguments as in `TextEmbedding`.
         encoding: "complex-order" or "complex-vanilla", alone or joined to others that act on embeddings.
-        encoding_options: options of the encoding; see `build_encoding`.
-        max_positions: longest text in tokens, for encodings with a table.
         dropout: of complex numbers, which keep their phase.
-        padding_idx: token id whose embedding is 0 and stays 0.
 
     Raises:
-        BadInput: as `TextEmbedding`, or no complex embedding.
-        ValueError: a size is out of range.
+        BadInput, ValueError: as in `TextEmbedding`, or no complex embedding.
     """
 
     def __init__(
@@ -138,9 +133,7 @@ class ComplexTextConvolution(ComplexBody):
 
     Args:
         width: complex channels of the embeddings, C.
-        filters: complex filters of each size; positive.
-        kernel_sizes: tokens that a filter sees, k; positive, each once.
-        activation: f, on each part: "relu", "gelu" or "silu".
+        filters: complex filters of each size; ``kernel_sizes`` and ``activation`` are those of `TextConvolution`.
         shared_weights: real filters, the same on both parts (B = 0).
         bias: see `ComplexConvolution`; the paper's code shares it between the parts.
         read_out: see `ComplexBody`; the paper's code has "none".
@@ -188,11 +181,8 @@ class ComplexTextRecurrent(ComplexBody):
         features = |h_n|                       or  |[h_n ; h'_1]|, h' read from the end
 
     Args:
-        width: complex channels of the embeddings, C.
+        width: complex channels of the embeddings, C; further arguments as in `TextRecurrent`.
         hidden: complex channels of one direction's state, H; positive.
-        layers: positive.
-        bidirectional: a second LSTM reads each text from its end.
-        pooling: "last" state of each direction, or the "mean" over tokens.
         dropout: between layers, of complex numbers.
         shared_weights: real weights, the same on both parts.
 
