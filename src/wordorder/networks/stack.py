@@ -116,22 +116,15 @@ class Stack(nn.Module):
             ValueError: neither or both of input_ids and inputs_embeds are given, or ids are not integers (B, T) or
                 outside the vocabulary (looked at on the CPU only).
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        if input_ids is not None:
-            check_token_ids(input_ids, self.embedding.num_embeddings)
-        if inputs_embeds is not None:
-            check_embeddings(inputs_embeds, self.options.channels)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None
+        given = check_given(input_ids, inputs_embeds, self.embedding, self.options.channels)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         check_positions_fit("positions", where, given.shape[0], given.shape[1])
         if inputs_embeds is not None:
             x_BTC = inputs_embeds
         elif isinstance(self.embedding, ReplacesEmbedding):
-            x_BTC = self.embedding(input_ids, where if in_segment is None else in_segment)
+            x_BTC = self.embedding(given, where if in_segment is None else in_segment)
         else:
-            x_BTC = self.embedding(input_ids)
+            x_BTC = self.embedding(given)
         if self.embedding_scale is not None:
             x_BTC = x_BTC * self.embedding_scale
         return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where, window))), where
@@ -324,3 +317,15 @@ def _check_room(options: TransformerOptions, encoding: Composition) -> None:
             f"max_positions={options.max_positions} must hold the memory's {options.memory.length} slots and a segment:"
             f" encoding {'+'.join(bounded)!r} has a table of positions; raise max_positions or shorten the memory"
         )
+
+
+def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embedding: Any, channels: int) -> Tensor:
+    """Return the token ids (B, T) or the embeddings (B, T, channels) that were given; raise ValueError for others."""
+    given = inputs_embeds if input_ids is None else input_ids
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    if input_ids is not None:
+        check_token_ids(input_ids, embedding.num_embeddings)
+    else:
+        check_embeddings(given, channels)
+    return given

@@ -21,8 +21,8 @@ from wordorder.errors import BadInput
 from wordorder.networks.arguments import check_choice, check_positive
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.options import ACTIVATIONS
+from wordorder.networks.stack import check_given
 from wordorder.ops import Contiguous, PositionsLike, as_positions, valid_tokens
-from wordorder.ops.token_ids import check_embeddings, check_token_ids
 
 Pooling = Literal["mean", "first", "last"]
 
@@ -98,13 +98,7 @@ class TextEmbedding(nn.Module):
         key_padding_mask: Tensor | None = None,
     ) -> Tensor:
         """Return vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
-        given = inputs_embeds if input_ids is None else input_ids
-        if given is None or (input_ids is not None and inputs_embeds is not None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        if input_ids is not None:
-            check_token_ids(input_ids, self.embedding.num_embeddings)
-        else:
-            check_embeddings(given, self.embedding.embedding_dim)
+        given = check_given(input_ids, inputs_embeds, self.embedding, self.embedding.embedding_dim)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
         if input_ids is None:
