@@ -58,9 +58,13 @@ class ComplexHeads(MultiHead):
         scores: Scores = "real-part",
     ) -> None:
         check_choice("scores", scores, Scores)
-        sizes = {"heads": heads, "key_value_heads": key_value_heads, "dropout": dropout}
-        # of the attention that comes after this class
-        super().__init__(width, **sizes, linear=partial(ComplexLinear, shared=shared_weights, bias=bias))  # pyright: ignore[reportCallIssue, reportArgumentType]
+        super().__init__(  # of the attention that comes after this class
+            width,
+            heads=heads,
+            key_value_heads=key_value_heads,
+            dropout=dropout,
+            linear=partial(ComplexLinear, shared=shared_weights, bias=bias),  # pyright: ignore[reportCallIssue]
+        )
         self.modulus = scores == "modulus"
 
     def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
