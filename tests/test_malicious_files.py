@@ -21,7 +21,7 @@ from wordorder.errors import BadInput
 from wordorder.inference.continuation import Continuation
 from wordorder.inference.predict import fill_mask
 from wordorder.inference.saved_model import load_model, load_tokenizer_of
-from wordorder.inspection.saved_model import class_of, config_of, load_saved
+from wordorder.inspection.saved import class_of, config_of, load_saved
 from wordorder.models import build_config, build_model
 from wordorder.models.hub.saved_folder import load_config, weight_files
 from wordorder.training import read_recipe, run

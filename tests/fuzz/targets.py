@@ -266,7 +266,7 @@ def spoilt_safetensors(draw: st.DrawFn, good: bytes) -> bytes:
 def read_a_model_folder(content: bytes, folder: Path) -> None:
     """Read it as each command does; an error of one must not keep the others from it."""
     from wordorder.inference.saved_model import load_model, remembers
-    from wordorder.inspection.saved_model import class_of, config_of, load_saved
+    from wordorder.inspection.saved import class_of, config_of, load_saved
     from wordorder.training.recipe.pretrained import read_pretrained
 
     place = folder / "model"

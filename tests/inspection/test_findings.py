@@ -293,6 +293,13 @@ def test_figures_are_png_files_with_words_for_who_cannot_see_them(found):
     assert list(draw(found["learned+t5"]))[1:3] == ["map-position-position.png", "map-relative.png"]
 
 
+def test_maps_of_some_layers_are_drawn_too():
+    model = Encoder(9, width=16, layers=2, heads=2, max_positions=16, encoding="rope,tupe-r")
+    drawings = draw(inspect_model(model, N))
+    assert drawings["map-relative-layer-2.png"].title == "Map: relative (layer 2)"
+    assert drawings["map-relative-layer-2.png"].caption.startswith("What the encoding adds to the scores from how far")
+
+
 def test_tables_hold_the_numbers(found):
     terms, shares = tables(found["tupe-r"])
     assert [row[0] for row in terms.rows] == list(found["tupe-r"].correlations.terms)

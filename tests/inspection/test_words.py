@@ -4,8 +4,7 @@ from torch.testing import assert_close
 
 from wordorder import BadInput, Encoder
 from wordorder.inspection import word_position_correlations
-from wordorder.inspection.first_layer import first_layer, real_scores
-from wordorder.inspection.words import WORDS
+from wordorder.inspection.words import WORDS, first_layer, real_scores
 from wordorder.models import build_config, build_model
 from wordorder.ops import Contiguous
 
@@ -108,7 +107,7 @@ def test_the_summands_follow_the_norms_word_by_word_and_position_by_position(blo
 def test_words_in_chunks_are_the_same_words(monkeypatch):
     model, ids = encoder(), torch.arange(V)
     whole = first_layer(model, ids, N)
-    monkeypatch.setattr("wordorder.inspection.first_layer._NUMBERS", 4 * N * 24)
+    monkeypatch.setattr("wordorder.inspection.words._NUMBERS", 4 * N * 24)
     parts = first_layer(model, ids, N)
     for name in ("word", "position", "constant"):
         assert_close(whole.query.summand(name), parts.query.summand(name), rtol=0, atol=1e-5)

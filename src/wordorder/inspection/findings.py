@@ -9,27 +9,23 @@ from torch import Tensor, nn
 
 from wordorder.durable import finite
 from wordorder.errors import BadInput
-from wordorder.inspection.correlation import ScoreMap, layers_note, score_maps
-from wordorder.inspection.distance import (
+from wordorder.inspection.maps import (
     DistanceProfile,
+    ScoreMap,
     ToeplitzShare,
     distance_profile,
+    first_module,
+    layers_note,
     low_rank_share,
+    score_maps,
     toeplitz_share,
 )
-from wordorder.inspection.words import (
-    CorrelationTerm,
-    WordPositionCorrelations,
-    no_correlations_because,
-    word_position_correlations,
-)
+from wordorder.inspection.words import WordPositionCorrelations, no_correlations_because, word_position_correlations
 from wordorder.networks import Encoder, EncoderLayer
 
 SHORTEST, LONGEST = 4, 1024
 """Positions of a map. With fewer, every map is a matter of distance alone; one takes 8 bytes per head and pair, several
 times over."""
-
-_ALL = 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class MapFindings:
     @property
     def by_distance_alone(self) -> bool:
         """True if it is a relative term, at this length at least (FIRE's up to its L): its share says nothing."""
-        return self.toeplitz.share >= _ALL
+        return self.toeplitz.share >= 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
         BadInput: the model has no encoder of this package, or length is not in 4 .. 1024.
         ValueError: length is beyond the model's table, or words are outside the vocabulary.
     """
-    encoder = next((module for module in model.modules() if isinstance(module, Encoder)), None)
+    encoder = first_module(model, Encoder)
     if encoder is None:
         raise BadInput(f"{type(model).__name__} has no encoder of this package, so there is nothing to inspect")
     check_range(length)
@@ -103,7 +99,7 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
     assert isinstance(layer, EncoderLayer)
     head_dim = layer.attention.head_dim
     maps, reason = score_maps(model, length), no_correlations_because(encoder)
-    broken = [name for name, own in maps.items() if not _counted(own).isfinite().all()]
+    broken = [name for name, own in maps.items() if not own.counted_HNN.isfinite().all()]
     if broken:
         raise BadInput(
             f"the model's maps hold NaN or infinity ({', '.join(broken)}): take a checkpoint that is not broken"
@@ -111,35 +107,19 @@ def inspect_model(model: nn.Module, length: int, *, words: Sequence[int] | Tenso
     correlations = None if reason else word_position_correlations(model, length, words=words)
     if correlations and "word-position" in correlations.terms:
         maps = {"position-position": correlations.position_position, **maps}
-    found = {name: _findings(values, head_dim) for name, values in maps.items()}
+    found: dict[str, MapFindings] = {}
+    for name, own in maps.items():
+        values, skip = own.values_HNN, own.skip_first
+        profile, share = distance_profile(values, skip_first=skip), toeplitz_share(values, skip_first=skip)
+        found[name] = MapFindings(own, profile, share, low_rank_share(values, head_dim, skip_first=skip))
     notes = (*layers_note(model), *_notes(found, correlations, reason))
     return Inspection(length, head_dim, found, correlations, notes)
 
 
 def check_range(length: int) -> None:
-    """Refuse lengths for which no map is made.
-
-    Raises:
-        BadInput: names the range.
-    """
+    """Refuse lengths for which no map is made."""
     if not SHORTEST <= length <= LONGEST:
         raise BadInput(f"length must lie in {SHORTEST} .. {LONGEST}, the positions of a map, got {length}")
-
-
-def _counted(values: ScoreMap) -> Tensor:
-    """Return the map without [CLS], which the model may reset to anything."""
-    first = int(values.skip_first)
-    return values.values_HNN[:, first:, first:]
-
-
-def _findings(values: ScoreMap, head_dim: int) -> MapFindings:
-    matrices, skip = values.values_HNN, values.skip_first
-    return MapFindings(
-        values,
-        distance_profile(matrices, skip_first=skip),
-        toeplitz_share(matrices, skip_first=skip),
-        low_rank_share(matrices, head_dim, skip_first=skip),
-    )
 
 
 def _notes(
@@ -175,52 +155,49 @@ def _notes(
 
 def numbers(inspection: Inspection) -> dict[str, Any]:
     """Return all numbers but the maps and panels themselves, for JSON: NaN is null."""
+    correlations = inspection.correlations
     resetting = [found.map for found in inspection.maps.values() if found.map.skip_first]
-    return {
+    found = {
         "length": inspection.length,
         "head_dim": inspection.head_dim,
         "notes": list(inspection.notes),
         "answers": inspection.answers(),
-        "correlations": inspection.correlations and _correlation_numbers(inspection.correlations),
-        "maps": {name: _map_numbers(found) for name, found in inspection.maps.items()},
+        "correlations": correlations
+        and {
+            "words": correlations.words,
+            "explained": correlations.explained,
+            "panel_word_ids": floats(correlations.word_ids),
+            "terms": {
+                name: {
+                    "spread": term.spread,
+                    "spread_by_head": floats(term.spread_H),
+                    "mean_by_head": floats(term.mean_H),
+                    "std_by_head": floats(term.std_H),
+                }
+                for name, term in correlations.terms.items()
+            },
+        },
+        "maps": {
+            name: {
+                "cls_left_out": found.map.skip_first,
+                "toeplitz_share": found.toeplitz.share,
+                "chance": found.toeplitz.chance,
+                "toeplitz_share_by_head": floats(found.toeplitz.share_H),
+                "plain_toeplitz_share_by_head": floats(found.toeplitz.plain_share_H),
+                "rms_by_head": floats(found.toeplitz.rms_H),
+                "low_rank_share_by_head": floats(found.low_rank_H),
+                "profile": {
+                    "distance": floats(found.profile.distances_W),
+                    "count": floats(found.profile.count_W),
+                    "mean_by_head": floats(found.profile.mean_HW),
+                    "spread_by_head": floats(found.profile.spread_HW),
+                },
+            }
+            for name, found in inspection.maps.items()
+        },
         "cls": _cls_numbers(resetting[-1]) if resetting else None,
     }
-
-
-def _correlation_numbers(found: WordPositionCorrelations) -> dict[str, object]:
-    return {
-        "words": found.words,
-        "explained": _plain(found.explained),
-        "panel_word_ids": _plain(found.word_ids),
-        "terms": {name: _term_numbers(term) for name, term in found.terms.items()},
-    }
-
-
-def _term_numbers(term: CorrelationTerm) -> dict[str, object]:
-    return {
-        "spread": _plain(term.spread),
-        "spread_by_head": _plain(term.spread_H),
-        "mean_by_head": _plain(term.mean_H),
-        "std_by_head": _plain(term.std_H),
-    }
-
-
-def _map_numbers(found: MapFindings) -> dict[str, object]:
-    return {
-        "cls_left_out": found.map.skip_first,
-        "toeplitz_share": _plain(found.toeplitz.share),
-        "chance": _plain(found.toeplitz.chance),
-        "toeplitz_share_by_head": _plain(found.toeplitz.share_H),
-        "plain_toeplitz_share_by_head": _plain(found.toeplitz.plain_share_H),
-        "rms_by_head": _plain(found.toeplitz.rms_H),
-        "low_rank_share_by_head": _plain(found.low_rank_H),
-        "profile": {
-            "distance": _plain(found.profile.distances_W),
-            "count": _plain(found.profile.count_W),
-            "mean_by_head": _plain(found.profile.mean_HW),
-            "spread_by_head": _plain(found.profile.spread_HW),
-        },
-    }
+    return finite(found)
 
 
 def _cls_numbers(values: ScoreMap) -> dict[str, object]:
@@ -228,17 +205,12 @@ def _cls_numbers(values: ScoreMap) -> dict[str, object]:
     maps_HNN = values.values_HNN.double()
     others_HN = maps_HNN[:, 1:, 1:].mean(-1)
     return {
-        "from_cls_by_head": _plain(maps_HNN[:, 0].mean(-1)),
-        "to_cls_by_head": _plain(maps_HNN[:, 1:, 0].mean(-1)),
-        "to_cls_above_others_by_head": _plain((maps_HNN[:, 1:, 0] - others_HN).mean(-1)),
+        "from_cls_by_head": floats(maps_HNN[:, 0].mean(-1)),
+        "to_cls_by_head": floats(maps_HNN[:, 1:, 0].mean(-1)),
+        "to_cls_above_others_by_head": floats((maps_HNN[:, 1:, 0] - others_HN).mean(-1)),
     }
 
 
 def floats(values: Tensor) -> list[float]:
     """Return the numbers of a row as floats, the type that torch leaves open."""
     return cast("Any", values).tolist()
-
-
-def _plain(value: Tensor | float) -> Any:
-    """Convert numbers to what JSON has, null for NaN."""
-    return finite(floats(value) if isinstance(value, Tensor) else value)

@@ -28,42 +28,36 @@ def tables(inspection: Inspection) -> list[Table]:
     found: list[Table] = []
     if inspection.correlations:
         terms = inspection.correlations.terms
-        heads = len(next(iter(terms.values())).spread_H)
-        found.append(
-            Table(
-                f"Terms of the first layer's scores: spread in logits ({inspection.correlations.words} words)",
-                ("query-key", "all heads", *(f"head {head + 1}" for head in range(heads))),
-                tuple(
-                    (name, _number(term.spread), *map(_number, floats(term.spread_H))) for name, term in terms.items()
-                ),
-            )
-        )
+        heads = range(1, len(next(iter(terms.values())).spread_H) + 1)
+        rows = [(name, _number(term.spread), *map(_number, floats(term.spread_H))) for name, term in terms.items()]
+        title = f"Terms of the first layer's scores: spread in logits ({inspection.correlations.words} words)"
+        found.append(Table(title, ("query-key", "all heads", *(f"head {head}" for head in heads)), tuple(rows)))
     if inspection.maps:
-        found.append(_shares(inspection))
+        chance = next(iter(inspection.maps.values())).toeplitz.chance
+        title = f"How much depends on distance alone (random numbers: {_share(chance)})"
+        found.append(_from_columns(title, _share_columns(inspection)))
     return found
 
 
-def _shares(inspection: Inspection) -> Table:
-    """Return the shares as a table, a row per head and one for all.
-
-    A relative term, whose share is 1, has what a head's channels could hold.
-    """
-    first = next(iter(inspection.maps.values()))
-    heads = len(first.toeplitz.share_H)
+def _share_columns(inspection: Inspection) -> list[tuple[str, ...]]:
+    """Return a column per number of each map, with a row per head and one for all."""
+    heads = len(next(iter(inspection.maps.values())).toeplitz.share_H)
     columns: list[tuple[str, ...]] = [("head", *(str(head + 1) for head in range(heads)), "all")]
     for name, found in inspection.maps.items():
-        share_H, share = found.toeplitz.share_H, found.toeplitz.share
-        rms_H = found.toeplitz.rms_H
+        share_H, share, rms_H = found.toeplitz.share_H, found.toeplitz.share, found.toeplitz.rms_H
         overall = float(rms_H.square().mean().sqrt())
         columns.append((f"{name}: rms", *map(_number, floats(rms_H)), _number(overall)))
-        if found.by_distance_alone:
+        if found.by_distance_alone:  # its share is 1; what a head's channels could hold of it says more
             held = map(_share, floats(found.low_rank_H))
             columns.append((f"{name}: rank-{inspection.head_dim}", *held, MISSING))
         else:
             columns.append((f"{name}: Toeplitz", *map(_share, floats(share_H)), _share(share)))
             columns.append((f"{name}: rest", *map(_share, floats(1 - share_H)), _share(1 - share)))
+    return columns
+
+
+def _from_columns(title: str, columns: Sequence[tuple[str, ...]]) -> Table:
     headings, *rows = zip(*columns, strict=True)
-    title = f"How much depends on distance alone (random numbers: {_share(first.toeplitz.chance)})"
     return Table(title, headings, tuple(rows))
 
 
@@ -75,22 +69,23 @@ def reading_tables(inspection: LanguageModelInspection) -> list[Table]:
         (str(before), f"{loss:.4f}", f"{math.exp(loss):.4g}", _signed(loss - last), f"{error:.4f}")
         for before, loss, error in zip(context.contexts, context.losses, context.errors, strict=True)
     ]
-    columns = [("layer", *(str(layer + 1) for layer in range(len(habits.half_L))))]
-    columns.append(("half of the attention within", *(str(int(distance)) for distance in habits.half_L)))
+    columns = [
+        ("layer", *(str(layer + 1) for layer in range(len(habits.half_L)))),
+        ("half of the attention within", *(str(int(distance)) for distance in habits.half_L)),
+    ]
     if habits.on_memory_LH is not None:
         columns.append(("share on memory", *map(_share, floats(habits.on_memory_LH.mean(1)))))
     if habits.alpha_LHA is not None:
         youngest, oldest = (floats(habits.alpha_LHA.mean(1)[:, age]) for age in (0, -1))
         columns.append(("alpha of the youngest slot", *map(_share, youngest), MISSING))
         columns.append(("alpha of the oldest slot", *map(_share, oldest), MISSING))
-    headings, *rows = zip(*columns, strict=True)
     return [
         Table(
             f"Loss on the same {context.tokens} tokens by what was read before",
             ("tokens before", "loss", "perplexity", "to the last", "standard error"),
             tuple(losses),
         ),
-        Table("What each layer attends to", headings, tuple(rows)),
+        _from_columns("What each layer attends to", columns),
     ]
 
 
@@ -99,16 +94,9 @@ def worth_table(worth: Mapping[str, Mapping[str, object]] | None) -> list[Table]
     if worth is None:
         return []
     names = [name for name, value in worth["whole"].items() if isinstance(value, float)]
-    rows = [(_KEPT[part], *(_score(scores.get(name)) for name in names)) for part, scores in worth.items()]
+    kept = {"whole": "all", "toeplitz": "what depends on distance alone", "rest": "the rest", "nothing": "neither"}
+    rows = [(kept[part], *(_score(scores.get(name)) for name in names)) for part, scores in worth.items()]
     return [Table("What the parts are worth: the model's scores with a part alone", ("kept", *names), tuple(rows))]
-
-
-_KEPT = {
-    "whole": "all",
-    "toeplitz": "what depends on distance alone",
-    "rest": "the rest",
-    "nothing": "neither",
-}
 
 
 def page(
@@ -120,11 +108,7 @@ def page(
     encoding: str,
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """Render the HTML page.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
+    """Render the HTML page."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError as error:

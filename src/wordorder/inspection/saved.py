@@ -8,24 +8,25 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from torch import Tensor
 
 from wordorder.durable import check_writable, finite, write_files
 from wordorder.errors import BadInput, RunFailed
-from wordorder.inspection.correlation import score_maps
-from wordorder.inspection.figures import Drawing, draw
+from wordorder.inspection.figures import Drawing, draw, draw_reading
 from wordorder.inspection.findings import Inspection, check_range, inspect_model, numbers
 from wordorder.inspection.language_model import (
     LanguageModelInspection,
     inspect_language_model,
     language_model_numbers,
 )
+from wordorder.inspection.maps import score_maps, worth_of_parts
 from wordorder.inspection.page import Table, page, reading_tables, tables, worth_table
-from wordorder.inspection.parts import worth_of_parts
-from wordorder.inspection.reading_figures import draw_reading
-from wordorder.inspection.saved_model import LANGUAGE_MODEL, class_of, config_of, first_tokens, load_saved
 from wordorder.inspection.words import WORDS
 from wordorder.limits import read_json
+
+Score = Callable[[], Mapping[str, object]]
 
 LENGTH = 512
 """Default number of positions, unless the model takes fewer."""
@@ -34,6 +35,13 @@ TOKENS = 8192
 """Most tokens of a text that a language model is watched over."""
 
 NUMBERS, PAGE, MAPS, READING = "numbers.json", "inspect.html", "maps.safetensors", "reading.safetensors"
+
+ENCODER, LANGUAGE_MODEL = "wordorder-encoder", "wordorder-decoder"
+CLASSES = {
+    ENCODER: ("WordOrderEncoder", "WordOrderEncoderModel", "encoders"),
+    LANGUAGE_MODEL: ("WordOrderDecoderForCausalLM", "WordOrderDecoderModel", "causal language models"),
+}
+"""Type of a model -> beginning of its class's name, the class where config.json names none, and a word for them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ def inspect_model_dir(
     *,
     length: int | None = None,
     text: str | Path | None = None,
-    score: Callable[[], Mapping[str, object]] | None = None,
+    score: Score | None = None,
 ) -> SavedInspection:
     """Measure what a saved encoder has learned about positions, or watch a saved language model read a text.
 
@@ -86,6 +94,8 @@ def inspect_model_dir(
         MissingExtra: matplotlib or jinja2 is not installed.
         RunFailed: the files cannot be written (a full disk).
     """
+    from safetensors.torch import save
+
     source = Path(model_dir)
     kind = class_of(source)
     folder = default_folder(source) if out is None else Path(out)
@@ -93,15 +103,14 @@ def inspect_model_dir(
     if fault:
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
     config = config_of(source, kind)
-    if config.model_type == LANGUAGE_MODEL:
-        found = _watch_language_model(source, kind, config, (length, text, score))
-    else:
-        found = _look_at_encoder(source, kind, config, (length, text, score))
+    inspect = _watch_language_model if config.model_type == LANGUAGE_MODEL else _look_at_encoder
+    found = inspect(source, kind, config, length, text, score)
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
     versions = _versions()
     contents = {name: drawing.png for name, drawing in found.drawings.items()}
     if found.drawings:
-        contents[found.tensors_name] = found.tensors()
+        tensors = {name: tensor.float().contiguous() for name, tensor in found.tensors.items()}
+        contents[found.tensors_name] = save(tensors)
         shown = {**facts, **found.facts, **versions}
         named = [(name.replace("_", " "), str(value)) for name, value in shown.items() if value is not None]
         contents[PAGE] = page(
@@ -123,10 +132,6 @@ def inspect_model_dir(
     return SavedInspection(found.inspection, written, folder, tuple(contents), tuple(found.tables))
 
 
-_Asked = tuple[int | None, str | Path | None, Callable[[], Mapping[str, Any]] | None]
-"""Length, text and score, as `inspect_model_dir` gets them."""
-
-
 @dataclass(frozen=True)
 class _Found:
     """Everything that is written of a model of either kind."""
@@ -135,14 +140,21 @@ class _Found:
     numbers: dict[str, Any]
     drawings: Mapping[str, Drawing]
     tables: list[Table]
-    facts: dict[str, Any]
-    tensors: Callable[[], bytes]
+    facts: dict[str, object]
+    tensors: dict[str, Tensor]
     tensors_name: str
 
 
-def _look_at_encoder(source: Path, kind: Any, config: Any, asked: _Asked) -> _Found:
-    length, text, score = asked
-    length = _length(config, length)
+def _look_at_encoder(
+    source: Path, kind: Any, config: Any, length: int | None, text: str | Path | None, score: Score | None
+) -> _Found:
+    from wordorder.models import check_positions
+
+    if length is None:
+        length = min(int(config.max_position_embeddings), LENGTH)
+    else:
+        check_positions(config, length)  # first: it says what this model takes
+        check_range(length)
     words = None if text is None else first_tokens(source, config, text, WORDS)
     model = load_saved(source, kind)
     if score is not None and not score_maps(model, 1):
@@ -152,23 +164,24 @@ def _look_at_encoder(source: Path, kind: Any, config: Any, asked: _Asked) -> _Fo
         )
     inspection = inspect_model(model, length, words=words)
     worth = None if score is None else worth_of_parts(score)
+    words_of = "vocabulary" if text is None else str(text)
+    tensors = {name: found.map.values_HNN for name, found in inspection.maps.items()}
+    if inspection.correlations:
+        tensors |= {f"panel {name}": panel for name, panel in inspection.correlations.panels.items()}
     return _Found(
         inspection,
-        {
-            "words_of": "vocabulary" if text is None else str(text),
-            **numbers(inspection),
-            "worth": finite(worth),
-        },
+        {"words_of": words_of, **numbers(inspection), "worth": finite(worth)},
         draw(inspection),
         tables(inspection) + worth_table(worth),
         {"positions": length},
-        lambda: _tensors(inspection),
+        tensors,
         MAPS,
     )
 
 
-def _watch_language_model(source: Path, kind: Any, config: Any, asked: _Asked) -> _Found:
-    length, text, score = asked
+def _watch_language_model(
+    source: Path, kind: Any, config: Any, length: int | None, text: str | Path | None, score: Score | None
+) -> _Found:
     if text is None:
         raise BadInput(
             f"{source}: holds a causal language model, which is watched while it reads a text, and no text is named;"
@@ -181,15 +194,76 @@ def _watch_language_model(source: Path, kind: Any, config: Any, asked: _Asked) -
     # as in training: a text by itself begins with [CLS], running text in lanes with nothing
     start_id = None if config.bos_token_id == config.eos_token_id else config.bos_token_id
     inspection = inspect_language_model(model, ids, length=length, start_id=start_id)
+    habits = inspection.habits
     return _Found(
         inspection,
         {"text": str(text), "text_tokens": len(ids), **language_model_numbers(inspection)},
         draw_reading(inspection),
         reading_tables(inspection),
-        {"tokens_at_a_time": inspection.habits.length, "tokens_read": len(ids)},
-        lambda: _reading_tensors(inspection),
+        {"tokens_at_a_time": habits.length, "tokens_read": len(ids)},
+        # the count says how many tokens see each distance
+        {"attention": habits.weights_LHO, "count": habits.count_O}
+        | ({} if habits.alpha_LHA is None else {"alpha": habits.alpha_LHA}),
         READING,
     )
+
+
+def class_of(folder: Path) -> Any:
+    """Return the class that config.json names, of a model that can be inspected."""
+    import wordorder.models as models
+    from wordorder.models.hub.saved_folder import read_config
+
+    try:
+        settings = read_config(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
+    kind = settings.get("model_type")
+    if not isinstance(kind, str) or kind not in CLASSES:
+        raise BadInput(
+            f"{folder}: holds a model of type {kind!r}; inspect reads {' and '.join(CLASSES)}, as train, compare and"
+            " convert write them"
+        )
+    prefix, without_head, noun = CLASSES[kind]
+    listed = settings.get("architectures") or [without_head]
+    named = str(cast("list[object]", listed)[0]) if isinstance(listed, list) else ""
+    found = getattr(models, named, None) if named.startswith(prefix) else None
+    if found is None:
+        raise BadInput(f"{folder}: config.json names the class {named!r}, which is none of this package's {noun}")
+    return found
+
+
+def config_of(folder: Path, kind: Any) -> Any:
+    """Load the configuration of a saved model."""
+    from wordorder.models.hub.saved_folder import load_config
+
+    return load_config(kind.config_class, folder)
+
+
+def load_saved(folder: Path, kind: object) -> Any:
+    """Load the model, from safetensors only: nothing is unpickled."""
+    from wordorder.models.hub.saved_folder import load_model_of
+
+    return load_model_of(kind, folder).eval()
+
+
+def first_tokens(folder: Path, config: object, text: str | Path, count: int) -> list[int]:
+    """Return the ids of the first tokens of a text."""
+    from wordorder.data.tokenizers.tokenizer import read_tokenizer
+    from wordorder.models.hub.saved_folder import check_tokenizer
+
+    try:
+        with Path(text).open(encoding="utf-8") as file:
+            content = file.read(64 * count)
+    except OSError as error:
+        raise BadInput(f"--text {text}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--text {text}: is not UTF-8 text: {error}") from None
+    tokenizer = read_tokenizer(folder)
+    check_tokenizer(tokenizer, config, folder)
+    ids: list[int] = tokenizer(content, add_special_tokens=False)["input_ids"][:count]
+    if not ids:
+        raise BadInput(f"--text {text}: holds no words")
+    return ids
 
 
 def default_folder(model_dir: Path) -> Path:
@@ -208,7 +282,7 @@ def _files_listed(path: Path) -> set[str]:
         return set()
 
 
-def _facts(config: object) -> dict[str, Any]:
+def _facts(config: object) -> dict[str, object]:
     names = (
         "encoding", "encoding_options", "hidden_size", "num_hidden_layers", "num_attention_heads",
         "num_key_value_heads", "max_position_embeddings", "vocab_size", "norm", "norm_placement", "memory",
@@ -228,38 +302,3 @@ def _json(value: object) -> str:
     """Return a value as JSON with one line per row of numbers."""  # strings escape a line break: only rows are joined
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[\n[^\[\]{}\"]*\]", lambda row: " ".join(row[0].split()), text) + "\n"
-
-
-def _tensors(inspection: Inspection) -> bytes:
-    """Return maps by their names, and panels as "panel word-word" and so on, as a safetensors file in float32."""
-    from safetensors.torch import save
-
-    tensors = {name: found.map.values_HNN for name, found in inspection.maps.items()}
-    if inspection.correlations:
-        panels = inspection.correlations.panels
-        tensors |= {f"panel {name}": panel.float() for name, panel in panels.items()}
-    return save({name: tensor.contiguous() for name, tensor in tensors.items()})
-
-
-def _reading_tensors(inspection: LanguageModelInspection) -> bytes:
-    """Return attention by layer, head and distance, and alpha by layer, head and age, as a safetensors file.
-
-    It is in float32. Beside the attention stands how many tokens see each distance.
-    """
-    from safetensors.torch import save
-
-    habits = inspection.habits
-    tensors = {"attention": habits.weights_LHO, "count": habits.count_O}
-    if habits.alpha_LHA is not None:
-        tensors["alpha"] = habits.alpha_LHA
-    return save({name: tensor.float().contiguous() for name, tensor in tensors.items()})
-
-
-def _length(config: Any, length: int | None) -> int:
-    from wordorder.models import check_positions
-
-    if length is None:
-        return min(config.max_position_embeddings, LENGTH)
-    check_positions(config, length)  # first: it says what this model takes
-    check_range(length)
-    return length

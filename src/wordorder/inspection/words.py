@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +16,19 @@ from wordorder.encodings import (
     OnQueriesAndKeys,
     OnScoresByContent,
     ReplacesEmbedding,
+    Shift,
     Sinusoidal,
 )
 from wordorder.errors import BadInput
-from wordorder.inspection.correlation import ScoreMap, name_of, score_maps
-from wordorder.inspection.first_layer import FirstLayer, first_layer, real_scores, scores_of, shifts_of
-from wordorder.networks import Encoder
+from wordorder.inspection.maps import ScoreMap, first_module, name_of, score_maps
+from wordorder.networks import Encoder, EncoderLayer
+from wordorder.ops import Contiguous
 
 WORDS = 1024
 """Words that the correlations are measured over by default; the standard error of a spread is then some 3 %."""
+
+_NUMBERS = 2**22
+"""Most numbers of a tensor while words meet positions: 16 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def no_correlations_because(encoder: Encoder) -> str | None:
         name = f"encoding {name_of(part)!r}{where}"
         if isinstance(part, OnScoresByContent):
             return f"{name} lets words meet distances, so the scores are no sum of terms of words and of positions"
-        if isinstance(part, OnQueriesAndKeys) and shifts_of(part, 1, encoder.embedding.weight.device) is None:
+        if isinstance(part, OnQueriesAndKeys) and _shifts(part, 1, encoder.embedding.weight.device) is None:
             return f"{name} turns queries and keys, so every correlation depends on distance"
         if isinstance(part, OnEmbeddings) and not isinstance(part, Learned | Sinusoidal):
             return f"{name} does not add positions to the embeddings, so there is no sum to take apart"
@@ -117,7 +122,7 @@ def word_position_correlations(
         BadInput: the model has no such encoder or its scores are no sum of such terms, with the reason.
         ValueError: length is not positive or beyond the model's table, or words are empty or outside the vocabulary.
     """
-    encoder = next((module for module in model.modules() if isinstance(module, Encoder)), None)
+    encoder = first_module(model, Encoder)
     reason = "it has no encoder of this package" if encoder is None else no_correlations_because(encoder)
     if encoder is None or reason:
         raise BadInput(f"the model has no correlations of words and positions: {reason}")
@@ -128,28 +133,26 @@ def word_position_correlations(
         mixed = bool(layer.query.position_NHD.any())
         added = list(maps.values())[-1] if maps and not mixed else None
         terms, panels = _terms_and_panels(layer, added, min(len(ids_W), length))
-        position, scale = (layer.query.position_NHD, layer.key.position_NHD), layer.scale
-        position_position = added or ScoreMap(scores_of(*position, scale).float())
+        position_position = added or ScoreMap(layer.scores("position", "position").float())
         shown_ids = ids_W[: panels["word-word"].shape[0]]
-        explained = _explained(layer, real_scores(encoder, shown_ids))
+        real_HTT, tokens = real_scores(encoder, shown_ids), len(shown_ids)
+        ours_HTT = _scores(layer.query.together(tokens), layer.key.together(tokens), layer.scale)
+        real, ours = (x - x.mean(-1, keepdim=True) for x in (real_HTT, ours_HTT))
+        explained = 1 - float((real - ours).square().sum() / real.square().sum())
     return WordPositionCorrelations(terms, panels, position_position, shown_ids.cpu(), len(ids_W), explained)
 
 
 def _terms_and_panels(
-    layer: FirstLayer, added: ScoreMap | None, shown: int
+    layer: "FirstLayer", added: ScoreMap | None, shown: int
 ) -> tuple[dict[str, CorrelationTerm], dict[str, Tensor]]:
-    """Compute the terms, and the panels of the first words and positions.
-
-    If a map is added, positions meet at the scores.
-    """
+    """Compute the terms, and the panels of the first words and positions; with a map given, positions meet there."""
     terms: dict[str, CorrelationTerm] = {}
     panels: dict[str, Tensor] = {}
     for query, key in product(("word", "position", "constant"), ("word", "position")):
         if added is None or (query != "position" and key == "word"):
-            query_THD, key_SHD = layer.query.summand(query), layer.key.summand(key)
-            terms[f"{query}-{key}"] = _term(query_THD, key_SHD, layer.scale)
+            terms[f"{query}-{key}"] = _term(layer.query.summand(query), layer.key.summand(key), layer.scale)
             if query != "constant":
-                panels[f"{query}-{key}"] = scores_of(query_THD[:shown], key_SHD[:shown], layer.scale).mean(0)
+                panels[f"{query}-{key}"] = layer.scores(query, key, shown).mean(0)
     if added is not None:
         terms["position-position"] = _term_of(added)
         panels["position-position"] = added.values_HNN.double().mean(0)[:shown, :shown]
@@ -171,21 +174,12 @@ def _term(query_THD: Tensor, key_SHD: Tensor, scale: float) -> CorrelationTerm:
 
 def _term_of(added: ScoreMap) -> CorrelationTerm:
     """Compute mean and spreads of a map, the reset of [CLS] left out."""
-    first = int(added.skip_first)
-    inner_HNN = added.values_HNN[:, first:, first:].double()
+    inner_HNN = added.counted_HNN.double()
     mean_H11 = inner_HNN.mean((-1, -2), keepdim=True)
     std_H, spread_H = (
         (inner_HNN - mean).square().mean((-1, -2)).sqrt() for mean in (mean_H11, inner_HNN.mean(-1, keepdim=True))
     )
     return CorrelationTerm(mean_H11.flatten(), std_H, spread_H)
-
-
-def _explained(layer: FirstLayer, real_HTT: Tensor) -> float:
-    """Return the share of the variance of the real scores, rows centred, that the sum of the terms accounts for."""
-    tokens = real_HTT.shape[-1]
-    ours_HTT = scores_of(layer.query.together(tokens), layer.key.together(tokens), layer.scale)
-    real, ours = (x - x.mean(-1, keepdim=True) for x in (real_HTT, ours_HTT))
-    return 1 - float((real - ours).square().sum() / real.square().sum())
 
 
 def _sample(encoder: Encoder, length: int) -> Tensor:
@@ -203,3 +197,132 @@ def _checked(encoder: Encoder, words: Sequence[int] | Tensor) -> Tensor:
     if int(ids_W.min()) < 0 or int(ids_W.max()) >= size:
         raise ValueError(f"words must lie in 0 .. {size - 1}, got {int(ids_W.min())} .. {int(ids_W.max())}")
     return ids_W.to(encoder.embedding.weight.device)
+
+
+class Side(NamedTuple):
+    """Queries, or keys, of W words and N positions in three summands; float64 on the CPU.
+
+    Positions are 0 where they come in at the scores only; the constant is that of biases and norms, the same for all.
+    """
+
+    word_WHD: Tensor
+    position_NHD: Tensor
+    constant_HD: Tensor
+
+    def summand(self, name: str) -> Tensor:
+        """Return the summand "word", "position" or "constant", (W, N or 1, H, D)."""
+        return {"word": self.word_WHD, "position": self.position_NHD, "constant": self.constant_HD[None]}[name]
+
+    def together(self, tokens: int) -> Tensor:
+        """Return the sum of the three for word t at position t, (tokens, H, D)."""
+        return self.word_WHD[:tokens] + self.position_NHD[:tokens] + self.constant_HD
+
+
+class FirstLayer(NamedTuple):
+    """Queries and keys, with as many key heads as query heads, and the factor of their product."""
+
+    query: Side
+    key: Side
+    scale: float
+
+    def scores(self, query: str, key: str, shown: int | None = None) -> Tensor:
+        """Return the scores of two summands, of the first ``shown`` queries and keys, (H, T, S)."""
+        return _scores(self.query.summand(query)[:shown], self.key.summand(key)[:shown], self.scale)
+
+
+def _scores(query_THD: Tensor, key_SHD: Tensor, scale: float) -> Tensor:
+    return scale * torch.einsum("thd,shd->hts", query_THD, key_SHD)
+
+
+def first_layer(encoder: Encoder, ids_W: Tensor, length: int) -> FirstLayer:
+    """Take the first layer apart for these words and the positions 0 .. length - 1.
+
+    The input of W_Q and W_K is ``norm(word + position)``, or two norms in a row, or the sum itself. A norm is followed
+    exactly but for one thing: centring and gain are linear and act on each summand, its bias joins the constant; but
+    it divides by the standard deviation (or root mean square) of the sum, which depends on both. So a word gets the
+    mean over all positions of what the norm leaves of it, and a position the mean over the words given.
+    """
+    x_WC = encoder.embedding.weight[ids_W].float()
+    # without positions on embeddings a norm does the same at every position
+    meets = length if any(isinstance(part, OnEmbeddings) for part in encoder.encoding.parts_of(0)) else 1
+    position_1NC = encoder.encoding.embed(torch.zeros_like(x_WC[:1, None]).expand(1, meets, -1), Contiguous(meets))
+    words: list[Tensor] = []
+    position_NC, constant_C = torch.zeros_like(position_1NC[0]), torch.zeros_like(x_WC[0])
+    size = max(1, _NUMBERS // (meets * x_WC.shape[1]))
+    for start in range(0, len(x_WC), size):
+        chunk_wC = x_WC[start : start + size]
+        total_wNC = encoder.encoding.embed(chunk_wC[:, None].expand(-1, meets, -1), Contiguous(meets))
+        summands = (total_wNC - position_1NC, position_1NC, torch.zeros_like(position_1NC))
+        word_wNC, found_wNC, constant_wNC = _through_norms(encoder, summands)
+        words.append(word_wNC.mean(1))
+        position_NC = position_NC + found_wNC.sum(0) * (len(chunk_wC) / len(found_wNC))
+        constant_C = constant_C + constant_wNC.mean((0, 1)) * len(chunk_wC)
+    position_NC = (position_NC / len(ids_W)).expand(length, -1)
+    query, key = _projected(encoder, (torch.cat(words), position_NC, constant_C / len(ids_W)), length)
+    return FirstLayer(query, key, encoder.encoding.scale)
+
+
+def real_scores(encoder: Encoder, ids_T: Tensor) -> Tensor:
+    """Return ``scale * q.k`` of the first layer for one text, (H, T, T), without what encodings add to the scores."""
+    total_TC = encoder.encoding.embed(encoder.embedding.weight[ids_T].float()[None], Contiguous(len(ids_T)))[0]
+    nothing_TC = torch.zeros_like(total_TC)
+    word_TC, _, constant_TC = _through_norms(encoder, (total_TC, nothing_TC, nothing_TC))
+    summands = (word_TC + constant_TC, nothing_TC, nothing_TC[0])
+    query, key = (side.together(len(ids_T)) for side in _projected(encoder, summands, len(ids_T)))
+    return _scores(query, key, encoder.encoding.scale)
+
+
+def _shifts(part: OnQueriesAndKeys, length: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """Return what an encoding adds to queries and keys at each position, (N, H, D); None if it turns them instead."""
+    where = Contiguous(length)
+    query, key = part.prepare(where, where, dtype=torch.float32, device=device)
+    if not (isinstance(query, Shift) and isinstance(key, Shift)):
+        return None
+    return query.vector_BHTD[0].transpose(0, 1), key.vector_BHTD[0].transpose(0, 1)
+
+
+def _through_norms(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Pass word, position and constant through the norms before W_Q; their sum is what the model has there."""
+    layer = encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
+    for norm in (encoder.embedding_norm, *((layer.attention_norm,) if layer.pre else ())):
+        if isinstance(norm, nn.LayerNorm):
+            summands = tuple(x - x.mean(-1, keepdim=True) for x in summands)  # pyright: ignore[reportAssignmentType]
+        elif not isinstance(norm, nn.RMSNorm):
+            assert isinstance(norm, nn.Identity), norm
+            continue
+        total = summands[0] + summands[1] + summands[2]
+        eps = norm.eps if norm.eps is not None else torch.finfo(total.dtype).eps
+        gain = norm.weight.float() * (total.square().mean(-1, keepdim=True) + eps).rsqrt()
+        word, position, constant = (x * gain for x in summands)
+        if isinstance(norm, nn.LayerNorm):
+            constant = constant + norm.bias.float()
+        summands = word, position, constant
+    return summands
+
+
+def _projected(encoder: Encoder, summands: tuple[Tensor, Tensor, Tensor], length: int) -> list[Side]:
+    """Project the summands, (W, C), (N, C) and (C,), to queries and keys."""
+    layer = encoder.layers[0]
+    assert isinstance(layer, EncoderLayer)
+    attention = layer.attention
+    width, key_width, _ = attention.splits
+    shifts = [
+        found
+        for part in encoder.encoding.parts_of(0)
+        if isinstance(part, OnQueriesAndKeys)
+        and (found := _shifts(part, length, encoder.embedding.weight.device)) is not None
+    ]
+    sides: list[Side] = []
+    for index, rows in enumerate((slice(0, width), slice(width, width + key_width))):  # queries, keys
+        weight, bias = attention.qkv.weight[rows].cpu().double(), attention.qkv.bias[rows].cpu().double()
+        word_WC, position_NC, constant_C = (x.cpu().double() @ weight.T for x in summands)
+        # heads of grouped queries share keys, which are repeated
+        word_WHD, position_NHD, constant_HD = (
+            x.reshape(*x.shape[:-1], -1, attention.head_dim).repeat_interleave(width // len(weight), dim=-2)
+            for x in (word_WC, position_NC, constant_C + bias)
+        )
+        for found in shifts:
+            position_NHD = position_NHD + found[index].cpu().double()
+        sides.append(Side(word_WHD, position_NHD, constant_HD))
+    return sides

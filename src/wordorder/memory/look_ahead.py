@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self, Unpack, cast
+from typing import ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -111,7 +111,8 @@ class LookAheadMemory(Memory):
         """Return the slots' embeddings and the tokens' for the first layer; later ones get both from the one before."""
         if layer:
             return x_BTC
-        return torch.cat((cast(LookAheadState, state).embeddings.type_as(x_BTC), x_BTC), dim=1)
+        assert isinstance(state, LookAheadState)
+        return torch.cat((state.embeddings.type_as(x_BTC), x_BTC), dim=1)
 
     def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
         """Return what the first layer reads of the tokens, and what their attention found in every layer."""

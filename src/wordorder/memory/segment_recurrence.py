@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self, Unpack, cast
+from typing import ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -37,10 +37,7 @@ class RecurrenceState(MemoryState):
         if not slots or set(names) != set(slots):
             found = ", ".join(sorted(slots)) or "none of them"
             raise ValueError(f"segment recurrence keeps hidden.0, hidden.1, .., got {found}")
-        return cls(
-            hidden=tuple(slots[name] for name in names),
-            **meta,
-        )
+        return cls(hidden=tuple(slots[name] for name in names), **meta)
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,8 @@ class SegmentRecurrence(Memory):
 
     def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:
         """Return the slots' states of this layer, and the tokens' behind them."""
-        return torch.cat((cast(RecurrenceState, state).hidden[layer].type_as(x_BTC), x_BTC), dim=1)
+        assert isinstance(state, RecurrenceState)
+        return torch.cat((state.hidden[layer].type_as(x_BTC), x_BTC), dim=1)
 
     def kept(self, layer: int, x_BTC: Tensor, record: LayerRecord) -> dict[str, Tensor]:
         """Return what the layer reads of the tokens."""

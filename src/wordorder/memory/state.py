@@ -13,12 +13,9 @@ KeyValues = tuple[Tensor, Tensor]
 
 
 class RefreshedSlots(NamedTuple):
-    """The slots' read-outs after a layer has refreshed them, cut off from the graph.
+    """The slots' read-outs after a layer has refreshed them, old and new merged, cut off from the graph.
 
-    Args:
-        read_out: old and new merged, (B, H, M, E).
-        normaliser: the log-sum-exp that belongs to it, (B, H, M).
-        alpha: the weight of the old one, (B, H, M).
+    Read-outs are (B, H, M, E); their log-sum-exp and the weight alpha of the old ones are (B, H, M).
     """
 
     read_out: Tensor
@@ -29,10 +26,8 @@ class RefreshedSlots(NamedTuple):
 class LayerRecord(NamedTuple):
     """The record that the self-attention of one layer leaves of a step; a field that nobody asked for is None.
 
-    Args:
-        key_values: of the slots and of all tokens so far.
-        read_out: what the tokens' attention found, (B, H, T, E), cut off from the graph, in at least float32.
-        normaliser: the log-sum-exp that belongs to it, (B, H, T).
+    Keys and values are those of the slots and of all tokens so far. The read-out, (B, H, T, E), is what the tokens'
+    attention found, cut off from the graph, in at least float32, with its log-sum-exp, (B, H, T).
     """
 
     key_values: KeyValues | None = None
@@ -162,7 +157,7 @@ class MemoryState(ABC):
 
     def to(self, device: torch.device | str) -> Self:
         """Return the state on another device."""
-        return self._each(lambda tensor: tensor.to(device), lambda tensor: tensor.to(device))
+        return self._each(lambda tensor: tensor.to(device))
 
     def reorder(self, rows: Tensor) -> Self:
         """Return a state whose row b continues from row ``rows[b]`` (long, of any number), as in beam search.
@@ -178,7 +173,7 @@ class MemoryState(ABC):
             if low < 0 or high >= self.batch:
                 raise ValueError(f"rows to go on from must lie in 0 .. {self.batch - 1}, got {low} .. {high}")
         rows = rows.to(self.device)
-        return self._each(lambda tensor: tensor.index_select(0, rows), lambda row: row.index_select(0, rows))
+        return self._each(lambda tensor: tensor.index_select(0, rows))
 
     def __getitem__(self, row: int) -> Self:
         """Return the state of one row, as a batch of one; transformers' pipelines take batches apart in this way.
@@ -225,11 +220,16 @@ class MemoryState(ABC):
         rows = rows.to(self.device)
         shape = self.batch, self.length
         valid_BM = torch.ones(shape, dtype=torch.bool, device=self.device) if self.valid_BM is None else self.valid_BM
+
+        def forgotten(value: int | Tensor) -> Tensor:
+            whole = value if isinstance(value, Tensor) else torch.full(rows.shape, value, device=rows.device)
+            return whole.to(rows.device).masked_fill(rows, 0)
+
         return replace(
             self,
-            position=_per_row(self.position, rows).masked_fill(rows, 0),
+            position=forgotten(self.position),
             valid_BM=valid_BM & ~rows[:, None],
-            entered_B=_per_row(self.entered if self.entered_B is None else self.entered_B, rows).masked_fill(rows, 0),
+            entered_B=forgotten(self.entered if self.entered_B is None else self.entered_B),
         )
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -275,13 +275,8 @@ class MemoryState(ABC):
             slots, position=self.position, entered=self.entered, valid_BM=self.valid_BM, entered_B=self.entered_B
         )
 
-    def _each(self, of_slots: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Self:
-        moved = self.with_slots({name: of_slots(tensor) for name, tensor in self.slots().items()})
-        rows = {name: getattr(self, name) for name in ("position", "valid_BM", "entered_B")}
-        return replace(moved, **{name: of_rows(t) for name, t in rows.items() if isinstance(t, Tensor)})
-
-
-def _per_row(value: int | Tensor, rows_B: Tensor) -> Tensor:
-    if isinstance(value, Tensor):
-        return value.to(rows_B.device)
-    return torch.full(rows_B.shape, value, dtype=torch.long, device=rows_B.device)
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return a state with every tensor changed."""
+        moved = self.with_slots({name: change(tensor) for name, tensor in self.slots().items()})
+        rows = {"position": self.position, "valid_BM": self.valid_BM, "entered_B": self.entered_B}
+        return replace(moved, **{name: change(t) for name, t in rows.items() if isinstance(t, Tensor)})

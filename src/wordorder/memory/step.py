@@ -55,11 +55,7 @@ class OpenSegment:
 
     @classmethod
     def after(cls, memory: Memory, state: MemoryState | None, *, layers: int, keep: bool = False) -> "OpenSegment":
-        """Open a segment after the state that the one before left.
-
-        Raises:
-            ValueError: the state is of another memory, or of another number of layers.
-        """
+        """Open a segment after the state that the one before left; raise ValueError where it is another network's."""
         if state is not None and not isinstance(cast("object", state), memory.state_type):
             raise ValueError(f"memory must be a {memory.state_type.__name__} here, got {type(state).__name__}")
         if state is not None and state.layers != layers:
@@ -102,11 +98,7 @@ class OpenSegment:
         )
 
     def close(self) -> MemoryState:
-        """Return the memory after the segment: its last ``memory.length`` slots and tokens.
-
-        Raises:
-            ValueError: nothing was read.
-        """
+        """Return the memory after the segment: its last ``memory.length`` slots and tokens."""
         if not self.tokens:
             raise ValueError("a segment without tokens leaves no memory")
         before = {} if self.state is None else {**self.state.slots(), **self.refreshed}
@@ -116,7 +108,11 @@ class OpenSegment:
             for name, pieces in self.kept.items()
         }
         valid_BS, read_B = self.valid_keys(), None if self.valid_BT is None else self.valid_BT.sum(1)
-        entered, entered_B = self._entered(read_B)
+        entered, entered_B = self.tokens, read_B
+        if read_B is not None and self.state is not None:
+            # a row that read nothing keeps the number of the segment before
+            before = self.state.entered if self.state.entered_B is None else self.state.entered_B
+            entered, entered_B = max(self.tokens, self.state.entered), torch.where(read_B == 0, before, read_B)
         state = kind.from_slots(
             _pushed_together(slots, valid_BS, kind),
             position=self.position + (self.tokens if read_B is None else read_B),
@@ -125,13 +121,6 @@ class OpenSegment:
             entered_B=entered_B,
         )
         return state.last(self.memory.length)
-
-    def _entered(self, read_B: Tensor | None) -> tuple[int, Tensor | None]:
-        """Return how many slots the segment filled; a row that read nothing keeps the number of the one before."""
-        if read_B is None or self.state is None:
-            return self.tokens, read_B
-        before = self.state.entered if self.state.entered_B is None else self.state.entered_B
-        return max(self.tokens, self.state.entered), torch.where(read_B == 0, before, read_B)
 
 
 @dataclass(frozen=True)
@@ -215,10 +204,10 @@ class SegmentStep:
         return Visibility(self.window, key, self.causal, valid_BS, within=self.segment.memory.within)
 
     def look_ahead_window(self) -> slice:
-        """Return the columns that slots look at: in a causal network those after their last look, up to one token.
+        """Return the columns that slots look at.
 
-        Those are what entered with the previous segment after its first token, which was seen then, and the first token
-        of this one. Otherwise all tokens of the segment.
+        In a causal network they are what entered with the previous segment after its first token, which was seen then,
+        and the first token of this one; else all tokens of the segment.
         """
         slots, state = self.segment.slots, self.segment.state
         if not self.causal:
@@ -226,11 +215,7 @@ class SegmentStep:
         return slice(max(slots - (state.entered if state else 0) + 1, 1), slots + 1)
 
     def look_ahead_mask(self, *, full: bool) -> Visibility:
-        """Return the mask of the slots over the columns of their window.
-
-        Args:
-            full: all of them, in place of those to the right; of `LookAheadMemory`.
-        """
+        """Return the mask of the slots over the columns of their window: those to the right, or all of them."""
         window, state = self.look_ahead_window(), self.segment.state
         valid_BS = self.segment.valid_keys(self.tokens, self.valid_BT)
         valid_BJ = None if valid_BS is None else valid_BS[:, window]
@@ -251,12 +236,7 @@ def check_step(step: SegmentStep, batch: int, *, channels: int, heads: int) -> N
     """Refuse tokens, padding or a memory that do not fit together.
 
     Padding before a text, and after the tokens of a segment, is harmless; between them distances would count it, and
-    those of later segments would not.
-
-    Raises:
-        ValueError: there are no tokens; they are not the first of a segment that keeps no keys, or whose tokens see
-            each other on both sides; the padding is not one value for each, or is between tokens of a text, slots of
-            memory included (looked at on the CPU only); or the memory is of other rows or another network.
+    those of later segments would not (looked at on the CPU only).
     """
     if not step.tokens:
         raise ValueError("a segment must have one token at least, got none; leave it out")
@@ -297,42 +277,26 @@ def _check_state(state: MemoryState, batch: int, *, channels: int, heads: int) -
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Encoding and masks of one step, put together for all layers.
-
-    Args:
-        tokens: of the step's tokens over all keys.
-        slots: of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step.
-    """
+    """Encoding and masks of one step, put together for all layers."""
 
     tokens: Plan | HybridPlan
+    """Of the step's tokens over all keys."""
     slots: Plan | HybridPlan | None = None
+    """Of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
 
 
-def plan_step(
-    step: SegmentStep,
-    encoding: Composition,
-    sizes: AttentionSizes,
-    *,
-    dropout: float = 0.0,
-    backend: str | None = None,
-    return_weights: bool = False,
-) -> StepPlan:
+def plan_step(step: SegmentStep, encoding: Composition, sizes: AttentionSizes, **wanted: Any) -> StepPlan:
     """Prepare the encoding at the step's positions, and plan attention with its masks.
 
     Args:
         sizes: of the tokens' queries and of all keys.
+        **wanted: ``dropout``, ``backend`` and ``return_weights`` of `plan_attention`.
     """
     memory, layers = step.segment.memory, step.segment.layers
-    wanted: dict[str, Any] = {
-        "layers": layers,
-        "dropout": dropout,
-        "backend": backend,
-        "return_weights": return_weights,
-    }
     mask = step.mask()
     order = encoding.prepare(mask.query, mask.key, dtype=sizes.dtype, device=sizes.device)
     looks_ahead = isinstance(memory, LookAheadMemory)
-    tokens = plan_attention(order, mask, sizes, return_lse=looks_ahead, **wanted)
+    tokens = plan_attention(order, mask, sizes, layers=layers, return_lse=looks_ahead, **wanted)
     if not looks_ahead or not step.reads_slots:
         return StepPlan(tokens)
     mask = step.look_ahead_mask(full=memory.full)
@@ -340,25 +304,21 @@ def plan_step(
     if memory.full:
         order = order.all_keys_to_the_right()
     sizes = replace(sizes, queries=mask.query.length, keys=mask.key.length)
-    return StepPlan(tokens, plan_attention(order, mask, sizes, return_lse=True, **wanted))
+    return StepPlan(tokens, plan_attention(order, mask, sizes, layers=layers, return_lse=True, **wanted))
 
 
 @dataclass(frozen=True)
 class SlotRefresh:
-    """The plan, the window and the read-outs with which a layer refreshes the slots of a look-ahead memory.
-
-    Args:
-        plan: of the slots over the keys of their window.
-        window: columns of those keys.
-        read_out: what the slots have read so far, (B, H, M, E).
-        normaliser: the log-sum-exp that belongs to it, (B, H, M).
-        epsilon: of `LookAheadMemory`.
-    """
+    """The plan, the window and the read-outs with which a layer refreshes the slots of a look-ahead memory."""
 
     plan: Plan
+    """Of the slots over the keys of their window."""
     window: slice
+    """Columns of those keys."""
     read_out: Tensor
+    """Read-outs of the slots so far, (B, H, M, E)."""
     normaliser: Tensor
+    """The log-sum-exp that belongs to it, (B, H, M)."""
     epsilon: float
 
 
@@ -389,20 +349,20 @@ def view_of(step: SegmentStep, plan: StepPlan, layer: int) -> MemoryView:
     """Return the step as layer ``layer`` (from 0) sees it."""
     segment, memory = step.segment, step.segment.memory
     # the last layer's slots would be read by nobody
-    refreshing = isinstance(memory, LookAheadMemory) and layer < segment.layers - 1
+    refreshed = memory if isinstance(memory, LookAheadMemory) and layer < segment.layers - 1 else None
     refresh = None
-    if isinstance(memory, LookAheadMemory) and refreshing and plan.slots is not None:
+    if refreshed is not None and plan.slots is not None:
         assert segment.state is not None
         slots = segment.state.slots()
         old = slots[f"read_outs.{layer}"], slots[f"normalisers.{layer}"]
-        refresh = SlotRefresh(plan.slots.layer(layer), step.look_ahead_window(), *old, memory.epsilon)
+        refresh = SlotRefresh(plan.slots.layer(layer), step.look_ahead_window(), *old, refreshed.epsilon)
     return MemoryView(
         plan=plan.tokens.layer(layer),
         tokens=step.tokens,
         queries=step.tokens + (segment.slots if refresh else 0),
         held=segment.key_values[layer] if segment.key_values else None,
         keep_keys=segment.keep,
-        keep_read_outs=refreshing,
+        keep_read_outs=refreshed is not None,
         refresh=refresh,
     )
 
@@ -432,8 +392,7 @@ def read_step(
 ) -> StepRead:
     """Run the layers over the tokens of a step, and over the slots before them where those take part.
 
-    Args:
-        layers: of the network; called with rows and a `MemoryView`, each returns (rows, `LayerRecord`).
+    Each layer is called with rows and a `MemoryView`, and returns rows and a `LayerRecord`.
     """
     segment, memory = step.segment, step.segment.memory
     all_hidden: list[Tensor] = []

@@ -1,7 +1,6 @@
 """Networks in plain torch: encoder, decoder and both together with any encoding, and the blocks they are made of."""
 
-from wordorder.networks.adaptive.embedding import AdaptiveEmbedding
-from wordorder.networks.adaptive.softmax import AdaptiveSoftmax
+from wordorder.networks.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
 from wordorder.networks.cache import Cache, KeyValueCache
 from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder, ComplexOptions
 from wordorder.networks.decoder import Decoder, DecoderOutput
@@ -14,14 +13,15 @@ from wordorder.networks.options import FeedForward, TransformerKeywords, Transfo
 from wordorder.networks.positional import Positional, PreparedPositions
 from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
 from wordorder.networks.stack import Stack
-from wordorder.networks.text.complex import ComplexBagOfWords, ComplexTextConvolution, ComplexTextEmbedding
-from wordorder.networks.text.complex_recurrent import ComplexTextRecurrent
+from wordorder.networks.text.complex import (
+    ComplexBagOfWords,
+    ComplexTextConvolution,
+    ComplexTextEmbedding,
+    ComplexTextRecurrent,
+)
 from wordorder.networks.text.convolution import TextConvolution
-from wordorder.networks.text.embedding import TextEmbedding
-from wordorder.networks.text.network import BagOfWords, TextNetwork, TextOutput
-from wordorder.networks.text.pooling import pool
+from wordorder.networks.text.network import BagOfWords, TextEmbedding, TextNetwork, TextOutput, TextTransformer, pool
 from wordorder.networks.text.recurrent import TextRecurrent
-from wordorder.networks.text.transformer import TextTransformer
 from wordorder.networks.token_tables import token_tables
 
 __all__ = [

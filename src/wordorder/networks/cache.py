@@ -86,11 +86,7 @@ class KeyValueCache:
         return extend
 
     def reorder(self, rows: Tensor) -> None:
-        """Reorder the rows in place: row b continues from row ``rows[b]``, as in beam search.
-
-        Args:
-            rows: long (B,), rows of the present batch.
-        """
+        """Reorder the rows in place: row b continues from row ``rows[b]``, long (B,), as in beam search."""
         for held in (self._own, self._source):
             for layer, (k, v) in held.items():
                 held[layer] = k.index_select(0, rows), v.index_select(0, rows)
@@ -98,12 +94,7 @@ class KeyValueCache:
 
 @dataclass(frozen=True)
 class LayerCache:
-    """The cache as one layer sees it; a field is None where there is no cache.
-
-    Args:
-        own: of its self-attention.
-        source: of its cross-attention.
-    """
+    """The cache as the self-attention and the cross-attention of one layer see it; None where there is no cache."""
 
     own: Extend | None = None
     source: Extend | None = None
@@ -112,9 +103,8 @@ class LayerCache:
 def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> LayerCache:
     """Return the cache as layer ``layer`` (from 0) sees it.
 
-    Args:
-        once: the layer is called more than once in this step (to show its weights): the first call adds to the cache,
-            the others get what the first one got.
+    With ``once`` the first call adds to the cache, and the others get what the first one got: a layer is called more
+    than once in a step to show its weights.
     """
     if cache is None:
         return LayerCache()

@@ -2,21 +2,20 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Unpack, cast
+from typing import Unpack
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.attention import HybridPlan, Plan, plan_attention
+from wordorder.attention import Plan, plan_attention
 from wordorder.encodings import PositionTerms
 from wordorder.memory import MemoryState
-from wordorder.networks.cache import Cache, layer_cache
+from wordorder.networks.cache import Cache
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
 from wordorder.ops import Contiguous, Positions, PositionsLike, Visibility, as_positions, check_key_padding
-from wordorder.ops.execution import run_layer
 
 
 @dataclass(frozen=True)
@@ -142,23 +141,19 @@ class Decoder(Stack):
                 or positions or a cache to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            refused = {"positions": positions, "cache": cache, "source": source}
             read = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
-                refused,
+                {"positions": positions, "cache": cache, "source": source},
                 key_padding_mask=key_padding_mask,
                 backend=backend,
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
+            memory, logits = read.segment.close(), self._logits(read.hidden)
             return DecoderOutput(
-                read.hidden,
-                read.all_hidden or None,
-                read.attentions or None,
-                memory=read.segment.close(),
-                logits=self._logits(read.hidden),
+                read.hidden, read.all_hidden or None, read.attentions or None, memory=memory, logits=logits
             )
         given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
@@ -188,7 +183,10 @@ class Decoder(Stack):
                 backend=backend,
                 return_attentions=return_attentions,
             )
-        return self._run(x_BTC, plan, asked, cache, return_all_hidden, return_attentions)
+        run = self.run_layers(
+            x_BTC, plan, asked, cache, return_all_hidden=return_all_hidden, return_attentions=return_attentions
+        )
+        return DecoderOutput(*run, logits=self._logits(run[0]))
 
     def plan_cross_attention(
         self,
@@ -209,7 +207,8 @@ class Decoder(Stack):
             key_positions: of the source; None = nothing is packed.
             held: how many tokens of the source a cache holds keys of.
         """
-        key = Contiguous(held or cast(Tensor, source).shape[1]) if key_positions is None else key_positions
+        tokens = held if source is None or held else source.shape[1]
+        key = Contiguous(tokens) if key_positions is None else key_positions
         check_key_padding("source_padding_mask", source_padding_mask, like_BTC.shape[0], key.length)
         valid_BS = None if source_padding_mask is None else ~source_padding_mask
         mask = Visibility(positions, key, valid_BS=valid_BS)
@@ -224,42 +223,12 @@ class Decoder(Stack):
             if source is not None:
                 raise ValueError("source was given to a decoder without cross-attention; pass cross_attention=True")
             return False
-        channels = self.options.channels
         if source is None and (cache is None or not cache.source_length):
             raise ValueError("source must be given to a decoder with cross-attention, or a cache that has seen it")
+        channels = self.options.channels
         if source is not None and (source.dim() != 3 or source.shape[::2] != (batch, channels)):
             raise ValueError(f"source must be ({batch}, tokens, {channels}), got {tuple(source.shape)}")
         return True
-
-    def _run(
-        self,
-        x_BTC: Tensor,
-        plan: Plan | HybridPlan,
-        source: Source | None,
-        cache: Cache | None,
-        return_all_hidden: bool,
-        return_attentions: bool,
-    ) -> DecoderOutput:
-        all_hidden: list[Tensor] = []
-        attentions: list[Tensor] = []
-        cross_attentions: list[Tensor] = []
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, DecoderLayer)
-            all_hidden.append(x_BTC)
-            arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
-            if return_attentions:
-                own, cross = layer.attention_weights(x_BTC, *arguments)
-                attentions.append(own)
-                cross_attentions += [] if cross is None else [cross]
-            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self._checkpointed)
-        hidden = self.finish(x_BTC)
-        return DecoderOutput(
-            hidden,
-            (*all_hidden, hidden) if return_all_hidden else None,
-            tuple(attentions) if return_attentions else None,
-            tuple(cross_attentions) if return_attentions and source is not None else None,
-            logits=self._logits(hidden),
-        )
 
     def _logits(self, hidden_BTC: Tensor) -> Tensor | None:
         return F.linear(hidden_BTC, self.embedding.weight) if self.tied_head else None

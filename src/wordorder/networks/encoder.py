@@ -5,14 +5,12 @@ from typing import Unpack
 
 from torch import Tensor
 
-from wordorder.attention import HybridPlan, Plan
 from wordorder.memory import MemoryState
 from wordorder.networks.initialisation import initialise
 from wordorder.networks.layer import EncoderLayer
 from wordorder.networks.options import TransformerKeywords, TransformerOptions
 from wordorder.networks.stack import Stack
 from wordorder.ops import PositionsLike
-from wordorder.ops.execution import run_layer
 
 
 @dataclass(frozen=True)
@@ -117,22 +115,5 @@ class Encoder(Stack):
         plan = self.plan(
             where, x_BTC, key_padding_mask=key_padding_mask, backend=backend, return_attentions=return_attentions
         )
-        return self._run(x_BTC, plan, return_all_hidden, return_attentions)
-
-    def _run(
-        self, x_BTC: Tensor, plan: Plan | HybridPlan, return_all_hidden: bool, return_attentions: bool
-    ) -> EncoderOutput:
-        all_hidden: list[Tensor] = []
-        attentions: list[Tensor] = []
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, EncoderLayer)
-            all_hidden.append(x_BTC)
-            if return_attentions:
-                attentions.append(layer.attention_weights(x_BTC, plan.layer(index))[0])
-            x_BTC = run_layer(layer, x_BTC, plan.layer(index), checkpointed=self._checkpointed)
-        hidden = self.finish(x_BTC)
-        return EncoderOutput(
-            hidden,
-            (*all_hidden, hidden) if return_all_hidden else None,
-            tuple(attentions) if return_attentions else None,
-        )
+        run = self.run_layers(x_BTC, plan, return_all_hidden=return_all_hidden, return_attentions=return_attentions)
+        return EncoderOutput(*run[:3])

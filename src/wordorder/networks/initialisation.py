@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 Generators = Callable[[str], torch.Generator | None]
 
@@ -26,9 +27,9 @@ def initialise_module(
     ``nn.init`` is used throughout: transformers guards those functions, so that loaded weights are not drawn again.
 
     Args:
-        module: whose own parameters are set.
         std: standard deviation of matrices and tables.
         generator_for: random generator by the parameter's name within the module; None = torch's global one.
+        skip: parameters that are left as they are.
     """
     own_rule = getattr(module, "draw_parameters", None)
     if callable(own_rule):
@@ -46,7 +47,16 @@ def initialise_module(
     # a row is a new tensor, which does not carry transformers' mark of a loaded weight
     loaded = isinstance(module, nn.Embedding) and getattr(module.weight, "_is_hf_initialized", False)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None and not loaded:
-        nn.init.zeros_(_row(module.weight, module.padding_idx))
+        nn.init.zeros_(module.weight.detach()[module.padding_idx])
+
+
+def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Callable[..., object]) -> None:
+    """Draw a module's own matrices by ``draw``, a function of `nn.init`, and set its vectors to 0."""
+    for name, parameter in module.named_parameters(recurse=False):
+        if parameter.dim() < 2:
+            nn.init.zeros_(parameter)
+        else:
+            draw(parameter, generator=generator_for(name) if generator_for else None)
 
 
 def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -> None:
@@ -60,19 +70,11 @@ def initialise(root: nn.Module, *, seed: int | None = None, std: float = 0.02) -
     """
     drawn: set[nn.Parameter] = set()
     for prefix, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
-        generator_for = None if seed is None else _named_generators(seed, prefix)
+        generator_for = None if seed is None else partial(_generator, seed, prefix)
         initialise_module(module, std=std, generator_for=generator_for, skip=drawn)
         drawn.update(module.parameters(recurse=False))
 
 
-def _named_generators(seed: int, prefix: str) -> Generators:
-    def generator_for(name: str) -> torch.Generator:
-        digest = hashlib.sha256(f"{seed}/{prefix}.{name}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-
-    return generator_for
-
-
-def _row(weight: Tensor, index: int) -> Tensor:
-    with torch.no_grad():
-        return weight[index]
+def _generator(seed: int, prefix: str, name: str) -> torch.Generator:
+    digest = hashlib.sha256(f"{seed}/{prefix}.{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))

@@ -1,25 +1,19 @@
 """One layer: attention to its own text, in some decoders to another one, and a feed-forward network."""
 
 from dataclasses import dataclass
-from typing import cast, overload
+from typing import overload
 
 from torch import Tensor, nn
 
 from wordorder.attention import Plan
 from wordorder.memory import LayerRecord, MemoryView
 from wordorder.networks.cache import LayerCache
-from wordorder.networks.multi_head import CrossAttention, SelfAttention
 from wordorder.networks.options import TransformerOptions
 
 
 @dataclass(frozen=True)
 class Source:
-    """The other text of cross-attention: its states, and the plan to attend to them.
-
-    Args:
-        states_BSC: what its encoder gave; None where a cache holds its keys and values.
-        plan: who sees whom; no encoding.
-    """
+    """The other text of cross-attention: its states, None where a cache holds their keys, and the plan to attend."""
 
     states_BSC: Tensor | None
     plan: Plan
@@ -35,9 +29,9 @@ class DecoderLayer(nn.Module):
     def __init__(self, options: TransformerOptions, *, cross: bool = False) -> None:
         super().__init__()
         self.pre = options.pre
-        self.attention = cast(SelfAttention, options.attention())
+        self.attention = options.attention()
         self.attention_norm = options.norm_layer()
-        self.cross_attention = cast(CrossAttention, options.cross_attention()) if cross else None
+        self.cross_attention = options.cross_attention() if cross else None
         self.cross_attention_norm = options.norm_layer() if cross else None
         self.feedforward = options.feedforward_network()
         self.feedforward_norm = options.norm_layer()

@@ -1,6 +1,6 @@
 """Attention with its projections: of a sequence to itself, and of one sequence to another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,6 @@ Extend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Keys are handed over before any rotation, since `attention` moves them by the plan: every encoding stays exact.
 """
-
 
 Linear = Callable[[int, int], Any]
 """A function that makes a projection from channels in and out: a torch Linear, or a module in its place."""
@@ -34,10 +33,10 @@ class MultiHead(nn.Module):
         self.head_dim, self.dropout = width // heads, dropout
         self.splits = [heads * self.head_dim, key_value_heads * self.head_dim, key_value_heads * self.head_dim]
 
-    def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
+    def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
         """Split a projection into its parts, each (B, T, heads * D) -> (B, heads, T, D)."""
-        parts = cast(tuple[Any, ...], cast("Any", x_BTC).split(splits, -1))
-        return tuple(part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
+        parts = torch.split(x_BTC, splits, dim=-1)
+        return tuple(torch.unflatten(part, -1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
@@ -96,10 +95,8 @@ class SelfAttention(MultiHead):
         """Attend to a memory's slots and a segment's tokens; return the output of the rows with queries, and a record.
 
         Tokens attend to slots and tokens. Slots among the queries attend to the keys of their look-ahead window, and
-        what they find is merged with what they knew (`wordorder.ops.merge_read_outs`).
-
-        Args:
-            x_BSC: slots and tokens of this step, or tokens alone.
+        what they find is merged with what they knew (`wordorder.ops.merge_read_outs`). ``x_BSC`` holds slots and tokens
+        of this step, or tokens alone.
         """
         q, k, v = self._heads(x_BSC, queries=view.queries)
         if view.held is not None:
@@ -137,12 +134,9 @@ class SelfAttention(MultiHead):
 
     def _heads(self, x_BTC: Tensor, queries: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the last ``queries`` rows (None = all), keys and values of all."""
-        if queries is None or queries == x_BTC.shape[1]:
+        if queries is None or queries == x_BTC.shape[1] or _is_more_than_its_weight(self.qkv):
             q, k, v = self._split(self.qkv(x_BTC), self.splits)
-            return q, k, v
-        if _is_more_than_its_weight(self.qkv):
-            q, k, v = self._split(self.qkv(x_BTC), self.splits)
-            return q[:, :, -queries:], k, v
+            return q if queries is None else q[:, :, -queries:], k, v
         weight, bias, first = self.qkv.weight, cast(Tensor | None, self.qkv.bias), self.splits[0]
         of_queries, of_others = (None, None) if bias is None else (bias[:first], bias[first:])
         (q,) = self._split(F.linear(x_BTC[:, -queries:], weight[:first], of_queries), self.splits[:1])
@@ -162,17 +156,8 @@ def _is_more_than_its_weight(linear: nn.Module) -> bool:
 class CrossAttention(MultiHead):
     """Queries of one sequence, keys and values of another, attention, and the projection back.
 
-    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Sec. 3.2.3.
-
-    Args:
-        width: model channels of both sequences, C; a multiple of heads.
-        heads: query heads, H.
-        key_value_heads: key and value heads, G; divides heads.
-        dropout: probability that an attention weight is dropped in training.
-        linear: makes the projections, from channels in and out.
-
-    Raises:
-        ValueError: sizes do not divide.
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, Sec. 3.2.3. Arguments and errors as in `SelfAttention`; both
+    sequences have ``width`` channels.
     """
 
     def __init__(

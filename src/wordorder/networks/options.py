@@ -3,12 +3,13 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, TypedDict, cast, get_args
+from typing import Any, Literal, Self, TypedDict, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.memory import Memory
+from wordorder.networks.arguments import check_choice, check_positive
 from wordorder.networks.multi_head import CrossAttention, SelfAttention
 
 Norm = Literal["layer", "rms"]
@@ -16,13 +17,16 @@ NormPlacement = Literal["pre", "post"]
 Activation = Literal["gelu", "relu", "silu", "swiglu"]
 
 
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+"""Activations of each number alone."""
+
+
 def norm_layer(kind: Norm, width: int, eps: float) -> nn.Module:
     """Return a layer norm or an RMS norm.
 
     Ba et al. 2016, https://arxiv.org/abs/1607.06450; Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
     """
-    if kind not in get_args(Norm):
-        raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, got {kind!r}")
+    check_choice("norm", kind, Norm)
     return nn.LayerNorm(width, eps=eps) if kind == "layer" else nn.RMSNorm(width, eps=eps)
 
 
@@ -43,8 +47,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, *, inner: int, activation: Activation = "gelu") -> None:
         super().__init__()
-        if activation not in get_args(Activation):
-            raise ValueError(f"activation must be one of {', '.join(get_args(Activation))}, got {activation!r}")
+        check_choice("activation", activation, Activation)
         self.activation, gated = activation, activation == "swiglu"
         self.up = nn.Linear(width, 2 * inner if gated else inner)
         self.down = nn.Linear(inner, width)
@@ -55,8 +58,7 @@ class FeedForward(nn.Module):
         if self.activation == "swiglu":
             gate, value = inner.chunk(2, dim=-1)
             return self.down(F.silu(gate) * value)
-        acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
-        return self.down(acts[self.activation](inner))
+        return self.down(ACTIVATIONS[self.activation](inner))
 
 
 class TransformerKeywords(TypedDict, total=False):
@@ -143,10 +145,6 @@ class TransformerOptions:
     def of(cls, network: str, given: "TransformerOptions | None", keywords: Mapping[str, Any]) -> Self:
         """Return the options that a network's constructor was given, as a value or as keywords.
 
-        Args:
-            network: name of the class, for errors.
-            given: the value; None = keywords are.
-
         Raises:
             TypeError: both are given, a value of other options, or an unknown keyword (with the nearest known one).
         """
@@ -169,14 +167,10 @@ class TransformerOptions:
         return cls(**keywords)
 
     def __post_init__(self) -> None:
-        for name, value in (("width", self.width), ("heads", self.heads), ("layers", self.layers)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(width=self.width, heads=self.heads, layers=self.layers)
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got width={self.width}, heads={self.heads}")
-        known = get_args(NormPlacement)
-        if self.norm_placement not in known:
-            raise ValueError(f"norm_placement must be one of {', '.join(known)}, got {self.norm_placement!r}")
+        check_choice("norm_placement", self.norm_placement, NormPlacement)
         if self.memory is not None and not isinstance(cast("object", self.memory), Memory):
             raise ValueError(f"memory must be a LookAheadMemory, a SegmentRecurrence or None, got {self.memory!r}")
 
@@ -205,12 +199,12 @@ class TransformerOptions:
         """Number of channels between the maps of the feed-forward network."""
         return self.feedforward or 4 * self.width
 
-    def attention(self) -> nn.Module:
-        """Build a `SelfAttention`: ``forward(x, plan, *, extend=None)`` and ``weights`` of these arguments."""
+    def attention(self) -> SelfAttention:
+        """Build the self-attention of a layer."""
         return SelfAttention(self.width, **self._heads())
 
-    def cross_attention(self) -> nn.Module:
-        """Build a `CrossAttention`: ``forward(x, source, plan, *, extend=None)`` and ``weights`` of these arguments."""
+    def cross_attention(self) -> CrossAttention:
+        """Build the cross-attention of a layer."""
         return CrossAttention(self.width, **self._heads())
 
     def feedforward_network(self) -> nn.Module:

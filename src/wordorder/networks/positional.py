@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
 from wordorder.encodings import OnEmbeddings, build_encoding
 from wordorder.errors import BadInput
+from wordorder.networks.arguments import check_positive
 from wordorder.networks.initialisation import initialise
 from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
 from wordorder.ops.precision import working_dtype
@@ -129,9 +130,7 @@ class Positional(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value in (("width", width), ("heads", heads), ("layers", layers)):
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(width=width, heads=heads, layers=layers)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
         if not 0 <= dropout < 1:
@@ -239,11 +238,7 @@ class Positional(nn.Module):
         return PreparedPositions(plan, self.layers, sizes, dropout)
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
-        """Refuse to be called: positions act in more than one place.
-
-        Raises:
-            BadInput: always; it says what to call.
-        """
+        """Raise BadInput, which says what to call: positions act in more than one place."""
         raise BadInput(
             "a Positional is not called itself: x = positional.embed(x), then order = positional.prepare(x), once per"
             " forward pass, and order.attend(layer, q, k, v) in each layer"
@@ -275,12 +270,10 @@ class Positional(nn.Module):
                 f"encoding {self.name!r} acts on embeddings, and embed {seen}, but x has {tuple(x.shape[:2])} (batch,"
                 f" tokens); write x = positional.{call} before prepare(x)"
             )
-        if not _alike(embedded[2], positions):
+        one, other = embedded[2], positions
+        alike = (one is None) == (other is None)
+        # tensors on a GPU are not compared, which would wait for it
+        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
+            alike = torch.equal(one, other)
+        if not alike:
             raise BadInput("embed and prepare must be given the same positions, or none")
-
-
-def _alike(one: PositionsLike | None, other: PositionsLike | None) -> bool:
-    """Tell whether positions may be the same; tensors on a GPU are not compared, which would wait for it."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor) and one.device.type == other.device.type == "cpu":
-        return torch.equal(one, other)
-    return (one is None) == (other is None)

@@ -12,15 +12,12 @@ from wordorder.ops import PositionsLike, check_key_padding
 
 @dataclass(frozen=True)
 class Seq2SeqOutput:
-    """The output of a `Seq2Seq`.
-
-    Args:
-        hidden: the decoder's output, (B, T, C).
-        source: the encoder's, (B, S, channels), which the decoder asked.
-    """
+    """The output of a `Seq2Seq`."""
 
     hidden: Tensor
+    """The decoder's output, (B, T, C)."""
     source: Tensor
+    """The encoder's, (B, S, channels), which the decoder asked."""
 
 
 class Seq2Seq(nn.Module):

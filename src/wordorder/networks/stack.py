@@ -16,6 +16,9 @@ from wordorder.memory import (
     plan_step,
     read_step,
 )
+from wordorder.networks.arguments import check_positive
+from wordorder.networks.cache import Cache, layer_cache
+from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerOptions
 from wordorder.ops import (
     Contiguous,
@@ -26,8 +29,12 @@ from wordorder.ops import (
     check_positions_fit,
     valid_tokens,
 )
+from wordorder.ops.execution import run_layer
 from wordorder.ops.precision import working_dtype
 from wordorder.ops.token_ids import check_embeddings, check_token_ids
+
+Run = tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]
+"""Hidden states, and if asked for all hidden states, attentions, and attentions on a source."""
 
 
 class Stack(nn.Module):
@@ -55,8 +62,7 @@ class Stack(nn.Module):
         embedding: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if vocabulary <= 0:
-            raise ValueError(f"vocabulary must be positive, got {vocabulary}")
+        check_positive(vocabulary=vocabulary)
         self.options, self.heads, self.head_dim = options, options.heads, options.head_dim
         self.memory, self.causal = options.memory, use == "decoder"
         composition = build_encoding(
@@ -110,22 +116,15 @@ class Stack(nn.Module):
             ValueError: neither or both of input_ids and inputs_embeds are given, or ids are not integers (B, T) or
                 outside the vocabulary (looked at on the CPU only).
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("pass exactly one of input_ids and inputs_embeds")
-        if input_ids is not None:
-            check_token_ids(input_ids, self.embedding.num_embeddings)
-        if inputs_embeds is not None:
-            check_embeddings(inputs_embeds, self.options.channels)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None
+        given = check_given(input_ids, inputs_embeds, self.embedding, self.options.channels)
         where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
         check_positions_fit("positions", where, given.shape[0], given.shape[1])
         if inputs_embeds is not None:
             x_BTC = inputs_embeds
         elif isinstance(self.embedding, ReplacesEmbedding):
-            x_BTC = self.embedding(input_ids, where if in_segment is None else in_segment)
+            x_BTC = self.embedding(given, where if in_segment is None else in_segment)
         else:
-            x_BTC = self.embedding(input_ids)
+            x_BTC = self.embedding(given)
         if self.embedding_scale is not None:
             x_BTC = x_BTC * self.embedding_scale
         return self.dropout(self.embedding_norm(self.encoding.embed(x_BTC, where, window))), where
@@ -156,6 +155,37 @@ class Stack(nn.Module):
         mask = Visibility(positions, keys, causal, valid_BS)
         wanted = self._wanted(backend, return_attentions)
         return plan_attention(order, mask, sizes, layers=len(self.layers), **wanted)
+
+    def run_layers(
+        self,
+        x_BTC: Tensor,
+        plan: Plan | HybridPlan,
+        source: Source | None = None,
+        cache: Cache | None = None,
+        *,
+        return_all_hidden: bool,
+        return_attentions: bool,
+    ) -> Run:
+        """Run all layers, and finish their output."""
+        all_hidden: list[Tensor] = []
+        attentions: list[Tensor] = []
+        cross_attentions: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, DecoderLayer)
+            all_hidden.append(x_BTC)
+            arguments = plan.layer(index), source, layer_cache(cache, index, once=return_attentions)
+            if return_attentions:
+                own, cross = layer.attention_weights(x_BTC, *arguments)
+                attentions.append(own)
+                cross_attentions += [] if cross is None else [cross]
+            x_BTC = run_layer(layer, x_BTC, *arguments, checkpointed=self._checkpointed)
+        hidden = self.finish(x_BTC)
+        return (
+            hidden,
+            (*all_hidden, hidden) if return_all_hidden else None,
+            tuple(attentions) if return_attentions else None,
+            tuple(cross_attentions) if return_attentions and source is not None else None,
+        )
 
     def _sizes(self, like_BTC: Tensor, queries: int, keys: int) -> AttentionSizes:
         return AttentionSizes(
@@ -262,11 +292,7 @@ class Stack(nn.Module):
         refused: Mapping[str, object],
         **wanted: Any,
     ) -> StepRead:
-        """Read a segment in one step.
-
-        Args:
-            refused: what else was given that makes no sense beside a memory, by name.
-            **wanted: further arguments of `read_segment`.
+        """Read a segment in one step; refuse arguments, by name, that make no sense beside a memory.
 
         Raises:
             ValueError: as in `open_segment` and `read_segment`; or something that is refused was given.
@@ -291,3 +317,15 @@ def _check_room(options: TransformerOptions, encoding: Composition) -> None:
             f"max_positions={options.max_positions} must hold the memory's {options.memory.length} slots and a segment:"
             f" encoding {'+'.join(bounded)!r} has a table of positions; raise max_positions or shorten the memory"
         )
+
+
+def check_given(input_ids: Tensor | None, inputs_embeds: Tensor | None, embedding: Any, channels: int) -> Tensor:
+    """Return the token ids (B, T) or the embeddings (B, T, channels) that were given; raise ValueError for others."""
+    given = inputs_embeds if input_ids is None else input_ids
+    if given is None or (input_ids is not None and inputs_embeds is not None):
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
+    if input_ids is not None:
+        check_token_ids(input_ids, embedding.num_embeddings)
+    else:
+        check_embeddings(given, channels)
+    return given

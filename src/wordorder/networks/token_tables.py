@@ -1,6 +1,6 @@
 """Find the tables of a network that are read by the rows of a batch's tokens and in no other way."""
 
-from torch import Tensor, nn
+from torch import nn
 
 from wordorder.encodings import Encoding
 from wordorder.encodings.wave_embedding import WaveEmbedding
@@ -16,22 +16,14 @@ def token_tables(model: nn.Module) -> dict[str, nn.Parameter]:
         model: holds embeddings of tokens, `ComplexOrderEmbedding` and nn.Embedding.
     """
     read_whole = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
-    wanted = {id(table) for module in _embeddings(model) for table in _by_word(module)} - read_whole
-    return {name: weight for name, weight in model.named_parameters() if id(weight) in wanted and weight.requires_grad}
-
-
-def _embeddings(model: nn.Module) -> list[nn.Embedding | WaveEmbedding]:
-    """Return the wave embeddings, which may be part of an encoding, and all other embeddings that are not."""
     encodings = [module for module in model.modules() if isinstance(module, Encoding)]
     of_encodings = {id(part) for encoding in encodings for part in encoding.modules()}
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, WaveEmbedding) or (isinstance(module, nn.Embedding) and id(module) not in of_encodings)
-    ]
-
-
-def _by_word(module: nn.Embedding | WaveEmbedding) -> list[Tensor]:
-    if isinstance(module, nn.Embedding):
-        return [module.weight]
-    return [table for table in module.named_tables().values() if table.shape[0] == module.vocabulary]
+    wanted: set[int] = set()
+    for module in model.modules():
+        if isinstance(module, WaveEmbedding):  # which may be part of an encoding
+            tables = module.named_tables().values()
+            wanted |= {id(table) for table in tables if table.shape[0] == module.vocabulary}
+        elif isinstance(module, nn.Embedding) and id(module) not in of_encodings:
+            wanted.add(id(module.weight))
+    wanted -= read_whole
+    return {name: weight for name, weight in model.named_parameters() if id(weight) in wanted and weight.requires_grad}

@@ -37,7 +37,7 @@ from wordorder.models.config.faults import (
     unknown_field,
     warn_of_changes,
 )
-from wordorder.networks.adaptive.clusters import AdaptiveClusters
+from wordorder.networks.adaptive import AdaptiveClusters
 from wordorder.networks.complex_valued import COMPLEX_OPTIONS, ComplexOptions
 from wordorder.networks.complex_valued.options import complex_encoding_options
 

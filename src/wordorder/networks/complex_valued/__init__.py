@@ -1,12 +1,16 @@
 """Layers and networks of complex numbers, held as pairs of real tensors or side by side, ``[real | imag]``."""
 
-from wordorder.networks.complex_valued.activation import ModReLU, PhaseDropout
 from wordorder.networks.complex_valued.attention import ComplexCrossAttention, ComplexSelfAttention
-from wordorder.networks.complex_valued.convolution import ComplexConvolution
 from wordorder.networks.complex_valued.encoder import ComplexDecoder, ComplexEncoder
-from wordorder.networks.complex_valued.layer import ComplexLayer
-from wordorder.networks.complex_valued.linear import ComplexLinear
-from wordorder.networks.complex_valued.norm import ComplexLayerNorm, ComplexRMSNorm
+from wordorder.networks.complex_valued.layers import (
+    ComplexConvolution,
+    ComplexLayer,
+    ComplexLayerNorm,
+    ComplexLinear,
+    ComplexRMSNorm,
+    ModReLU,
+    PhaseDropout,
+)
 from wordorder.networks.complex_valued.options import (
     COMPLEX_EMBEDDINGS,
     COMPLEX_OPTIONS,

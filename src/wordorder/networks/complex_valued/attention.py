@@ -1,8 +1,7 @@
 """Attention of complex heads: real attention of stacked vectors, or by the modulus of the product."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +9,8 @@ from torch.nn import functional as F
 
 from wordorder.attention import Plan
 from wordorder.attention.reference import log_sum_exp, weights
-from wordorder.networks.complex_valued.linear import ComplexBias, ComplexLinear
+from wordorder.networks.arguments import check_choice
+from wordorder.networks.complex_valued.layers import ComplexBias, ComplexLinear
 from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
 from wordorder.ops.complex import modulus_scores, split, streams
 from wordorder.ops.precision import no_autocast
@@ -36,9 +36,7 @@ class ComplexHeads(MultiHead):
 
     Args:
         width: complex channels, C; a multiple of heads.
-        heads: query heads, H, of d = C / H complex channels.
-        key_value_heads: key and value heads, G; divides heads.
-        dropout: probability that an attention weight is dropped in training.
+        heads: query heads, H, of d = C / H complex channels; further arguments as in `SelfAttention`.
         shared_weights: real projections, the same on both streams.
         bias: of the projections; see `ComplexLinear`.
         scores: "real-part" or "modulus"; plans for the latter must be of the backend "reference", since no fused
@@ -59,21 +57,21 @@ class ComplexHeads(MultiHead):
         bias: ComplexBias = "complex",
         scores: Scores = "real-part",
     ) -> None:
-        linear = partial(ComplexLinear, shared=shared_weights, bias=bias)
+        check_choice("scores", scores, Scores)
         super().__init__(  # of the attention that comes after this class
             width,
             heads=heads,
             key_value_heads=key_value_heads,
             dropout=dropout,
-            linear=linear,  # pyright: ignore[reportCallIssue]
+            linear=partial(ComplexLinear, shared=shared_weights, bias=bias),  # pyright: ignore[reportCallIssue]
         )
-        self.modulus = check_scores(scores) == "modulus"
+        self.modulus = scores == "modulus"
 
-    def _split(self, x_BTC: Tensor, splits: Sequence[int]) -> tuple[Tensor, ...]:
+    def _split(self, x_BTC: Tensor, splits: list[int]) -> tuple[Tensor, ...]:
         """Split a projection into parts of heads * d complex channels each, (B, heads, T, 2d), by one copy."""
-        parts = cast("Any", streams(x_BTC)).unflatten(-1, (-1, self.head_dim))  # (B, T, 2, all heads, d)
+        parts = torch.unflatten(streams(x_BTC), -1, (-1, self.head_dim))  # (B, T, 2, all heads, d)
         heads_BATD = parts.permute(0, 3, 1, 2, 4).flatten(-2)
-        return cast(tuple[Tensor, ...], heads_BATD.split([size // self.head_dim for size in splits], dim=1))
+        return torch.split(heads_BATD, [size // self.head_dim for size in splits], dim=1)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, return_lse: bool = False
@@ -89,20 +87,16 @@ class ComplexHeads(MultiHead):
 
     def _join(self, mixed_BHTD: Tensor) -> Tensor:
         """Return the heads' outputs as stacked channels, (B, T, 2C)."""
-        mixed_BTC = super()._join(mixed_BHTD)
-        apart = cast("Any", mixed_BTC).unflatten(-1, (-1, 2, self.head_dim)).transpose(-3, -2)
-        return cast(Tensor, apart.flatten(-3))
+        apart = torch.unflatten(super()._join(mixed_BHTD), -1, (-1, 2, self.head_dim))
+        return apart.transpose(-3, -2).flatten(-3)
 
     def _weigh(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
         """Return the weights that `attend` gives to values, (B, H, T, S)."""
         return weights(self._modulus_logits(q, k, plan)).type_as(q) if self.modulus else super()._weigh(q, k, plan)
 
     def _modulus_logits(self, q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """Return ``scale |q k*| + bias + content``, -inf where a key is hidden.
-
-        Raises:
-            ValueError: the plan is another backend's, which may not say which keys are hidden.
-        """
+        """Return ``scale |q k*| + bias + content``, -inf where a key is hidden."""
+        # the plans of other backends may not say which keys are hidden
         if plan.backend != "reference":
             raise ValueError(
                 f"scores='modulus' is in no fused kernel: backend must be 'reference', got {plan.backend!r}"
@@ -129,14 +123,3 @@ class ComplexSelfAttention(ComplexHeads, SelfAttention):
 
 class ComplexCrossAttention(ComplexHeads, CrossAttention):
     """`CrossAttention` of stacked complex vectors."""
-
-
-def check_scores(scores: Scores) -> Scores:
-    """Return the name if it is one of the scores.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if scores not in get_args(Scores):
-        raise ValueError(f"scores must be one of {', '.join(get_args(Scores))}, got {scores!r}")
-    return scores

@@ -2,24 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings import names_of, split_options
 from wordorder.errors import BadInput
-from wordorder.networks.complex_valued.activation import ModReLU, PhaseDropout
-from wordorder.networks.complex_valued.attention import (
-    ComplexCrossAttention,
-    ComplexSelfAttention,
-    Scores,
-    check_scores,
+from wordorder.networks.arguments import check_choice
+from wordorder.networks.complex_valued.attention import ComplexCrossAttention, ComplexSelfAttention, Scores
+from wordorder.networks.complex_valued.layers import (
+    ComplexBias,
+    ComplexLayer,
+    ComplexLayerNorm,
+    ComplexLinear,
+    ComplexRMSNorm,
+    ModReLU,
+    PhaseDropout,
 )
-from wordorder.networks.complex_valued.layer import ComplexLayer
-from wordorder.networks.complex_valued.linear import ComplexBias, ComplexLinear
-from wordorder.networks.complex_valued.norm import complex_norm
-from wordorder.networks.options import Activation, TransformerKeywords, TransformerOptions
+from wordorder.networks.options import ACTIVATIONS, Activation, Norm, TransformerKeywords, TransformerOptions
 from wordorder.ops.complex import modulus, split, streams
 
 Nonlinearity = Literal["split", "modrelu"]
@@ -61,8 +62,6 @@ class ComplexFeedForward(ComplexLayer):
     Args:
         width: complex channels, C.
         inner: complex channels between the maps.
-        activation: "gelu", "relu", "silu" or "swiglu".
-        nonlinearity: "split" or "modrelu".
         shared_weights: real maps, the same on both streams.
         bias: of the maps; see `ComplexLinear`.
 
@@ -81,12 +80,8 @@ class ComplexFeedForward(ComplexLayer):
         bias: ComplexBias = "complex",
     ) -> None:
         super().__init__()
-        for name, value, known in (
-            ("activation", activation, get_args(Activation)),
-            ("nonlinearity", nonlinearity, get_args(Nonlinearity)),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_choice("activation", activation, Activation)
+        check_choice("nonlinearity", nonlinearity, Nonlinearity)
         self.activation = activation
         self.cut = ModReLU(inner) if nonlinearity == "modrelu" else None
         gated = self.cut is None and activation == "swiglu"
@@ -94,27 +89,26 @@ class ComplexFeedForward(ComplexLayer):
         self.down = ComplexLinear(inner, width, shared=shared_weights, bias=bias)
 
     def stacked(self, z: Tensor) -> Tensor:
-        """Apply it to stacked numbers, (..., 2C) -> (..., 2C)."""
+        """Apply it to stacked numbers."""
         inner = self.up(z)
         if self.cut is not None:
             return self.down(self.cut(inner))
         if self.activation == "swiglu":
             gate, value = split(streams(inner))
             return self.down((F.silu(gate) * value).flatten(-2))
-        acts = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
-        return self.down(acts[self.activation](inner))
+        return self.down(ACTIVATIONS[self.activation](inner))
 
 
 class Modulus(nn.Module):
-    """``|z|`` of each channel, (..., 2C) -> (..., C); see `ops.complex.modulus`."""
+    """``|z|`` of each channel; see `ops.complex.modulus`."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return the modulus, (..., 2C) -> (..., C), not negative."""
+        """Return the modulus, (..., 2C) -> (..., C)."""
         return modulus(split(z))
 
 
 class RealPart(nn.Module):
-    """The real part, (..., 2C) -> (..., C)."""
+    """The real part of each channel."""
 
     def forward(self, z: Tensor) -> Tensor:
         """Return the real part, (..., 2C) -> (..., C)."""
@@ -162,9 +156,8 @@ class ComplexOptions(TransformerOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scores(self.scores)
-        if self.read_out not in get_args(ReadOut):
-            raise ValueError(f"read_out must be one of {', '.join(get_args(ReadOut))}, got {self.read_out!r}")
+        check_choice("scores", self.scores, Scores)
+        check_choice("read_out", self.read_out, ReadOut)
         options = complex_encoding_options(self.encoding, self.encoding_options)
         object.__setattr__(self, "encoding_options", options)  # frozen, and not yet handed out
 
@@ -178,27 +171,26 @@ class ComplexOptions(TransformerOptions):
         """Return "reference" for scores of the modulus, which no fused kernel has."""
         return "reference" if self.scores == "modulus" else None
 
-    def attention(self) -> nn.Module:
-        """Build a `ComplexSelfAttention`."""
+    def attention(self) -> ComplexSelfAttention:
+        """Build the self-attention of a layer."""
         return ComplexSelfAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
-    def cross_attention(self) -> nn.Module:
-        """Build a `ComplexCrossAttention`."""
+    def cross_attention(self) -> ComplexCrossAttention:
+        """Build the cross-attention of a layer."""
         return ComplexCrossAttention(self.width, **self._heads(), **self._weights(), scores=self.scores)
 
     def feedforward_network(self) -> nn.Module:
         """Build a `ComplexFeedForward`."""
         return ComplexFeedForward(
-            self.width,
-            inner=self.inner,
-            activation=self.activation,
-            nonlinearity=self.nonlinearity,
-            **self._weights(),
+            self.width, inner=self.inner, activation=self.activation, nonlinearity=self.nonlinearity, **self._weights()
         )
 
     def norm_layer(self) -> nn.Module:
         """Build a `ComplexLayerNorm` or a `ComplexRMSNorm`."""
-        return complex_norm(self.norm, self.width, self.norm_eps, shared=self.shared_norms)
+        check_choice("norm", self.norm, Norm)
+        if self.norm == "rms":
+            return ComplexRMSNorm(self.width, eps=self.norm_eps)
+        return ComplexLayerNorm(self.width, eps=self.norm_eps, shared=self.shared_norms)
 
     def dropout_layer(self) -> nn.Module:
         """Build a `PhaseDropout`."""

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.complex_valued.linear import check_sizes
+from wordorder.networks.arguments import check_positive
 from wordorder.networks.initialisation import Generators
-from wordorder.networks.text.rows import Rows
+from wordorder.networks.text.recurrent import Rows
 from wordorder.ops import valid_tokens
 from wordorder.ops.complex import Pair, split, stack, streams
 
@@ -41,16 +41,12 @@ class ComplexLSTM(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, *, bidirectional: bool = False, shared: bool = False) -> None:
         super().__init__()
-        check_sizes(inputs=inputs, hidden=hidden)
+        check_positive(inputs=inputs, hidden=hidden)
         self.inputs, self.hidden, self.shared = inputs, hidden, shared
         self.directions = nn.ModuleList(_Direction(inputs, hidden, shared) for _ in range(2 if bidirectional else 1))
 
     def forward(self, z: Pair | Tensor, *, key_padding_mask: Tensor | None = None) -> Pair | Tensor:
-        """Return the states of all tokens.
-
-        Args:
-            key_padding_mask: bool (B, T), True = padding, on either side; None = no padding.
-        """
+        """Return the states of all tokens; ``key_padding_mask`` is bool (B, T), True = padding, on either side."""
         if not isinstance(z, Tensor):
             return split(self(stack(z), key_padding_mask=key_padding_mask))
         valid_BT = valid_tokens(key_padding_mask, z.shape[0], z.shape[1])
@@ -64,7 +60,7 @@ class ComplexLSTM(nn.Module):
 
 
 class _Direction(nn.Module):
-    """The weights of one direction, and its pass over texts without padding before their tokens."""
+    """The weights of one direction."""
 
     def __init__(self, inputs: int, hidden: int, shared: bool) -> None:
         super().__init__()

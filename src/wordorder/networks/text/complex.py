@@ -10,31 +10,40 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.complex_valued import ComplexConvolution, ComplexLinear, ComplexOptions, PhaseDropout
-from wordorder.networks.complex_valued.linear import ComplexBias
+from wordorder.networks.complex_valued import (
+    ComplexConvolution,
+    ComplexLinear,
+    ComplexLSTM,
+    ComplexOptions,
+    PhaseDropout,
+)
+from wordorder.networks.complex_valued.layers import ComplexBias
 from wordorder.networks.complex_valued.options import ReadOut, complex_encoding_options
+from wordorder.networks.options import ACTIVATIONS
 from wordorder.networks.text.convolution import check_filters, largest, windows
-from wordorder.networks.text.embedding import TextEmbedding
-from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
-from wordorder.networks.text.pooling import pool_tokens, zero_if_empty
+from wordorder.networks.text.network import (
+    TextBody,
+    TextEmbedding,
+    TextOutput,
+    check_activation,
+    pool_tokens,
+    zero_if_empty,
+)
+from wordorder.networks.text.recurrent import RecurrentPooling, check_recurrent, pool_states
 from wordorder.ops import valid_tokens
+from wordorder.ops.complex import split, stack
 
 
 class ComplexTextEmbedding(TextEmbedding):
     """`TextEmbedding` that gives both parts of complex vectors, (B, T, 2C), exactly 0 where padding is.
 
     Args:
-        vocabulary: number of token ids, V; positive.
-        width: complex channels, C; positive.
+        width: complex channels, C; positive. Further arguments as in `TextEmbedding`.
         encoding: "complex-order" or "complex-vanilla", alone or joined to others that act on embeddings.
-        encoding_options: options of the encoding; see `build_encoding`.
-        max_positions: longest text in tokens, for encodings with a table.
         dropout: of complex numbers, which keep their phase.
-        padding_idx: token id whose embedding is 0 and stays 0.
 
     Raises:
-        BadInput: as `TextEmbedding`, or no complex embedding.
-        ValueError: a size is out of range.
+        BadInput, ValueError: as in `TextEmbedding`, or no complex embedding.
     """
 
     def __init__(
@@ -110,7 +119,7 @@ class ComplexBagOfWords(ComplexBody):
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Map vectors (B, T, 2C) to features (B, C), or (B, 2C) without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
-        z_BC = activate(self.activation, self.dense.stacked(pool_tokens("mean", x_BTC, valid_BT)))
+        z_BC = ACTIVATIONS[self.activation](self.dense.stacked(pool_tokens("mean", x_BTC, valid_BT)))
         return TextOutput(zero_if_empty(self.read_out(z_BC), valid_BT), x_BTC)
 
 
@@ -124,9 +133,7 @@ class ComplexTextConvolution(ComplexBody):
 
     Args:
         width: complex channels of the embeddings, C.
-        filters: complex filters of each size; positive.
-        kernel_sizes: tokens that a filter sees, k; positive, each once.
-        activation: f, on each part: "relu", "gelu" or "silu".
+        filters: complex filters of each size; ``kernel_sizes`` and ``activation`` are those of `TextConvolution`.
         shared_weights: real filters, the same on both parts (B = 0).
         bias: see `ComplexConvolution`; the paper's code shares it between the parts.
         read_out: see `ComplexBody`; the paper's code has "none".
@@ -156,12 +163,60 @@ class ComplexTextConvolution(ComplexBody):
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Map vectors (B, T, 2C), 0 for padding, to features (B, sizes * filters), twice as many without read-out."""
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
-        parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+        responses: list[Tensor] = []
         for bank in self.filters:
             assert isinstance(bank, ComplexConvolution)
-            z_BTF = activate(self.activation, bank.stacked(F.pad(x_BTC, (0, 0, 0, bank.size - 1))))
-            found_BF = largest(z_BTF.transpose(1, 2), windows(x_BTC, valid_BT, bank.size))
-            for part, half in zip(parts, found_BF.chunk(2, dim=1), strict=True):
-                part.append(half)
-        z_BF = torch.cat((*parts[0], *parts[1]), dim=1)
+            z_BTF = ACTIVATIONS[self.activation](bank.stacked(F.pad(x_BTC, (0, 0, 0, bank.size - 1))))
+            responses.append(largest(z_BTF.transpose(1, 2), windows(x_BTC, valid_BT, bank.size)))
+        real, imag = zip(*(response.chunk(2, dim=1) for response in responses), strict=True)
+        z_BF = torch.cat((*real, *imag), dim=1)
         return TextOutput(zero_if_empty(self.read_out(z_BF), valid_BT), x_BTC)
+
+
+class ComplexTextRecurrent(ComplexBody):
+    """Layers of complex LSTMs; the features are read out of the last complex state (of both directions).
+
+    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 12 and 13; the cell is `ComplexLSTM`'s::
+
+        features = |h_n|                       or  |[h_n ; h'_1]|, h' read from the end
+
+    Args:
+        width: complex channels of the embeddings, C; further arguments as in `TextRecurrent`.
+        hidden: complex channels of one direction's state, H; positive.
+        dropout: between layers, of complex numbers.
+        shared_weights: real weights, the same on both parts.
+
+    Raises:
+        ValueError: a size is out of range, or unknown pooling or read-out.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        hidden: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        pooling: RecurrentPooling = "last",
+        dropout: float = 0.0,
+        shared_weights: bool = False,
+        read_out: ReadOut = "modulus",
+    ) -> None:
+        check_recurrent(hidden, layers, pooling)
+        states = 2 * hidden if bidirectional else hidden
+        super().__init__(states, read_out)
+        self.hidden = hidden
+        self.pooling: RecurrentPooling = pooling
+        self.layers = nn.ModuleList(
+            ComplexLSTM(inputs, hidden, bidirectional=bidirectional, shared=shared_weights)
+            for inputs in (width, *([states] * (layers - 1)))
+        )
+        self.dropout = PhaseDropout(dropout)
+
+    def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
+        """Map vectors (B, T, 2C) to features (B, H), (B, 2H) if bidirectional; twice as many without read-out."""
+        valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
+        for index, layer in enumerate(self.layers):
+            x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, key_padding_mask=key_padding_mask)
+        real, imag = (pool_states(self.pooling, part, valid_BT, self.hidden) for part in split(x_BTC))
+        return TextOutput(zero_if_empty(self.read_out(stack((real, imag))), valid_BT), x_BTC)

@@ -2,14 +2,23 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.initialisation import Generators
-from wordorder.networks.text.network import TextBody, TextOutput, activate, check_activation
-from wordorder.networks.text.pooling import first_token, last_token, zero_if_empty
+from wordorder.networks.arguments import check_positive
+from wordorder.networks.initialisation import Generators, draw_weights
+from wordorder.networks.options import ACTIVATIONS
+from wordorder.networks.text.network import (
+    TextBody,
+    TextOutput,
+    check_activation,
+    first_token,
+    last_token,
+    zero_if_empty,
+)
 from wordorder.ops import valid_tokens
 
 
@@ -20,10 +29,7 @@ class FilterBank(nn.Conv1d):
         """Draw weights N(0, 2 / (size * C)), without ``std``: no norm follows that would mend the scale; biases 0."""
         del std
         fan_in = self.weight.shape[1] * self.weight.shape[2]
-        generator = generator_for("weight") if generator_for else None
-        nn.init.normal_(self.weight, 0.0, math.sqrt(2.0 / fan_in), generator=generator)
-        assert self.bias is not None
-        nn.init.zeros_(self.bias)
+        draw_weights(self, generator_for, partial(nn.init.normal_, std=math.sqrt(2.0 / fan_in)))
 
 
 class TextConvolution(TextBody):
@@ -62,15 +68,14 @@ class TextConvolution(TextBody):
         for bank in self.filters:
             assert isinstance(bank, FilterBank)
             size = bank.kernel_size[0]
-            response_BFT = activate(self.activation, bank(F.pad(x_BCT, (0, size - 1))))
+            response_BFT = ACTIVATIONS[self.activation](bank(F.pad(x_BCT, (0, size - 1))))
             responses.append(largest(response_BFT, windows(x_BTC, valid_BT, size)))
         return TextOutput(zero_if_empty(torch.cat(responses, dim=1), valid_BT), x_BTC)
 
 
 def check_filters(filters: int, kernel_sizes: Sequence[int]) -> None:
-    """Raise ValueError where there are no filters, or sizes that are not positive or occur twice."""
-    if filters <= 0:
-        raise ValueError(f"filters must be positive, got {filters}")
+    """Raise ValueError for no filters, or for sizes that are not positive or occur twice."""
+    check_positive(filters=filters)
     if not kernel_sizes or min(kernel_sizes) <= 0 or len(set(kernel_sizes)) < len(kernel_sizes):
         raise ValueError(f"kernel_sizes must be positive, each once, got {list(kernel_sizes)}")
 

@@ -1,16 +1,30 @@
-"""The parts that all networks from a text to features share."""
+"""Networks from a text to one vector: token ids to embeddings, a body, and the pooling of one vector per token."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from wordorder.networks.text.embedding import TextEmbedding
-from wordorder.networks.text.pooling import pool
-from wordorder.ops import PositionsLike
+from wordorder.encodings import (
+    CATALOG,
+    NoEncoding,
+    OnEmbeddings,
+    ReplacesEmbedding,
+    build_encoding,
+    names_of,
+    pattern_of,
+)
+from wordorder.errors import BadInput
+from wordorder.networks.arguments import check_choice, check_positive
+from wordorder.networks.encoder import Encoder
+from wordorder.networks.options import ACTIVATIONS
+from wordorder.networks.stack import check_given
+from wordorder.ops import Contiguous, PositionsLike, as_positions, valid_tokens
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+Pooling = Literal["mean", "first", "last"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,89 @@ class TextOutput:
     hidden: Tensor
     all_hidden: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+
+
+class TextEmbedding(nn.Module):
+    """Embeddings of tokens, with the encodings that act on embeddings applied, exactly 0 where padding is.
+
+    Args:
+        vocabulary: number of token ids, V; positive.
+        width: channels, C; positive.
+        encoding: a name of the catalogue that acts on embeddings, or several joined by "+".
+        encoding_options: options of the encoding; see `build_encoding`.
+        max_positions: longest text in tokens, for encodings with a table.
+        dropout: on the embeddings.
+        padding_idx: token id whose embedding is 0 and stays 0.
+
+    Raises:
+        BadInput: unknown encoding or option, or an encoding that needs attention.
+        ValueError: a size is out of range.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        width: int,
+        encoding: str = "none",
+        encoding_options: Mapping[str, Any] | None = None,
+        max_positions: int = 512,
+        dropout: float = 0.0,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(vocabulary=vocabulary, width=width)
+        check_without_attention(encoding)
+        self.encoding = build_encoding(
+            encoding,
+            width=width,
+            heads=1,
+            layers=1,
+            max_positions=max_positions,
+            options=encoding_options,
+            vocabulary=vocabulary,
+            padding_idx=padding_idx,
+        )
+        replacement = self.encoding.replacement
+        self.embedding = replacement or nn.Embedding(vocabulary, width, padding_idx=padding_idx)
+        self.dropout: nn.Module = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        positions: PositionsLike | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return vectors (B, T, C); arguments and errors as in `TextNetwork.forward`."""
+        given = check_given(input_ids, inputs_embeds, self.embedding, self.embedding.embedding_dim)
+        where = Contiguous(given.shape[1]) if positions is None else as_positions(positions)
+        valid_BT = valid_tokens(key_padding_mask, given.shape[0], given.shape[1])
+        if input_ids is None:
+            x_BTC = given
+        elif isinstance(self.embedding, ReplacesEmbedding):
+            x_BTC = self.embedding(input_ids, where)
+        else:
+            x_BTC = self.embedding(input_ids)
+        return without_padding(self.dropout(self.encoding.embed(x_BTC, where)), valid_BT)
+
+
+def check_without_attention(encoding: str) -> None:
+    """Raise BadInput for encodings that act where only a network with attention has something to act on."""
+    known = [name for name in CATALOG if issubclass(CATALOG[name], OnEmbeddings | ReplacesEmbedding | NoEncoding)]
+    faults = [
+        f"encoding {name!r} acts on {CATALOG[name].place}, which only attention has; without attention use one of: "
+        f"{', '.join(known)}, or architecture 'transformer'"
+        for name in names_of(encoding)
+        if name not in known
+    ]
+    if len(pattern_of(encoding)) > 1:
+        faults.append(
+            f"encoding {encoding!r} takes turns over layers with attention; without attention name one for all"
+        )
+    if faults:
+        raise BadInput(faults)
 
 
 class TextBody(nn.Module, ABC):
@@ -93,20 +190,32 @@ class TextNetwork(nn.Module):
         return self.body(x_BTC, key_padding_mask=key_padding_mask)
 
 
-def check_activation(name: str) -> str:
-    """Return the name if it is that of an activation that acts on each number alone.
+class TextTransformer(nn.Module):
+    """An encoder's hidden states, and their mean, the first or the last of them as the text's features.
 
-    Raises:
-        ValueError: it is not; "swiglu" needs two numbers for one.
+    Args:
+        encoder: with any encoding of the catalogue.
+        width: channels of its hidden states, and features per text, C.
+        pooling: "mean", "first" (such as [CLS]) or "last" token of the text.
     """
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
-    return name
 
+    def __init__(self, encoder: Encoder, width: int, *, pooling: Pooling = "mean") -> None:
+        super().__init__()
+        self.encoder, self.features = encoder, width
+        self.pooling: Pooling = pooling
 
-def activate(name: str, x: Tensor) -> Tensor:
-    """Apply the activation to each number, any shape."""
-    return ACTIVATIONS[name](x)
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        positions: PositionsLike | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        **others: Any,
+    ) -> TextOutput:
+        """Summarise texts; arguments and errors as in `Encoder.forward`."""
+        encoded = self.encoder(input_ids, positions, key_padding_mask=key_padding_mask, **others)
+        features_BC = pool(self.pooling, encoded.hidden, key_padding_mask=key_padding_mask)
+        return TextOutput(features_BC, encoded.hidden, encoded.all_hidden, encoded.attentions)
 
 
 class BagOfWords(TextBody):
@@ -129,3 +238,59 @@ class BagOfWords(TextBody):
     def forward(self, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> TextOutput:
         """Take the mean of tokens, (B, T, C) -> features (B, C)."""
         return TextOutput(pool("mean", x_BTC, key_padding_mask=key_padding_mask), x_BTC)
+
+
+def check_activation(name: str) -> str:
+    """Return the name, if it is that of an activation of each number alone; "swiglu" needs two numbers for one."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
+    return name
+
+
+def pool(kind: Pooling, x_BTC: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
+    """Return the mean, the first or the last of a text's vectors; 0 for a text without tokens.
+
+    The mean is taken in at least float32: a sum of many 16-bit numbers loses its last digits.
+
+    Args:
+        kind: "mean", "first" (such as [CLS]) or "last".
+        x_BTC: one vector per token, (B, T, C).
+        key_padding_mask: bool (B, T), True = padding; None = no padding.
+
+    Raises:
+        ValueError: unknown kind, or a padding mask that is not bool (B, T).
+    """
+    return pool_tokens(kind, x_BTC, valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1]))
+
+
+def pool_tokens(kind: Pooling, x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:
+    """Pool as `pool` does, with ``valid_BT`` True where a token is."""
+    check_choice("pooling", kind, Pooling)
+    known_BT = torch.ones(x_BTC.shape[:2], dtype=torch.bool, device=x_BTC.device) if valid_BT is None else valid_BT
+    if kind == "mean":
+        wide = torch.promote_types(x_BTC.dtype, torch.float32)
+        total_BC = without_padding(x_BTC.to(wide), valid_BT).sum(dim=1)
+        return (total_BC / known_BT[..., None].to(wide).sum(dim=1).clamp(min=1)).type_as(x_BTC)
+    index_B = first_token(known_BT) if kind == "first" else last_token(known_BT)
+    chosen_BC = x_BTC.gather(1, index_B[:, None, None].expand(-1, 1, x_BTC.shape[-1]))[:, 0]
+    return zero_if_empty(chosen_BC, valid_BT)
+
+
+def first_token(valid_BT: Tensor) -> Tensor:
+    """Return the column of each row's first token, long (B,); 0 where there is none."""
+    return valid_BT.int().argmax(dim=1)
+
+
+def last_token(valid_BT: Tensor) -> Tensor:
+    """Return the column of each row's last token, long (B,); the last column where there is none."""
+    return valid_BT.shape[1] - 1 - valid_BT.flip(1).int().argmax(dim=1)
+
+
+def without_padding(x_BTC: Tensor, valid_BT: Tensor | None) -> Tensor:
+    """Return the vectors with padding set to exactly 0, whatever stood there (NaN included)."""
+    return x_BTC if valid_BT is None else x_BTC.masked_fill(~valid_BT[..., None], 0.0)
+
+
+def zero_if_empty(features_BF: Tensor, valid_BT: Tensor | None) -> Tensor:
+    """Set the vector of texts of padding alone to 0: such a text says nothing, so only the head's bias decides."""
+    return features_BF if valid_BT is None else features_BF.masked_fill(~valid_BT.any(dim=1)[:, None], 0.0)

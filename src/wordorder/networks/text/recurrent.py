@@ -1,15 +1,15 @@
 """A recurrent network that reads a text word by word."""
 
 import math
-from typing import Literal, get_args
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.initialisation import Generators
-from wordorder.networks.text.network import TextBody, TextOutput
-from wordorder.networks.text.pooling import pool_tokens, without_padding
-from wordorder.networks.text.rows import Rows
+from wordorder.networks.arguments import check_choice, check_positive
+from wordorder.networks.initialisation import Generators, draw_weights
+from wordorder.networks.text.network import TextBody, TextOutput, pool_tokens, without_padding
 from wordorder.ops import valid_tokens
 
 RecurrentPooling = Literal["last", "mean"]
@@ -26,12 +26,7 @@ class LSTM(nn.LSTM):
         """Draw weights U(-1/sqrt(H), 1/sqrt(H)), as in torch; biases 0, that of the forget gate 1."""
         del std
         bound = 1 / math.sqrt(self.hidden_size)
-        for name, parameter in self.named_parameters(recurse=False):
-            if parameter.dim() < 2:
-                nn.init.zeros_(parameter)
-            else:
-                generator = generator_for(name) if generator_for else None
-                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+        draw_weights(self, generator_for, partial(nn.init.uniform_, a=-bound, b=bound))
         bias = self.get_parameter("bias_ih_l0")
         # a slice does not carry transformers' mark of a loaded weight
         if not getattr(bias, "_is_hf_initialized", False):
@@ -69,7 +64,8 @@ class TextRecurrent(TextBody):
         check_recurrent(hidden, layers, pooling)
         directions = 2 if bidirectional else 1
         super().__init__(features=directions * hidden)
-        self.hidden, self.pooling = hidden, pooling
+        self.hidden = hidden
+        self.pooling: RecurrentPooling = pooling
         widths = [width, *([directions * hidden] * (layers - 1))]
         self.forwards = nn.ModuleList(LSTM(w, hidden, batch_first=True) for w in widths)
         self.backwards = nn.ModuleList(LSTM(w, hidden, batch_first=True) for w in widths if bidirectional)
@@ -87,20 +83,59 @@ class TextRecurrent(TextBody):
             if len(self.backwards):
                 states.append(rows.reverse(self.backwards[index](rows.reverse(x_BTC))[0]))
             x_BTC = torch.cat(states, dim=-1)
-        if self.pooling == "mean":
-            features_BF = pool_tokens("mean", x_BTC, rows.valid_BT)
-        else:
-            ends = [pool_tokens("last", x_BTC[..., : self.hidden], rows.valid_BT)]
-            if len(self.backwards):
-                ends.append(pool_tokens("first", x_BTC[..., self.hidden :], rows.valid_BT))
-            features_BF = torch.cat(ends, dim=-1)
+        features_BF = pool_states(self.pooling, x_BTC, rows.valid_BT, self.hidden)
         return TextOutput(features_BF, without_padding(rows.back(x_BTC), valid_BT))
 
 
 def check_recurrent(hidden: int, layers: int, pooling: str) -> None:
     """Raise ValueError for the first size that is not positive, or an unknown pooling."""
-    for name, value in (("hidden", hidden), ("layers", layers)):
-        if value <= 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    if pooling not in get_args(RecurrentPooling):
-        raise ValueError(f"pooling must be one of {', '.join(get_args(RecurrentPooling))}, got {pooling!r}")
+    check_positive(hidden=hidden, layers=layers)
+    check_choice("pooling", pooling, RecurrentPooling)
+
+
+def pool_states(pooling: RecurrentPooling, x_BTC: Tensor, valid_BT: Tensor | None, hidden: int) -> Tensor:
+    """Return the mean of the states, or the last one; a second direction, after the first H channels, ends at 0."""
+    if pooling == "mean":
+        return pool_tokens("mean", x_BTC, valid_BT)
+    ends = [pool_tokens("last", x_BTC[..., :hidden], valid_BT)]
+    if x_BTC.shape[-1] > hidden:
+        ends.append(pool_tokens("first", x_BTC[..., hidden:], valid_BT))
+    return torch.cat(ends, dim=-1)
+
+
+class Rows:
+    """Rows of texts whose tokens are moved to the front, in order, so that a recurrence meets no padding before them.
+
+    Packing (``torch.nn.utils.rnn``) would do it too, but needs the lengths on the CPU and cannot be compiled.
+
+    Args:
+        x_BTC: gives shape and device.
+        valid_BT: bool, False where a token is padding; None = no padding.
+    """
+
+    def __init__(self, x_BTC: Tensor, valid_BT: Tensor | None) -> None:
+        self.column_BT = self.valid_BT = None
+        if valid_BT is not None:
+            self.column_BT = (~valid_BT).int().argsort(dim=1, stable=True)
+            self.valid_BT = valid_BT.gather(1, self.column_BT)
+        self.step_T = torch.arange(x_BTC.shape[1], device=x_BTC.device)
+
+    def to_front(self, x_BTC: Tensor) -> Tensor:
+        """Move tokens to the front, padding after them."""
+        return x_BTC if self.column_BT is None else _gather(x_BTC, self.column_BT)
+
+    def back(self, x_BTC: Tensor) -> Tensor:
+        """Undo `to_front`."""
+        return x_BTC if self.column_BT is None else _gather(x_BTC, self.column_BT.argsort(dim=1))
+
+    def reverse(self, x_BTC: Tensor) -> Tensor:
+        """Turn each text around, from its last token to its first; its own inverse."""
+        if self.valid_BT is None:
+            return x_BTC.flip(1)
+        length_B1 = self.valid_BT.sum(dim=1, keepdim=True)
+        column_BT = torch.where(self.step_T < length_B1, length_B1 - 1 - self.step_T, self.step_T)
+        return _gather(x_BTC, column_BT)
+
+
+def _gather(x_BTC: Tensor, column_BT: Tensor) -> Tensor:
+    return x_BTC.gather(1, column_BT[..., None].expand_as(x_BTC))

@@ -14,23 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.complex_valued.activation import modrelu_gain
-from wordorder.networks.complex_valued.linear import check_sizes
+from wordorder.networks.arguments import check_positive
+from wordorder.networks.complex_valued.layers import modrelu_gain
 from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.complex import ComplexBody, ComplexTextEmbedding
-from wordorder.networks.text.network import TextOutput
-from wordorder.networks.text.pooling import without_padding, zero_if_empty
+from wordorder.networks.text.network import TextOutput, without_padding, zero_if_empty
 from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
 from wordorder.ops.complex import Pair, conjugate, modulus_scores, multiply, split, stack
 
 
 def double_softmax_scores(logits: Tensor) -> Tensor:
-    """Return probabilities in place of logits: a cross-entropy of them takes the softmax of a softmax.
-
-    Args:
-        logits: (..., classes), any float dtype -> the same shape in float32 at least.
-    """
+    """Return probabilities in float32 in place of logits: a cross-entropy of them takes the softmax of a softmax."""
     return logits.float().softmax(-1)
 
 
@@ -47,14 +42,11 @@ class ReferenceAttention(nn.Module):
     """Attention as in the published code: real maps on both streams, scores ``|q k^T| / sqrt(d)`` without conjugation.
 
     Padding is attended to: the code's mask argument is never given.
-
-    Raises:
-        ValueError: width is no multiple of heads.
     """
 
     def __init__(self, width: int, *, heads: int, dropout: float) -> None:
         super().__init__()
-        check_sizes(width=width, heads=heads)
+        check_positive(width=width, heads=heads)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
         self.heads, self.head_dim = heads, width // heads
@@ -63,13 +55,14 @@ class ReferenceAttention(nn.Module):
 
     def forward(self, x_BTC: Tensor, y_BTC: Tensor) -> Pair:
         """Attend to every token: real and imaginary part, (B, T, C) each, to the same."""
-        q, k, v = ((self._split(map_(x_BTC)), self._split(map_(y_BTC))) for map_ in (self.query, self.key, self.value))
+
+        def heads(x_BTC: Tensor) -> Tensor:
+            return x_BTC.view(*x_BTC.shape[:2], self.heads, self.head_dim).transpose(1, 2)
+
+        q, k, v = ((heads(map_(x_BTC)), heads(map_(y_BTC))) for map_ in (self.query, self.key, self.value))
         weight_BHTS = self.dropout((unconjugated_modulus_scores(q, k) * self.head_dim**-0.5).softmax(-1))
         real, imag = ((weight_BHTS @ part).transpose(1, 2).flatten(2) for part in v)
         return self.out(real), self.out(imag)
-
-    def _split(self, x_BTC: Tensor) -> Tensor:
-        return x_BTC.view(*x_BTC.shape[:2], self.heads, self.head_dim).transpose(1, 2)
 
 
 class ReferenceNorm(nn.Module):
@@ -133,17 +126,13 @@ class ReferenceTransformer(nn.Module):
 
     Args:
         width: complex channels, C; a multiple of heads.
-        heads: H.
         feedforward: inner channels.
         dropout: everywhere.
-
-    Raises:
-        ValueError: a size is out of range.
     """
 
     def __init__(self, width: int, *, heads: int = 8, feedforward: int = 512, dropout: float = 0.1) -> None:
         super().__init__()
-        check_sizes(feedforward=feedforward)
+        check_positive(feedforward=feedforward)
         self.layers = nn.ModuleList(
             ReferenceLayer(width, heads=heads, feedforward=feedforward, dropout=dropout) for _ in range(2)
         )
@@ -176,17 +165,13 @@ class ReferenceTextNetwork(nn.Module):
         words: complex embeddings; variant "reference-code" starts as the code does.
         length: tokens to which texts are padded, L; positive.
         padding_idx: token id that fills them up.
-
-    Raises:
-        ValueError: length is not positive.
     """
 
     def __init__(
         self, words: ComplexTextEmbedding, body: ReferenceTransformer, *, length: int = 53, padding_idx: int
     ) -> None:
         super().__init__()
-        if length <= 0:
-            raise ValueError(f"length must be positive, got {length}")
+        check_positive(length=length)
         self.words, self.body, self.length, self.padding_idx = words, body, length, padding_idx
 
     @property
@@ -216,7 +201,9 @@ class ReferenceTextNetwork(nn.Module):
         if input_ids is None or inputs_embeds is not None:
             raise ValueError("variant 'reference-code' reads token ids alone: it pads texts by a token id")
         T = input_ids.shape[1]
-        if positions is not None and not _counted_from_0(positions, T):
+        # other offsets are tensors, which would have to be read
+        counted = isinstance(positions, Contiguous) and isinstance(positions.offset, int) and positions == Contiguous(T)
+        if positions is not None and not counted:
             raise ValueError("variant 'reference-code' numbers positions itself, backwards; leave them out")
         if T > self.length:
             raise ValueError(
@@ -228,14 +215,8 @@ class ReferenceTextNetwork(nn.Module):
             input_ids = input_ids.masked_fill(key_padding_mask, self.padding_idx)
         padded_BL = F.pad(input_ids, (0, self.length - T), value=self.padding_idx)
         backwards_L = torch.arange(self.length - 1, -1, -1, device=padded_BL.device)
-        hidden = self.body.hidden(split(self.words(padded_BL, backwards_L)))
-        both_BLC = stack(hidden)
+        both_BLC = stack(self.body.hidden(split(self.words(padded_BL, backwards_L))))
         return TextOutput(both_BLC[:, -1], both_BLC[:, :T])
-
-
-def _counted_from_0(positions: PositionsLike, length: int) -> bool:
-    known = isinstance(positions, Contiguous) and isinstance(positions.offset, int)  # others would have to be read
-    return known and positions == Contiguous(length)
 
 
 class UnitaryRecurrent(nn.Module):
@@ -256,16 +237,13 @@ class UnitaryRecurrent(nn.Module):
 
     Shape:
         (B, T, D) -> states (real, imag), (B, T, n) each. A padding token leaves the state as it was.
-
-    Raises:
-        ValueError: a size is not positive.
     """
 
     permutation: Tensor
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        check_sizes(inputs=inputs, hidden=hidden)
+        check_positive(inputs=inputs, hidden=hidden)
         self.hidden = hidden
         self.input_weight = nn.Parameter(torch.empty(2 * hidden, inputs))
         self.angle = nn.Parameter(torch.empty(3, hidden))
@@ -290,15 +268,10 @@ class UnitaryRecurrent(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, x_BTD: Tensor, *, key_padding_mask: Tensor | None = None) -> Pair:
-        """Return the states of all tokens.
-
-        Args:
-            x_BTD: the texts, real.
-            key_padding_mask: bool (B, T), True = padding; None = no padding.
-        """
+        """Return the states of all tokens; ``key_padding_mask`` is bool (B, T), True = padding."""
         check_key_padding("key_padding_mask", key_padding_mask, x_BTD.shape[0], x_BTD.shape[1])
         driven = F.linear(x_BTD, self.input_weight).chunk(2, dim=-1)  # all steps in one product
-        turns = [(cosine, sine) for cosine, sine in zip(self.angle.cos(), self.angle.sin(), strict=True)]
+        turns = list(zip(self.angle.cos(), self.angle.sin(), strict=True))
         real = imag = x_BTD.new_zeros(x_BTD.shape[0], self.hidden)
         states: list[Pair] = []
         for t in range(x_BTD.shape[1]):
@@ -339,9 +312,6 @@ class UnitaryTextRecurrent(ComplexBody):
         width: complex channels of the embeddings, C.
         hidden: complex channels of the state, H; positive. The code sets it to the length of the longest text.
         read_out: see `ComplexBody`; the code's is "none".
-
-    Raises:
-        ValueError: a size is not positive, or unknown read-out.
     """
 
     def __init__(self, width: int, *, hidden: int, read_out: ReadOut = "none") -> None:

@@ -1,6 +1,7 @@
-"""A softmax over a large vocabulary in two steps: the cluster, then the word within it."""
+"""Spend fewer channels on rare tokens: embedding and softmax over clusters of a large vocabulary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
@@ -8,10 +9,148 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.adaptive.clusters import AdaptiveClusters
-from wordorder.networks.adaptive.embedding import AdaptiveEmbedding
+from wordorder.networks.arguments import check_positive
 
 Table = tuple[Tensor, Tensor | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveClusters:
+    """A vocabulary sorted by falling frequency, in clusters whose vectors become narrower by a divisor.
+
+    Grave et al. 2017, https://arxiv.org/abs/1609.04309; names of Dai et al. 2019, https://arxiv.org/abs/1901.02860
+    (``cutoffs``, ``div_val``). Cluster i holds the ids ``ends[i] .. ends[i + 1] - 1`` of ``ends = (0, *cutoffs, V)``;
+    its vectors have ``width // divisor ** i`` channels. Arguments as in `AdaptiveEmbedding`.
+    """
+
+    vocabulary: int
+    channels: int
+    cutoffs: tuple[int, ...]
+    divisor: int = 1
+    width: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(vocabulary=self.vocabulary, channels=self.channels, divisor=self.divisor)
+        check_positive(width=1 if self.width is None else self.width)
+        if not self.cutoffs:
+            raise ValueError("cutoffs must name at least one id; without clusters leave them out")
+        if any(end <= start for start, end in pairwise(self.ends)):
+            raise ValueError(
+                f"cutoffs must grow and lie within 1 .. {self.vocabulary - 1}, got {', '.join(map(str, self.cutoffs))}"
+            )
+        if self.widths[-1] == 0:
+            raise ValueError(
+                f"divisor={self.divisor} leaves no channel to cluster {len(self.cutoffs)} of a width of"
+                f" {self.widths[0]}; lower divisor, or take fewer cutoffs"
+            )
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Ends of the clusters: 0, the cutoffs, V."""
+        return (0, *self.cutoffs, self.vocabulary)
+
+    @property
+    def count(self) -> int:
+        """Number of clusters, the first one included."""
+        return len(self.cutoffs) + 1
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels of each cluster's vectors."""
+        return tuple((self.width or self.channels) // self.divisor**index for index in range(self.count))
+
+    @property
+    def tables(self) -> tuple[tuple[int, int], ...]:
+        """Sizes (rows, channels) of each table: one of all words where all clusters have one width."""
+        if self.divisor == 1:
+            return ((self.vocabulary, self.widths[0]),)
+        sizes = (end - start for start, end in pairwise(self.ends))
+        return tuple(zip(sizes, self.widths, strict=True))
+
+    @property
+    def projected(self) -> bool:
+        """True if vectors are projected to and from the model's channels: always where clusters differ in width.
+
+        The first cluster is then projected too, however wide it is, as in the code of Transformer-XL and of adaptive
+        input.
+        """
+        return self.divisor > 1 or self.widths[0] != self.channels
+
+
+class AdaptiveEmbedding(nn.Module):
+    """One table per cluster of words, and a projection of each to the model's channels.
+
+    Baevski & Auli 2019, "Adaptive input representations for neural language modeling",
+    https://arxiv.org/abs/1809.10853, Sec. 3, as in Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860::
+
+        x(w) = P_i e_i[w - start_i]      for a word w of cluster i,  P_i (C, C_i),  C_i = width // divisor ** i
+
+    No step depends on which words there are, so nothing waits for the device and shapes stay those of the batch: each
+    table is read for all words, rows of other clusters' words become 0, and one product projects what all tables gave,
+    which costs C * sum C_i per token, less than 4/3 of one C x C map at a divisor of 4.
+
+    Args:
+        vocabulary: number of token ids, V, sorted by falling frequency.
+        channels: of the model, C.
+        cutoffs: the first id of every cluster but the first; growing, within 1 .. V - 1; at least one.
+        divisor: how much narrower each cluster is than the one before; 1 = one table of all words.
+        width: of the first cluster's vectors; None = channels. With a divisor of 1 nothing is projected then.
+        padding_idx: token id whose embedding is 0 and stays 0 (unless tied to an output layer).
+
+    Shape:
+        token ids (B, T) -> (B, T, C).
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        channels: int,
+        *,
+        cutoffs: Sequence[int],
+        divisor: int = 1,
+        width: int | None = None,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.clusters = AdaptiveClusters(
+            vocabulary=vocabulary, channels=channels, cutoffs=tuple(cutoffs), divisor=divisor, width=width
+        )
+        self.num_embeddings, self.embedding_dim, self.padding_idx = vocabulary, channels, padding_idx
+        starts = self.clusters.ends if divisor > 1 else (0, vocabulary)
+        inside = [
+            padding_idx - start if padding_idx is not None and start <= padding_idx < end else None
+            for start, end in pairwise(starts)
+        ]
+        tables = zip(self.clusters.tables, inside, strict=True)
+        self.tables = nn.ModuleList(nn.Embedding(rows, narrow, padding_idx=row) for (rows, narrow), row in tables)
+        self.projections = nn.ModuleList(
+            nn.Linear(narrow, channels, bias=False)
+            for _, narrow in (self.clusters.tables if self.clusters.projected else ())
+        )
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Embed token ids, (B, T) -> (B, T, C)."""
+        if len(self.tables) == 1:
+            narrow = self.tables[0](input_ids)
+        else:
+            parts: list[Tensor] = []
+            for table, (start, end) in zip(self.tables, pairwise(self.clusters.ends), strict=True):
+                outside_BT = (input_ids < start) | (input_ids >= end)
+                # words of other clusters read the last row and give it a gradient of 0
+                row_BT = (input_ids - start).masked_fill(outside_BT, end - start - 1)
+                parts.append(table(row_BT).masked_fill(outside_BT[..., None], 0.0))
+            narrow = torch.cat(parts, dim=-1)
+        if not self.projections:
+            return narrow
+        # a dtype of autocast is chosen here as for any linear map
+        return F.linear(narrow, torch.cat([cast("Any", map_).weight for map_ in self.projections], dim=1))
+
+    def extra_repr(self) -> str:
+        """Return the clusters, for `print`."""
+        return f"cutoffs={list(self.clusters.cutoffs)}, widths={list(self.clusters.widths)}"
 
 
 class AdaptiveSoftmax(nn.Module):
@@ -34,15 +173,11 @@ class AdaptiveSoftmax(nn.Module):
     of 1), ``projections.i.weight`` (C, C_i) is P_i, ``clusters.weight`` (K, C_0) is G and ``clusters.bias`` g.
 
     Args:
-        channels: of the model, C.
-        vocabulary: number of token ids, V, sorted by falling frequency.
-        cutoffs: the first id of every cluster but the first.
-        divisor: how much narrower each cluster is than the one before.
-        width: of the first cluster's vectors; None = channels.
+        channels: of the model, C; further arguments as in `AdaptiveEmbedding`.
         bias: of words and of clusters.
 
     Raises:
-        ValueError: an argument is out of range, as in `AdaptiveClusters`.
+        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -90,9 +225,7 @@ class AdaptiveSoftmax(nn.Module):
         word_N = words_NV.gather(1, label_N.masked_fill(~common_N, 0)[:, None])[:, 0]
         rare_N = clusters_NK.gather(1, (cluster_N - 1).clamp(min=0)[:, None])[:, 0]
         likelihood_N = torch.where(common_N, word_N, rare_N) - normaliser_N
-        for index, (start, _) in enumerate(pairwise(self.sizes.ends)):
-            if index == 0:
-                continue
+        for index, start in enumerate(self.sizes.cutoffs, start=1):
             # Also of no row at all: its parameters then have a gradient of 0 and not none, which DDP would wait for.
             row_M = (cluster_N == index).nonzero()[:, 0]
             within_MV = self._within(index, hidden_NC[row_M], tables[index])
@@ -124,18 +257,14 @@ class AdaptiveSoftmax(nn.Module):
         }
 
     def tie(self, embedding: AdaptiveEmbedding, *, projections: bool | Sequence[bool] = False) -> None:
-        """Share parameters with the embedding from now on.
-
-        Args:
-            embedding: of the same vocabulary, cutoffs, divisor and width.
+        """Share parameters with an embedding of the same vocabulary, cutoffs, divisor and width from now on.
 
         Raises:
             ValueError: the embedding has other sizes.
         """
         if embedding.clusters != self.sizes:
             raise ValueError(f"the embedding's clusters are {embedding.clusters}, those of the output {self.sizes}")
-        names: Mapping[str, str] = self.ties(projections=projections)
-        for ours, theirs in names.items():
+        for ours, theirs in self.ties(projections=projections).items():
             cast("Any", self.get_submodule(ours.removesuffix(".weight"))).weight = embedding.get_parameter(theirs)
 
     def extra_repr(self) -> str:

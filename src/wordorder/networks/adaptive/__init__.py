@@ -1,1 +1,0 @@
-"""Spend fewer channels on rare tokens: embedding and softmax over clusters of a vocabulary."""
