@@ -17,7 +17,7 @@ from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Leave out what costs time and what test_real_comparison.py covers: figure files and collecting garbage."""
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 

@@ -12,15 +12,19 @@ from rich.console import Console
 from test_report import EVIL, Page
 
 from wordorder.comparison import markdown_table, render_table
-from wordorder.comparison.report.blocks import blocks_of
-from wordorder.comparison.report.curves import target_lines
 from wordorder.comparison.report.differences import against, difference_title, in_short, p_in_words, percent, references
-from wordorder.comparison.report.figures.arm_style import COLOURS, arm_styles
-from wordorder.comparison.report.figures.draw import write_figures
-from wordorder.comparison.report.figures.names import figure_files
-from wordorder.comparison.report.html import report_page, rows_as_csv, write_report
-from wordorder.comparison.report.probe_points import ProbePoint, probe_panels, probe_table, spans_octaves
+from wordorder.comparison.report.figures import figure_files, write_figures
+from wordorder.comparison.report.html import blocks_of, report_page, rows_as_csv, write_report
 from wordorder.comparison.report.table import caption
+from wordorder.comparison.report.view import (
+    COLOURS,
+    ProbePoint,
+    arm_styles,
+    probe_panels,
+    probe_table,
+    spans_octaves,
+    target_lines,
+)
 from wordorder.comparison.results_file import Comparison, ProbeResult
 
 BETTER = {

@@ -8,14 +8,22 @@ import torch
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.devices import VISIBLE, devices_of, placements
 from wordorder.comparison.runs import Run
-from wordorder.comparison.workers import InThisProcess, InWorkers, Outcome, execute, team_for
+from wordorder.comparison.workers import (
+    VISIBLE,
+    InThisProcess,
+    InWorkers,
+    Outcome,
+    devices_of,
+    execute,
+    placements,
+    team_for,
+)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
     monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results: {})
 

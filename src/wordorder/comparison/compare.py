@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from wordorder.comparison.devices import devices_of
 from wordorder.comparison.fairness.arms import Arm, resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
-from wordorder.comparison.fairness.grid import grid_runs
-from wordorder.comparison.finished import measure, read_all_metrics
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.options import check_probes
+from wordorder.comparison.probes.catalog import check_probes
 from wordorder.comparison.progress import Display, print_changes
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
-from wordorder.comparison.results import Record, results_of
+from wordorder.comparison.results import Record, measure, read_all_metrics, results_of
 from wordorder.comparison.results_file import Results, faults_of
-from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
+from wordorder.comparison.runs import Run, Statistics, check_folders, grid_runs, run_recipe, runs_of
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
+from wordorder.comparison.workers import InThisProcess, InWorkers, devices_of, team_for
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -197,7 +194,7 @@ def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
 
 def _conclude(record: Record) -> Path:
     results = _save(record, is_a_look=True)
-    from wordorder.comparison.report.figures.draw import write_figures
+    from wordorder.comparison.report.figures import write_figures
     from wordorder.comparison.report.model_cards import write_arm_cards
 
     try:

@@ -19,9 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from types import FrameType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from wordorder.comparison.devices import placements
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.pipeline import Pipeline
 from wordorder.comparison.runs import Run, Statistics, claim
@@ -30,6 +29,10 @@ from wordorder.errors import BadInput, Stopped
 from wordorder.streams import prepare_streams
 from wordorder.training.loop.interruption import SIGNALS
 from wordorder.training.runs.folder import MODEL
+
+if TYPE_CHECKING:
+    from wordorder.training import Recipe
+
 
 GRACE_SECONDS = 120.0
 """Seconds that a worker may take to save its state after a signal."""
@@ -230,3 +233,36 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()  # a killed comparison must not leave a training that writes into the folder beside the next one
         os._exit(1)
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable with the devices that a process sees; torch reads it when it first looks for them."""
+
+
+def devices_of(recipe: Recipe) -> tuple[str, ...]:
+    """Return the CUDA devices of this process, as CUDA_VISIBLE_DEVICES names them; none if the recipe uses the CPU."""
+    import torch
+
+    if recipe.training.get("use_cpu"):
+        return ()
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    return tuple(named[:count] if named else map(str, range(count)))
+
+
+def placements(devices: Sequence[str], *, workers: int, runs: int) -> list[dict[str, str]]:
+    """Return the environment of each worker process; an empty list if runs are trained one after the other here.
+
+    Every CUDA device has a worker, which sees no other device; more workers than devices share them in turn, and more
+    workers than runs would have nothing to do. Without CUDA devices (a CPU, or MPS, which is one device) there are as
+    many workers as the recipe asks for.
+
+    Args:
+        devices: from `devices_of`.
+        workers: `compare.workers`.
+        runs: how many trainings there are.
+    """
+    if workers == 1 and len(devices) < 2:
+        return []
+    count = max(1, min(max(workers, len(devices)), runs))
+    return [{VISIBLE: devices[number % len(devices)]} if devices else {} for number in range(count)]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median, stdev
 
-from wordorder.comparison.quality import quality_of
+from wordorder.comparison.quality import loss_unit, quality_of
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
-from wordorder.comparison.report.curves import (
-    LARGEST,
-    curve_label,
-    curve_value,
-    in_perplexity,
-    learning_curves,
-    target_lines,
-)
 from wordorder.comparison.report.differences import (
     against,
     difference_title,
@@ -24,12 +18,10 @@ from wordorder.comparison.report.differences import (
     places_of,
     references,
 )
-from wordorder.comparison.report.figures.arm_style import arm_styles
-from wordorder.comparison.report.numbers import MISSING
-from wordorder.comparison.report.probe_points import probe_panels, spans_octaves
+from wordorder.comparison.report.numbers import MISSING, with_spread
 from wordorder.comparison.report.table import columns
-from wordorder.comparison.results_file import Comparison, ProbeResult, Results
-from wordorder.comparison.statistics.summary import spread
+from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, ProbeRow, Results
+from wordorder.comparison.statistics.summary import mean_and_spread, spread
 
 
 def view_of(results: Results) -> dict[str, object]:
@@ -123,3 +115,159 @@ def _probes(results: Results) -> list[dict[str, object]]:
 def drawn_probes(results: Results) -> Sequence[tuple[str, ProbeResult]]:
     """Return the probes, by name, in which at least one arm has a value."""
     return [(name, probe) for name, probe in results.probes.items() if any(row.value is not None for row in probe.rows)]
+
+
+LARGEST = 700.0
+"""Largest loss that is drawn; exp of a larger one would overflow."""
+
+
+def curve_label(results: Results) -> str:
+    """Return the quantity of `learning_curves`: perplexity where it is the headline metric, else the loss."""
+    if in_perplexity(results):
+        return "Validation perplexity"
+    return f"Validation loss ({loss_unit(results)})"
+
+
+def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | None]]]:
+    """Return per arm the points ``{"step", "mean", "std", "n"}`` in order of steps; std is None for a single seed."""
+    exponential = in_perplexity(results)
+    seen: dict[str, dict[int, list[float]]] = {}
+    for row in results.rows:
+        for step, loss in row.curve:
+            if loss is not None and not (exponential and loss > LARGEST):
+                value = math.exp(loss) if exponential else float(loss)
+                seen.setdefault(row.arm, {}).setdefault(int(step), []).append(value)
+    return {
+        arm: [{"step": step, **mean_and_spread(values)} for step, values in sorted(points.items())]
+        for arm, points in seen.items()
+    }
+
+
+def target_lines(results: Results) -> list[tuple[float, str]]:
+    """Return the target losses of the arms, in the unit of the curves, each with the arm whose lowest loss it is.
+
+    Per baseline the median over the arms: arms that share other seeds with it have slightly other targets.
+    """
+    found: dict[str, list[float]] = {}
+    for entry in results.steps_to_loss:
+        if entry.target is not None and entry.target < LARGEST:
+            found.setdefault(entry.baseline, []).append(float(entry.target))
+    return [(curve_value(results, median(targets)), baseline) for baseline, targets in found.items()]
+
+
+def curve_value(results: Results, loss: float) -> float:
+    """Return a validation loss in the unit of the curves."""
+    return math.exp(loss) if in_perplexity(results) else loss
+
+
+def in_perplexity(results: Results) -> bool:
+    """Tell whether the curves show perplexity and not the loss."""
+    return quality_of(results).key == "perplexity"
+
+
+Place = int | float | str
+"""Place on the x axis: a number or a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePoint:
+    """Mean and sample standard deviation of a probe's number over the runs of an arm; std is None for one run."""
+
+    x: Place
+    mean: float
+    std: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePanel:
+    """One panel with the points of every arm; a probe with groups has one panel for each."""
+
+    group: str
+    """Name of the group; empty if the probe has no groups."""
+    xs: tuple[Place, ...]
+    """Places on the x axis: numbers in order, or labels in order of appearance."""
+    points: Mapping[str, Sequence[ProbePoint]]
+    """Arm -> points in the order of xs."""
+
+
+def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
+    """Return the panels of one entry of results["probes"].
+
+    Args:
+        probe: the entry.
+        arms: names in the order in which they are drawn; an arm without a value is left out.
+    """
+    rows = [row for row in probe.rows if row.value is not None]
+    groups = list(dict.fromkeys(row.group or "" for row in rows))
+    return [_panel(probe, group, [row for row in rows if (row.group or "") == group], arms) for group in groups]
+
+
+def _panel(probe: ProbeResult, group: str, rows: Sequence[ProbeRow], arms: Sequence[str]) -> ProbePanel:
+    xs = list(dict.fromkeys(row.x for row in rows))
+    if probe.x_kind == "number":
+        xs = [*sorted(x for x in xs if not isinstance(x, str)), *(x for x in xs if isinstance(x, str))]
+    seen: dict[tuple[str, Place], list[float]] = {}
+    for row in rows:
+        if row.value is not None:
+            seen.setdefault((row.arm, row.x), []).append(float(row.value))
+    points = {
+        arm: [_point(x, seen[arm, x]) for x in xs if (arm, x) in seen]
+        for arm in arms
+        if any((arm, x) in seen for x in xs)
+    }
+    return ProbePanel(group=group, xs=tuple(xs), points=points)
+
+
+def _point(x: Place, values: Sequence[float]) -> ProbePoint:
+    return ProbePoint(x=x, mean=fmean(values), std=stdev(values) if len(values) > 1 else None, n=len(values))
+
+
+def spans_octaves(xs: Sequence[Place]) -> bool:
+    """Tell whether numbers suit a logarithmic axis: all above zero, and the largest at least 4 times the smallest."""
+    numbers = [x for x in xs if isinstance(x, int | float)]
+    return len(numbers) > 2 and min(numbers) > 0 and max(numbers) >= 4 * min(numbers)
+
+
+def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
+    """Return per arm the cells of a panel, one for each x: mean and spread, or the mean alone below three seeds."""
+    return [
+        (arm, [with_spread(_aggregate(next((point for point in points if point.x == x), None))) for x in panel.xs])
+        for arm, points in panel.points.items()
+    ]
+
+
+def _aggregate(point: ProbePoint | None) -> Aggregate | None:
+    return None if point is None else Aggregate(mean=point.mean, std=point.std, n=point.n)
+
+
+COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
+"""The page's palette on white (page/page.css); the ninth arm has the first colour again, with another dash.
+
+Chosen by search so that any two stay apart (0.1 and more in OKLab) also for readers with protanopia or deuteranopia.
+"""
+
+DASHES = ("-", "--", ":")
+MARKERS = "os^Dv*PX"
+"""Matplotlib's names of the page's eight shapes (page/core.js); an arm that shares its colour has the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmStyle:
+    """Indices into `COLOURS`, `DASHES` and `MARKERS`."""
+
+    colour: int
+    dash: int
+    marker: int
+
+
+def arm_styles(results: Results) -> dict[str, ArmStyle]:
+    """Return the style of each arm by name, in the order of the recipe."""
+    return {
+        arm.name: ArmStyle(
+            colour=index % len(COLOURS),
+            dash=index // len(COLOURS) % len(DASHES),
+            marker=(index + index // len(COLOURS)) % len(MARKERS),
+        )
+        for index, arm in enumerate(results.arms)
+    }

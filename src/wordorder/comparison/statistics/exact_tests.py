@@ -10,8 +10,13 @@ scores vary alike, however skewed, and for any two whose scores vary symmetrical
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import combinations
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 EXACT_PAIRS = 14
 """Maximum number of pairs for which all sign flips are counted, 2^14; above it, and for larger groups, `RESAMPLES`
@@ -121,3 +126,129 @@ def _permutation_p(groups: tuple[Sequence[float], ...], kind: str, arrangements:
         rng=_SEED,
     )
     return float(found.pvalue)
+
+
+MOST_ARMS_OF_CLOSED_TESTING = 12
+"""Maximum number of arms of which all divisions are tested, in about a second; above it Holm's correction is used."""
+_DRAWS = 19_999
+_EPSILON = 1e-9
+
+Floats = npt.NDArray[np.float64]
+Pair = tuple[str, str]
+
+
+def share_of_level(arms: int, *, baseline: bool = False) -> float:
+    """Return the share of the level at which a pair is tested in the division of all arms into pairs.
+
+    No p-value above that share of the level can come first to a claim, so it decides how many seeds are needed.
+
+    Args:
+        arms: in the comparison, at least 2.
+        baseline: whether all arms are compared with one alone.
+    """
+    return 1.0 if baseline else 1 / (arms // 2)
+
+
+def closed_p(
+    p_values: Mapping[Pair, float], scores: Mapping[str, Mapping[int | str, float]], *, baseline: str | None = None
+) -> dict[Pair, float]:
+    """Return the corrected p-value of each pair: the largest of all divisions in which the two arms are equal.
+
+    Args:
+        p_values: of the test of each pair of arms, in either order; all pairs, or all with the baseline.
+        scores: arm -> seed (or fold) -> score. A set is ranked on the seeds that all its arms have; one seed or none
+            gives the p-value 1.
+        baseline: the arm with which every other is compared; None: all pairs are.
+    """
+    arms = list(scores)
+    of_set = _set_p_values(p_values, scores, arms, None if baseline is None else arms.index(baseline))
+    with_rest = of_set if baseline is not None else _worst_divisions(of_set, len(arms), min(p_values.values()))
+    adjusted = dict(p_values)
+    for chosen, p in with_rest.items():
+        members = [arm for index, arm in enumerate(arms) if chosen >> index & 1]
+        for one, other in combinations(members, 2):
+            for pair in ((one, other), (other, one)):
+                if pair in adjusted:
+                    adjusted[pair] = max(adjusted[pair], p)
+    return {pair: min(1.0, p) for pair, p in adjusted.items()}
+
+
+def _set_p_values(
+    p_values: Mapping[Pair, float],
+    scores: Mapping[str, Mapping[int | str, float]],
+    arms: Sequence[str],
+    baseline: int | None,
+) -> dict[int, float]:
+    """Return the p-value of each set of two or more arms; a set is an integer with the bits of its arms."""
+    found = {1 << arms.index(one) | 1 << arms.index(other): p for (one, other), p in p_values.items()}
+    wins, present = _wins(scores)
+    for size in range(3, len(arms) + 1):
+        for chosen in combinations(range(len(arms)), size):
+            if baseline is None or baseline in chosen:
+                found[sum(1 << index for index in chosen)] = _friedman_p(wins, present, chosen)
+    return found
+
+
+def _worst_divisions(of_set: Mapping[int, float], arms: int, smallest: float) -> dict[int, float]:
+    """Return for each set the largest p-value of the divisions that it is part of.
+
+    That of a division with sets of p-values p and parts f is ``min(p / f) * sum(f)``, Bonferroni's with weights. For
+    each number of parts the best of ``min(p / f)`` is found over all divisions of each set, from small sets to large.
+    """
+    most = arms // 2
+    parts = {chosen: chosen.bit_count() // 2 for chosen in of_set}
+    # A set with so small a p-value rejects every division that it is in: none of those is the worst.
+    kept = {chosen: p / parts[chosen] for chosen, p in of_set.items() if p * most / parts[chosen] > smallest}
+    best: list[list[float]] = [[math.inf] + [-math.inf] * most]
+    for whole in range(1, 1 << arms):
+        first = whole & -whole
+        rest = whole ^ first
+        found = list(best[rest])  # the first arm is equal to no other
+        others = rest
+        while others:
+            ratio = kept.get(first | others)
+            if ratio is not None:
+                own = parts[first | others]
+                for more, value in enumerate(best[rest ^ others][: most + 1 - own]):
+                    found[own + more] = max(found[own + more], min(value, ratio))
+            others = (others - 1) & rest
+        best.append(found)
+    everything = (1 << arms) - 1
+    return {
+        chosen: max(
+            min(p / parts[chosen], value) * (parts[chosen] + more)
+            for more, value in enumerate(best[everything ^ chosen])
+            if value > 0
+        )
+        for chosen, p in of_set.items()
+    }
+
+
+def _wins(scores: Mapping[str, Mapping[int | str, float]]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return wins per seed and two arms (1 ahead, 1/2 equal, 0 behind), and which arm has which seed."""
+    units = list(dict.fromkeys(unit for own in scores.values() for unit in own))
+    table = np.array([[own.get(unit, np.nan) for own in scores.values()] for unit in units])
+    first, second = table[:, :, None], table[:, None, :]
+    return (first > second) + 0.5 * (first == second), ~np.isnan(table)
+
+
+def _friedman_p(wins: Floats, present: npt.NDArray[np.bool_], chosen: Sequence[int]) -> float:
+    members = list(chosen)
+    complete: npt.NDArray[np.bool_] = np.logical_and.reduce(present[:, members], axis=1)
+    seeds = int(complete.sum())
+    if seeds < 2:
+        return 1.0
+    total = wins.sum(axis=0) if seeds == len(present) else wins[complete].sum(axis=0)
+    # An arm's rank on a seed is the number of arms of the set that it beats, but for a constant.
+    sums = total[np.ix_(members, members)].sum(axis=1)
+    statistic = float(((sums - sums.mean()) ** 2).sum())
+    null = _null(seeds, len(members))
+    return float(1 + len(null) - np.searchsorted(null, statistic - _EPSILON)) / (1 + len(null))
+
+
+@cache  # a comparison of eight arms asks for it 219 times, with six different sizes
+def _null(seeds: int, arms: int) -> Floats:
+    """Return sorted draws of Friedman's statistic, the sum of squares of centred rank sums, under equal arms."""
+    ranks = np.broadcast_to(np.arange(arms, dtype=np.float64), (_DRAWS, seeds, arms))
+    sums = np.random.default_rng(_SEED).permuted(ranks, axis=2).sum(axis=1)
+    return np.sort(((sums - sums.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from wordorder.comparison.fairness.identical import are_identical
-from wordorder.comparison.quality import quality_of
+from wordorder.comparison.quality import METRICS, quality_of
 from wordorder.comparison.results_file import Comparison, Results, Row, Significance
-from wordorder.comparison.statistics.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
 from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
+    MOST_ARMS_OF_CLOSED_TESTING,
+    closed_p,
     holm,
     paired_p,
     seeds_needed,
+    share_of_level,
     smallest_p,
     smallest_unpaired_p,
     unpaired_p,
@@ -412,3 +413,26 @@ def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> l
     if of == "fold" and results.recipe.data.fold_kind != "independent":
         found.append("Folds share training texts, so that the p-values are approximate.")
     return found
+
+
+MEASURED = ("loss", "validation_loss", "parameters", *METRICS, *(f"validation_{name}" for name in METRICS))
+"""Numbers that, beside the curve, two trainings of one network with one seed agree on to the last bit; time and memory
+differ."""
+
+
+def are_identical(one: Mapping[Unit, Row], other: Mapping[Unit, Row]) -> bool:
+    """Tell whether two arms have the same numbers on every seed (and fold) that both were trained with.
+
+    Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
+    by chance on a small test set. Without a common seed nothing is known, and the answer is no.
+
+    Args:
+        one: an arm's rows by fold and seed.
+        other: those of the other arm.
+    """
+    shared = one.keys() & other.keys()
+    return bool(shared) and all(_measured(one[unit]) == _measured(other[unit]) for unit in shared)
+
+
+def _measured(row: Row) -> list[object]:
+    return [row.curve, *(row.score(name) for name in MEASURED)]

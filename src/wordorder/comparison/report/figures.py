@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.costs import COSTS, Cost, costs_known, front_of, points_of
-from wordorder.comparison.report.curves import curve_label, in_perplexity, learning_curves, target_lines
-from wordorder.comparison.report.differences import against, references
-from wordorder.comparison.report.figures.arm_style import COLOURS, DASHES, MARKERS, arm_styles
-from wordorder.comparison.report.figures.forest import draw_differences
-from wordorder.comparison.report.figures.names import figure_files, plain_name
-from wordorder.comparison.report.figures.probes import draw_probe
+from wordorder.comparison.report.differences import against, difference_title, p_in_words, references
 from wordorder.comparison.report.table import columns, lines
-from wordorder.comparison.results_file import Results
+from wordorder.comparison.report.view import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    ProbePanel,
+    arm_styles,
+    curve_label,
+    in_perplexity,
+    learning_curves,
+    probe_panels,
+    spans_octaves,
+    target_lines,
+)
+from wordorder.comparison.results_file import ProbeResult, Results, Summary
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
 from wordorder.inspection.figures import log_scale, new_figure
 
@@ -190,3 +199,136 @@ def _maps(arm: str, parts: Mapping[str, Sequence[Sequence[Sequence[float]]]], fo
     path = folder / f"position_correlation_{plain_name(arm)}.png"
     figure.savefig(path, dpi=160)
     return path
+
+
+FOLDER = "figures"
+"""Folder of the figures, beside results.json."""
+
+
+def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
+    """Return the title of each figure -> the names of its files, in the order of the report.
+
+    Differences need comparisons, curves need arms that were evaluated more than once, costs two arms with results,
+    a map an arm that has some.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    if results.comparisons:
+        found["Differences"] = _both("differences")
+    if any(len(row.curve) > 1 for row in results.rows):
+        found["Learning curves"] = _both("learning_curves")
+    if sum(entry_has_costs(results, entry) for entry in results.summary) > 1:
+        found["Quality against cost"] = _both("quality_against_cost")
+    for name, probe in results.probes.items():
+        if any(row.value is not None for row in probe.rows):
+            found[probe.title] = _both(f"probe_{plain_name(name)}")
+    for arm in results.correlations:
+        found[f"Position correlation, {arm}"] = (f"position_correlation_{plain_name(arm)}.png",)
+    return found
+
+
+def entry_has_costs(results: Results, entry: Summary) -> bool:
+    """Tell whether an arm of the summary has a result and a known cost."""
+    arm = next((arm for arm in results.arms if arm.name == entry.arm), None)
+    return bool(entry.columns) and arm is not None and bool(arm.parameters)
+
+
+def plain_name(text: str) -> str:
+    """Return a text with the characters replaced that a file's name should not have."""
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", text)
+
+
+def _both(stem: str) -> tuple[str, ...]:
+    return (f"{stem}.png", f"{stem}.svg")
+
+
+def draw_differences(results: Results, axes: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
+    """Draw the comparisons of a results file with its baseline, one line each, the first arm at the top.
+
+    Args:
+        results: the content of a results.json with "comparisons".
+        axes: matplotlib axes.
+        style: from an arm's name to its color, marker and label.
+    """
+    baseline = references(results)[0]
+    entries = list(against(results, baseline).values())
+    for place, entry in enumerate(entries):
+        own, difference = style(entry.arm), entry.difference
+        if difference is not None:
+            low, high = (difference if end is None else end for end in (entry.low, entry.high))
+            claimed = entry.outcome in {"better", "worse"}
+            axes.errorbar(
+                [difference], [place], xerr=[[difference - low], [high - difference]], color=own["color"],
+                marker=own["marker"], markerfacecolor=own["color"] if claimed else "white", linestyle="none",
+                markersize=6, capsize=3,
+            )  # fmt: skip
+        words = ", ".join(part for part in (entry.outcome, p_in_words(entry)) if part)
+        axes.annotate(words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+    names = [style(entry.arm)["label"] for entry in entries]
+    axes.axvline(0, color="#8b939b", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(entries)), names)
+    axes.set_ylim(len(entries) - 0.4, -0.6)
+    axes.set_xlabel(f"{difference_title(results)} from {style(baseline)['label']}; right is better")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+_Style = Callable[[str], Mapping[str, Any]]
+
+
+def draw_probe(probe: ProbeResult, results: Results, new_figure: Callable[[float, float], Any], style: _Style) -> Any:
+    """Return a figure with one panel for each group of the probe, or a single one.
+
+    Args:
+        probe: an entry of results["probes"] with at least one value.
+        results: the content of a results.json: its arms are drawn in their order.
+        new_figure: from width and height in inches to an empty matplotlib figure.
+        style: from an arm's name to its color, marker, linestyle and label.
+    """
+    panels = probe_panels(probe, [arm.name for arm in results.arms])
+    numbers = probe.x_kind == "number"
+    height = 4.0 if numbers else 1.2 + 0.16 * max(len(panel.xs) * (len(panel.points) + 1) for panel in panels)
+    figure = new_figure(2.4 + 4.8 * len(panels), height)
+    areas = figure.subplots(1, len(panels), sharey=numbers, squeeze=False)[0]
+    for panel, area in zip(panels, areas, strict=True):
+        (_probe_curves if numbers else _probe_dots)(probe, panel, area, style)
+        area.set_title(panel.group, fontsize="medium")
+        area.spines[["top", "right"]].set_visible(False)
+    handles: dict[str, Any] = {}
+    for area in areas:
+        handles |= {label: handle for handle, label in zip(*area.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize="small")
+    figure.suptitle(probe.title.replace("$", r"\$"), fontsize="medium")
+    return figure
+
+
+def _probe_curves(probe: ProbeResult, panel: ProbePanel, area: Any, style: _Style) -> None:
+    for arm, points in panel.points.items():
+        xs, means = [point.x for point in points], [point.mean for point in points]
+        own = style(arm)
+        area.plot(xs, means, linewidth=1.6, markersize=5, **own)
+        if all(point.n >= SEEDS_FOR_A_SPREAD for point in points):
+            low, high = ([p.mean + sign * (p.std or 0.0) for p in points] for sign in (-1, 1))
+            area.fill_between(xs, low, high, color=own["color"], alpha=0.15, linewidth=0)
+    if spans_octaves(panel.xs):
+        area.set_xscale("log", base=2)
+        area.set_xticks(panel.xs, [f"{x:g}" for x in panel.xs])
+    if probe.log and all(p.mean > 0 for points in panel.points.values() for p in points):
+        log_scale(area)
+    area.set(xlabel=probe.x, ylabel=probe.value)
+
+
+def _probe_dots(probe: ProbeResult, panel: ProbePanel, area: Any, style: _Style) -> None:
+    tall = len(panel.points) + 1
+    for lane, (arm, points) in enumerate(panel.points.items()):
+        places = [panel.xs.index(point.x) * tall + lane for point in points]
+        error = [point.std or 0.0 if point.n >= SEEDS_FOR_A_SPREAD else 0.0 for point in points]
+        own = {**style(arm), "linestyle": "none"}
+        area.errorbar([point.mean for point in points], places, xerr=error, markersize=5, **own)
+    for place in range(1, len(panel.xs)):
+        area.axhline(place * tall - 1, color="#dcdfe2", linewidth=0.8, zorder=0)
+    area.set_yticks(
+        [place * tall + (tall - 2) / 2 for place in range(len(panel.xs))],
+        [str(x).replace("$", r"\$") for x in panel.xs],
+    )
+    area.set_ylim(len(panel.xs) * tall - 1, -1)
+    area.set(xlabel=probe.value)
