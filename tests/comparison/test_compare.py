@@ -359,8 +359,8 @@ def test_a_worker_has_one_thread_and_leaves_the_parent_its_own(monkeypatch):
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     worker = Worker()
     try:
-        assert worker.pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+        assert worker.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
     finally:
-        worker.pool.shutdown()
+        worker.shutdown()
     assert os.environ["OMP_NUM_THREADS"] == "5"
     assert "MKL_NUM_THREADS" not in os.environ

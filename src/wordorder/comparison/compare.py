@@ -26,7 +26,7 @@ from wordorder.comparison.results import Record, measure, read_all_metrics, resu
 from wordorder.comparison.results_file import Results, faults_of
 from wordorder.comparison.runs import Run, Statistics, check_folders, grid_runs, run_recipe, runs_of
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.workers import InThisProcess, InWorkers, devices_of, team_for
+from wordorder.comparison.workers import Team, devices_of, placements
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -115,8 +115,8 @@ def _train_all(record: Record, *, progress: bool) -> None:
     record.trials, planned = _asked(arms, config, folder, record.statistics)
     folder.mkdir(parents=True, exist_ok=True)
     record.grid = planned if config.grid else []
-    devices = devices_of(record.recipe)
-    team = team_for(record.pipeline, record.statistics, workers=config.workers, runs=len(planned), devices=devices)
+    places = placements(devices_of(record.recipe), workers=config.workers, runs=len(planned))
+    team = Team(record.pipeline, record.statistics, places=places)
     try:
         with Display([*record.trials, *planned], show=progress) as display:
             _work(record.trials, record, team, display)
@@ -153,7 +153,7 @@ def _trials(arm: Arm, config: CompareConfig, folder: Path) -> list[Run]:
     ]
 
 
-def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, display: Display) -> None:
+def _work(runs: Sequence[Run], record: Record, team: Team, display: Display) -> None:
     """Train the unfinished runs, and write the results after each."""
     unfinished = [run for run in runs if not run.finished() or run.to_probe()]
     open_runs = [run for run in unfinished if run.folder not in record.failed]

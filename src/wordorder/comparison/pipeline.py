@@ -103,12 +103,6 @@ def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[st
     """Measure a trained model with probes; the result is one file per probe in the run's folder.
 
     A probe that fails says so in its file, and neither stops the others nor loses the run.
-
-    Args:
-        recipe: of the run.
-        model_dir: the trained model.
-        run_folder: gets the folder probes.
-        options: `compare.probes`: name of each probe -> its options.
     """
     from wordorder.comparison.probes.measure import measure_probes
 

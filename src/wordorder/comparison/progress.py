@@ -24,11 +24,6 @@ class Display:
     """A display of finished runs out of all, running ones with their steps, and the time left.
 
     The steps of a run are read from its curve.jsonl, so that trainings in other processes need no channel to here.
-
-    Args:
-        runs: every planned training, the finished ones included.
-        show: nothing at all is printed when False.
-        console: where to write; standard error by default, so that standard output stays for results.
     """
 
     def __init__(self, runs: Iterable[Run], *, show: bool = True, console: Console | None = None) -> None:
@@ -115,12 +110,7 @@ def duration(seconds: float) -> str:
 
 
 def print_changes(budget: MatchedBudget, console: Console) -> None:
-    """Print the changes that make the budgets of all arms equal.
-
-    Args:
-        budget: results.json's "budget"; nothing is printed where nothing was matched.
-        console: where to write.
-    """
+    """Print the changes that make the budgets of all arms equal."""
     if budget.sentence:
         console.print(escape(printable(budget.sentence)), highlight=False, soft_wrap=True)
     for arm, entry in budget.arms.items():

@@ -28,13 +28,7 @@ def _usual(task: str) -> Metric:
 
 
 def metric_of(task: str, training: Mapping[str, object]) -> str:
-    """Return the headline metric's key for a recipe.
-
-    Args:
-        task: of the recipe's [data].
-        training: the recipe's [training]; the loss, by which the best checkpoint is chosen where nothing is said, is no
-            headline.
-    """
+    """Return the headline metric's key for a recipe."""
     chosen = training.get("metric_for_best_model")
     return str(chosen) if chosen in METRICS else _usual(task).key
 

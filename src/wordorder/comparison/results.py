@@ -119,11 +119,7 @@ class Record:
         return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
 
     def counted(self, metrics: Metrics) -> list[Run]:
-        """Return the runs that count: of a grid those of each arm's best rate.
-
-        Args:
-            metrics: of the finished runs.
-        """
+        """Return the runs that count: of a grid those of each arm's best rate."""
         if not self.grid:
             return self.runs
         chosen = best_rates(self.grid, metrics, self.metric)
@@ -131,12 +127,7 @@ class Record:
 
 
 def results_of(record: Record, metrics: Metrics) -> Results:
-    """Return the content of results.json.
-
-    Args:
-        record: the state of the comparison, with what was measured of the runs that count.
-        metrics: of the finished runs.
-    """
+    """Return the content of results.json."""
     runs, measured = record.counted(metrics), record.measured
     finished = [run for run in runs if run.folder in metrics]
     tried, folders = record.grid or runs, {run.folder for run in runs}
@@ -296,11 +287,7 @@ def _finite(results: Results) -> Results:
 
 
 def conclusions(results: Results) -> dict[str, object]:
-    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
-
-    Args:
-        results: with its rows.
-    """
+    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn."""
     tested = compare_arms(results)
     return {
         "comparisons": tested.comparisons,
@@ -310,11 +297,7 @@ def conclusions(results: Results) -> dict[str, object]:
 
 
 def collect_probes(measured: Iterable[tuple[Run, str, Mapping[str, Any]]]) -> dict[str, ProbeResult]:
-    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
-
-    Args:
-        measured: (run, name, content) of each probe's file, from `read_probes`.
-    """
+    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
     found: dict[str, ProbeResult] = {}
     for run, name, content in measured:
         axes = {axis: content.get(axis) for axis in AXES}
@@ -340,12 +323,6 @@ def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> Probe
 def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Measured:
     """Read the folders of finished runs, and count what no run has been counted for.
 
-    Args:
-        finished: the runs that count and are finished.
-        pipeline: counts costs and makes maps: cost from the first finished seed of each arm and fold, maps from that of
-            each arm.
-        before: of an earlier call, whose costs and maps stay.
-
     Raises:
         RunFailed: a file cannot be read.
     """
@@ -365,11 +342,7 @@ def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Me
 
 
 def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Mapping[str, Any]]]:
-    """Return (run, name, content) of the probes of runs; what is not measured yet, or with other options, is left out.
-
-    Args:
-        runs: finished ones.
-    """
+    """Return (run, name, content) of the probes of runs; what is not measured yet, or with other options, is left out."""
     found: list[tuple[Run, str, Mapping[str, Any]]] = []
     for run in runs:
         for name, given in run.probes.items():

@@ -126,13 +126,6 @@ def runs_of(
     """Return the runs of every arm with every seed, fold and rate.
 
     Seeds outside, then folds, arms inside: a comparison that is stopped early has compared all arms on the first ones.
-
-    Args:
-        arms: resolved.
-        config: gives seeds and folds.
-        folder: of the comparison; a run's is `<arm>[/rate-<r>][/fold-<k>]/seed-<n>` in it.
-        rates: of a grid; None keeps the arm's rate.
-        chosen: each arm's rate, by tuning.
     """
     found: list[Run] = []
     for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, tuple(arms)):
@@ -166,12 +159,6 @@ def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozenset[str] = frozenset()) -> None:
     """Refuse folders that hold something other than the run that is meant to lie there.
-
-    Args:
-        runs: the trainings that are planned.
-        statistics: of the prepared data of each fold; another fingerprint means that the corpus was changed under its
-            name.
-        skip: names of [training] whose difference does not count, because they are chosen later.
 
     Raises:
         BadInput: a folder was made by a different recipe (every differing name is listed), or by something else.
@@ -243,11 +230,6 @@ def best_rates(runs: Sequence[Run], metrics: Metrics, metric: str) -> dict[str, 
     """Return each arm's rate: of those with the most finished seeds, the one with the best validation median.
 
     A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
-
-    Args:
-        runs: of `grid_runs`.
-        metrics: of those that are finished.
-        metric: by which the rates are judged, on the validation split.
     """
     sign = 1 if lower_is_better(metric) else -1
     found: dict[str, float] = {}
@@ -261,14 +243,7 @@ def best_rates(runs: Sequence[Run], metrics: Metrics, metric: str) -> dict[str, 
 
 
 def grid_entries(runs: Sequence[Run], metrics: Metrics, metric: str, failed: Mapping[Path, str]) -> list[GridEntry]:
-    """Return results.json's "grid": per arm and rate the validation metric of each seed and its median.
-
-    Args:
-        runs: of `grid_runs`.
-        metrics: of those that are finished.
-        metric: by which the rates are judged.
-        failed: reason by run folder.
-    """
+    """Return results.json's "grid": per arm and rate the validation metric of each seed and its median."""
     chosen = best_rates(runs, metrics, metric)
     return [
         GridEntry(

@@ -46,15 +46,6 @@ def fit_budget(
     a size itself keeps it, and is checked. Under compare.history = "equal" memories come first, so that what is counted
     is a segment of the arm's own length after a full memory.
 
-    Args:
-        arms: resolved; the baseline is not changed.
-        recipe: of the comparison.
-        pipeline: prepares the data, of which the vocabulary and the classes are taken.
-        config_of: makes an arm's configuration, where the data need not be asked.
-
-    Returns:
-        The arms as they are to be trained, and what was done, for the results file.
-
     Raises:
         UnfairComparison: arms cannot be made equal; every arm's count is named.
         BadInput: compare.history does not go with the recipe.
@@ -159,11 +150,6 @@ def _before(recipe: Recipe, name: str) -> int:
 def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Mapping[str, str]) -> None:
     """Refuse arms of which any two differ by more than the tolerance.
 
-    Args:
-        counts: arm's name -> what it costs.
-        compare: says what is matched, and which arm is the baseline.
-        reasons: why an arm was not made equal, and what to do about it.
-
     Raises:
         UnfairComparison: names every arm's count.
     """
@@ -181,9 +167,6 @@ def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Ma
 
 def check_trained(results: Results) -> None:
     """Refuse results of runs with another size, number of steps or other batches than were matched.
-
-    Args:
-        results: rows and budget are read.
 
     Raises:
         UnfairComparison: one line per run that differs.
@@ -312,15 +295,6 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
     from a quarter to four times what it is; where that is not enough the width of the whole model, the other keeping
     its proportion, and then again the inner one. Nothing changes where the network agrees already within half the
     tolerance.
-
-    Args:
-        recipe: of the arm.
-        count: of the arm's network; it is called some ten times.
-        target: what the network should cost.
-        tolerance: largest relative difference.
-
-    Returns:
-        The widths nearest to the target, which may be too far from it still: it is for the caller to judge.
 
     Raises:
         BadInput: a width that was tried is not one for this network.

@@ -27,9 +27,6 @@ def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
     - Arms without a memory are scored in windows of H tokens that advance by H - M (`training.eval_stride`), so that
       they, too, predict every token of a text from at least M + 1 tokens and at most H, once there are so many.
 
-    Args:
-        arms: resolved.
-
     Raises:
         BadInput: the texts are not read in lanes, or a memory's length leaves no such segments.
     """
@@ -83,9 +80,6 @@ def histories(arms: Sequence[Arm]) -> dict[str, History]:
     """Return the tokens that each arm can look back on: its segment, its memory, and both; {} for other tasks.
 
     Per layer: through L layers of a memory, information reaches L times further (Transformer-XL, Sec. 3.2).
-
-    Args:
-        arms: as they are trained.
     """
     if arms[0].recipe.data.packing != LANES:
         return {}
@@ -100,12 +94,7 @@ def histories(arms: Sequence[Arm]) -> dict[str, History]:
 
 
 def history_sentence(found: Mapping[str, History], *, equal: bool) -> str:
-    """Return one sentence about the history that the arms had; "" if none of them has a memory.
-
-    Args:
-        found: from `histories`.
-        equal: whether it was made equal.
-    """
+    """Return one sentence about the history that the arms had; "" if none of them has a memory."""
     if not any(own.memory for own in found.values()):
         return ""
     if equal:

@@ -54,12 +54,6 @@ def parse_own_arm(text: str) -> OwnArm:
 def load_own_arms(texts: Iterable[str]) -> list[str]:
     """Run the files, try the encodings out in tiny networks, and register those that pass, before a recipe is read.
 
-    Args:
-        texts: the values of --arm.
-
-    Returns:
-        One line per encoding on what was tried out.
-
     Raises:
         BadInput: one line per fault: of the form, of the file, or of the encoding as the common suite finds it.
     """
@@ -82,10 +76,6 @@ def load_own_arms(texts: Iterable[str]) -> list[str]:
 
 def load_class(path: Path, class_name: str) -> type[Encoding]:
     """Run a file and return a class of it.
-
-    Args:
-        path: of a Python file; what stands beside it can be imported by it.
-        class_name: of an encoding.
 
     Raises:
         BadInput: the file cannot be run, or has no such encoding (those that it has are listed).
@@ -117,9 +107,6 @@ def load_again(sources: Iterable[Source]) -> None:
 
     A file that was changed since then is left out, so that the worker says that the encoding is unknown and the run
     fails, rather than train something else under its name.
-
-    Args:
-        sources: of the parent's `registered_encodings`.
     """
     for source in sources:
         path = Path(source.file)
@@ -133,10 +120,6 @@ def load_again(sources: Iterable[Source]) -> None:
 
 def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
     """Return the recipe with an arm for each --arm, unless one of its own arms has that encoding already.
-
-    Args:
-        recipe: read after `load_own_arms`.
-        texts: the values of --arm.
 
     Raises:
         BadInput: the recipe has no [compare] section, or an arm does not fit it.
@@ -162,9 +145,6 @@ def own_encodings_of(recipes: Iterable[Recipe]) -> dict[str, dict[str, str]]:
     """Return class, file and sha256 of the encodings in the recipes that are not in the catalogue, by name.
 
     Part of what a run depends on, and of the results.
-
-    Args:
-        recipes: of runs or arms.
     """
     registered = registered_encodings()
     if not registered:

@@ -32,9 +32,6 @@ PROBES: dict[str, type[Probe]] = {
 def check_probes(recipe: Recipe) -> None:
     """Refuse unknown probes and options, values that are out of range, and probes of other tasks.
 
-    Args:
-        recipe: of a comparison.
-
     Raises:
         BadInput: one line per fault.
     """
@@ -57,10 +54,6 @@ def check_probes(recipe: Recipe) -> None:
 
 def make_probe(name: str, options: Mapping[str, Any]) -> Probe:
     """Return a probe with its options.
-
-    Args:
-        name: of the catalogue.
-        options: those that the recipe gives; the others have their defaults.
 
     Raises:
         BadInput: there is no such probe or option, or a value is of the wrong type or out of range.

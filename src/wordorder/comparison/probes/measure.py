@@ -37,13 +37,6 @@ def measure_probes(
 
     Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
 
-    Args:
-        options: name of each probe -> its options as the recipe gives them.
-        recipe: of the run.
-        model_dir: holds the model.
-        run_folder: gets the files.
-        prepare: gives the run's data; called where anything is to be measured.
-
     Raises:
         Stopped: by a signal; the probe at work begins anew next time.
     """
@@ -115,14 +108,7 @@ def path_of(run_folder: Path, name: str) -> Path:
 
 
 def write_probe(run_folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    """Write a probe's file, whole or not at all.
-
-    Args:
-        run_folder: of the training.
-        name: of the probe.
-        content: given (the options as the recipe has them), options (all of them), the names of `AXES`, rows, notes,
-            skipped (why there are no rows, or None), failed (whether trying again may help) and seconds.
-    """
+    """Write a probe's file, whole or not at all."""
     path = path_of(run_folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
@@ -138,13 +124,7 @@ def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
-    """Tell whether a probe is measured: its file exists, was made with the same options, and records no failure.
-
-    Args:
-        run_folder: of the training.
-        name: of the probe.
-        given: its options as the recipe has them.
-    """
+    """Tell whether a probe is measured: its file exists, was made with the same options, and records no failure."""
     content = read_probe(run_folder, name)
     as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
     return content is not None and not content.get("failed") and content.get("given") == as_read

@@ -78,34 +78,19 @@ class Probe(Protocol):
     """
 
     def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured.
-
-        Args:
-            task: of a recipe.
-        """
+        """Tell whether the models of a task can be measured."""
         ...
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options for a comparison, before anything is trained; [] if there are none.
-
-        Args:
-            recipe: of the comparison.
-        """
+        """Return the faults of the options for a comparison, before anything is trained; [] if there are none."""
         ...
 
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers: their labels and their meaning.
-
-        Args:
-            task: of the recipe.
-        """
+        """Return the axes of the numbers: their labels and their meaning."""
         ...
 
     def measure(self, trained: Trained) -> Measured:
         """Measure one model; the same model gives the same numbers.
-
-        Args:
-            trained: the model.
 
         Raises:
             CannotProbe: this model cannot be measured so; the reason is listed.

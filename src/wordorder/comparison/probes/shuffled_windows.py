@@ -107,14 +107,7 @@ def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
 def _language(
     options: ShuffledWindows, trained: Trained, texts: list[Window], make: Callable[[Ids, Ids], Window]
 ) -> Measured:
-    """Measure a language model: it predicts the same words before and after shuffling, with another order around them.
-
-    Args:
-        options: the probe.
-        trained: the model.
-        texts: what is shuffled, and labels that move with it.
-        make: from both, shuffled, to a window.
-    """
+    """Measure a language model: it predicts the same words before and after shuffling, with another order around them."""
     plain = mean_loss(token_losses(trained, [make(*text) for text in texts]))
     rows: list[Row] = []
     for x, order in _orders(options, trained).items():
@@ -183,9 +176,6 @@ def word_starts(tokenizer: PreTrainedTokenizerFast) -> Flags:
 
     A piece that goes on with a word (##ing) does not; of tokens that hold their white space (bytes, characters, pieces
     of them) one that begins with it does, so that white space belongs to the word after it.
-
-    Args:
-        tokenizer: of any kind that `wordorder.data` makes, or an existing one.
     """
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     state: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -217,14 +207,6 @@ def shuffled_order(ids: Ids, starts: Flags, fixed: Flags, *, window: int | None,
 
     A word's tokens stay together and in order. Windows are counted from the beginning of the text and anew after each
     token that keeps its place. Which order comes about depends on the seed, the index and the text alone.
-
-    Args:
-        ids: the tokens of a text, (T,).
-        starts: by id, see `word_starts`.
-        fixed: by id, see `fixed_tokens`.
-        window: words of a window; None = all words between two tokens that keep their places.
-        seed: a whole number.
-        index: of the text.
     """
     if not len(ids):
         return np.empty(0, np.int64)

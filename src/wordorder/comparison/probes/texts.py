@@ -43,13 +43,7 @@ def new_tokens(trained: Trained) -> int:
 
 
 def blocks(text: Ids, size: int, tokens: int) -> list[Ids]:
-    """Return pieces of a running text, evenly spread: as many as hold about `tokens` tokens, at least one.
-
-    Args:
-        text: at least `size` tokens.
-        size: tokens of each piece.
-        tokens: of all pieces.
-    """
+    """Return pieces of a running text, evenly spread: as many as hold about `tokens` tokens, at least one."""
     there = len(text) // size
     count = min(there, max(1, tokens // size))
     starts = (np.arange(count) * there // count) * size
@@ -61,11 +55,6 @@ def causal_windows(trained: Trained, block: Ids, length: int) -> list[Window]:
 
     The first token of a window is predicted from what windows begin with in training: [CLS], or in lanes the token
     before it in the text, [SEP] at the beginning of the piece.
-
-    Args:
-        trained: says which.
-        block: the piece.
-        length: tokens of the piece in each window; the last may be shorter.
     """
     before = np.concatenate((np.array([_sep(trained)], np.int64), block[:-1]))
     windows: list[Window] = []
@@ -78,14 +67,7 @@ def causal_windows(trained: Trained, block: Ids, length: int) -> list[Window]:
 
 
 def masked_block(trained: Trained, block: Ids, unit: int, number: int) -> Window:
-    """Mask a piece of text as training does, in pieces of a training window; the windows are cut afterwards.
-
-    Args:
-        trained: gives the masking.
-        block: the piece, a whole number of units.
-        unit: see `new_tokens`.
-        number: of the piece; a piece is masked in the same way each time.
-    """
+    """Mask a piece of text as training does, in pieces of a training window; the windows are cut afterwards."""
     examples = cast(MaskedLanguageExamples, trained.prepared.train)
     rows = block.reshape(-1, unit)
     numbers = number * len(rows) + np.arange(len(rows), dtype=np.int64)
@@ -106,12 +88,7 @@ def enclosed(trained: Trained, seen: Ids, labels: Ids) -> Window:
 
 
 def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
-    """Return the loss in nats of every place of every window, NaN where nothing is predicted.
-
-    Args:
-        trained: the model; a memory is empty before each window.
-        windows: of any lengths.
-    """
+    """Return the loss in nats of every place of every window, NaN where nothing is predicted."""
     found: list[Losses] = [np.empty(0)] * len(windows)
     for numbers, batch in batches(trained, [read for read, _ in windows]):
         labels = [torch.as_tensor(windows[number][1]) for number in numbers]
@@ -125,12 +102,7 @@ def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
 
 
 def losses_at(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> Losses:
-    """Return the loss in nats at each place (B, T), NaN where the label is -100.
-
-    Args:
-        logits_BTV: of each place.
-        labels_BT: what each place is to predict.
-    """
+    """Return the loss in nats at each place (B, T), NaN where the label is -100."""
     chosen_BT = labels_BT != IGNORED
     losses = functional.cross_entropy(logits_BTV[chosen_BT].float(), labels_BT[chosen_BT], reduction="none")
     found: Losses = np.full(tuple(labels_BT.shape), np.nan)
@@ -143,10 +115,6 @@ def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], 
 
     A batch has about the same number of tokens whatever its length, so that memory does not grow with the number of
     rows; only what attention keeps grows with the length itself.
-
-    Args:
-        trained: the model.
-        rows: token ids (T,) each.
     """
     padding = trained.prepared.tokenizer.pad_token_id
     assert isinstance(padding, int)  # `load_tokenizer` refuses a tokeniser without

@@ -22,11 +22,7 @@ OUTCOMES = {
 
 
 def outcome_in_words(entry: Comparison) -> str:
-    """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs".
-
-    Args:
-        entry: the comparison.
-    """
+    """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs"."""
     return f"no claim: {entry.lost}" if entry.lost else OUTCOMES.get(entry.outcome, entry.outcome)
 
 
@@ -49,12 +45,7 @@ def against(results: Results, reference: str) -> dict[str, Comparison]:
 
 
 def in_short(entry: Comparison, places: int = 2) -> str:
-    """Return one comparison in words: "better by 0.12 [0.08, 0.17], p = 0.03".
-
-    Args:
-        entry: the comparison.
-        places: decimals of the difference, see `places_of`.
-    """
+    """Return one comparison in words: "better by 0.12 [0.08, 0.17], p = 0.03"."""
     return " ".join(part for part in in_parts(entry, places) if part)
 
 

@@ -34,11 +34,6 @@ __all__ = ["COSTS", "draw_costs", "write_figures"]
 def write_figures(results: Results, folder: Path) -> list[Path]:
     """Write the figures that `figure_files` names: PNG and SVG each, the maps as PNG alone.
 
-    Args:
-        results: the content of a results.json; nothing else is read.
-        folder: where the files go; made if needed.
-    Returns:
-        The files written.
     Raises:
         MissingExtra: matplotlib is not installed.
     """
@@ -122,13 +117,7 @@ def _curves(results: Results) -> Any:
 
 
 def draw_costs(results: Results, axes: Mapping[str, Any], style: Callable[[str], Mapping[str, Any]]) -> None:
-    """Draw each arm's headline metric, with its spread, against what the arm costs, and the Pareto front.
-
-    Args:
-        results: the content of a results.json.
-        axes: matplotlib axes by key of one of `COSTS`; each is drawn.
-        style: from an arm's name to what matplotlib's errorbar takes: color, marker, label ...
-    """
+    """Draw each arm's headline metric, with its spread, against what the arm costs, and the Pareto front."""
     for cost in COSTS:
         if cost.key in axes:
             _draw_cost(results, cost, axes[cost.key], style)
@@ -242,13 +231,7 @@ def _both(stem: str) -> tuple[str, ...]:
 
 
 def draw_differences(results: Results, axes: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
-    """Draw the comparisons of a results file with its baseline, one line each, the first arm at the top.
-
-    Args:
-        results: the content of a results.json with "comparisons".
-        axes: matplotlib axes.
-        style: from an arm's name to its color, marker and label.
-    """
+    """Draw the comparisons of a results file with its baseline, one line each, the first arm at the top."""
     baseline = references(results)[0]
     entries = list(against(results, baseline).values())
     for place, entry in enumerate(entries):
@@ -276,14 +259,7 @@ _Style = Callable[[str], Mapping[str, Any]]
 
 
 def draw_probe(probe: ProbeResult, results: Results, new_figure: Callable[[float, float], Any], style: _Style) -> Any:
-    """Return a figure with one panel for each group of the probe, or a single one.
-
-    Args:
-        probe: an entry of results["probes"] with at least one value.
-        results: the content of a results.json: its arms are drawn in their order.
-        new_figure: from width and height in inches to an empty matplotlib figure.
-        style: from an arm's name to its color, marker, linestyle and label.
-    """
+    """Return a figure with one panel for each group of the probe, or a single one."""
     panels = probe_panels(probe, [arm.name for arm in results.arms])
     numbers = probe.x_kind == "number"
     height = 4.0 if numbers else 1.2 + 0.16 * max(len(panel.xs) * (len(panel.points) + 1) for panel in panels)

@@ -79,8 +79,6 @@ def write_report(results: Results, folder: Path) -> None:
 def report_files(results: Results) -> dict[str, str]:
     """Return table.md and report.html by name.
 
-    Args:
-        results: the content of a results.json.
     Raises:
         MissingExtra: jinja2 is not installed.
     """

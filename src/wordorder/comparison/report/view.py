@@ -192,12 +192,7 @@ class ProbePanel:
 
 
 def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
-    """Return the panels of one entry of results["probes"].
-
-    Args:
-        probe: the entry.
-        arms: names in the order in which they are drawn; an arm without a value is left out.
-    """
+    """Return the panels of one entry of results["probes"]."""
     rows = [row for row in probe.rows if row.value is not None]
     groups = list(dict.fromkeys(row.group or "" for row in rows))
     return [_panel(probe, group, [row for row in rows if (row.group or "") == group], arms) for group in groups]

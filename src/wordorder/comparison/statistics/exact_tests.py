@@ -27,13 +27,7 @@ _SEED = 0
 
 
 def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
-    """Return the two-sided p-value of the sign-flip test.
-
-    Args:
-        differences: one per pair; a single one gives 1.
-        ranks: flip the signs of the ranks of the differences' sizes instead of the differences: Wilcoxon's signed-rank
-            test, which one seed that went wrong cannot dominate. A difference of zero counts for neither side.
-    """
+    """Return the two-sided p-value of the sign-flip test."""
     from scipy import stats
 
     library: Any = stats  # its functions return values without types
@@ -47,13 +41,7 @@ def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
 
 
 def unpaired_p(one: Sequence[float], other: Sequence[float], *, ranks: bool = False) -> float:
-    """Return the two-sided p-value of the permutation test of two independent groups.
-
-    Args:
-        one: values of one arm; fewer than two give 1.
-        other: values of the other.
-        ranks: test the difference of the mean ranks (Mann and Whitney) instead of that of the means.
-    """
+    """Return the two-sided p-value of the permutation test of two independent groups."""
     from scipy import stats
 
     library: Any = stats  # its functions return values without types
@@ -141,10 +129,6 @@ def share_of_level(arms: int, *, baseline: bool = False) -> float:
     """Return the share of the level at which a pair is tested in the division of all arms into pairs.
 
     No p-value above that share of the level can come first to a claim, so it decides how many seeds are needed.
-
-    Args:
-        arms: in the comparison, at least 2.
-        baseline: whether all arms are compared with one alone.
     """
     return 1.0 if baseline else 1 / (arms // 2)
 

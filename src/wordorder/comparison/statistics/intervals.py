@@ -45,10 +45,6 @@ def paired_mean(differences: Sequence[float], confidence: float) -> Size:
     values"). Where they are too few for the confidence it is Student's t. The effect is the mean in standard deviations
     of the differences, corrected for few pairs (Hedges 1981): Hedges' g of the pairs; None below three, or where all
     differences are equal but for rounding.
-
-    Args:
-        differences: at least one.
-        confidence: of the interval, between 0 and 1.
     """
     mean, n = fmean(differences), len(differences)
     spread = stdev(differences) if n > 1 else 0.0
@@ -63,10 +59,6 @@ def paired_median(differences: Sequence[float], confidence: float) -> Size:
     Hodges and Lehmann 1963: the centre that Wilcoxon's signed-rank test is about. The interval is that test's own; it
     has no ends below the number of pairs at which the test can reject. The effect is the rank correlation of matched
     pairs (Kerby 2014): the share of the ranks for the arm less the share against it, -1 to 1.
-
-    Args:
-        differences: at least one.
-        confidence: of the interval, between 0 and 1.
     """
     from scipy import stats
 
@@ -82,13 +74,7 @@ def paired_median(differences: Sequence[float], confidence: float) -> Size:
 
 
 def unpaired_mean(one: Sequence[float], other: Sequence[float], confidence: float) -> Size:
-    """Return the difference of the means of two independent groups, with Welch's interval and Hedges' g.
-
-    Args:
-        one: values of the arm; at least one.
-        other: values of what it is compared with; at least one.
-        confidence: of the interval, between 0 and 1.
-    """
+    """Return the difference of the means of two independent groups, with Welch's interval and Hedges' g."""
     from scipy import stats
 
     library: Any = stats  # its functions return values without types
@@ -107,10 +93,6 @@ def unpaired_median(one: Sequence[float], other: Sequence[float]) -> Size:
     """Return the median of all differences between two independent groups (Hodges and Lehmann), without an interval.
 
     The effect is the rank correlation: how often the arm is ahead less how often it is behind, -1 to 1.
-
-    Args:
-        one: values of the arm; at least one.
-        other: values of what it is compared with; at least one.
     """
     differences = [a - b for a in one for b in other]
     ahead = sum((value > 0) - (value < 0) for value in differences) / len(differences)

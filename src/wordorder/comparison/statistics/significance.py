@@ -136,9 +136,6 @@ def compare_arms(results: Results) -> Conclusions:
     Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
     its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
     holds.
-
-    Args:
-        results: rows, failed runs, arms and the recipe are read.
     """
     scale = _scale(results)
     runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
@@ -166,11 +163,7 @@ def compare_arms(results: Results) -> Conclusions:
 
 
 def waiting_runs(results: Results) -> int:
-    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none.
-
-    Args:
-        results: of an older file the planned runs, rows and failed runs are counted.
-    """
+    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none."""
     if results.complete or results.merged_from:
         return 0
     ended = len(results.rows) + sum(run.stage == "seeds" for run in results.failed)
@@ -181,9 +174,6 @@ def lost_runs(results: Results) -> dict[str, tuple[int, int]]:
     """Return by arm the number of runs that were lost, and of those that ended; only arms that lost any.
 
     A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
-
-    Args:
-        results: rows and failed runs are read.
     """
     scale = _scale(results)
     rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
@@ -199,13 +189,7 @@ def _scale(results: Results) -> _Scale:
 
 
 def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Comparison | None:
-    """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one.
-
-    Args:
-        comparisons: of `compare_arms`.
-        arm: whose advantage is positive.
-        against: the other one.
-    """
+    """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one."""
     for entry in comparisons:
         if (entry.arm, entry.against) == (arm, against):
             return entry
@@ -425,10 +409,6 @@ def are_identical(one: Mapping[Unit, Row], other: Mapping[Unit, Row]) -> bool:
 
     Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
     by chance on a small test set. Without a common seed nothing is known, and the answer is no.
-
-    Args:
-        one: an arm's rows by fold and seed.
-        other: those of the other arm.
     """
     shared = one.keys() & other.keys()
     return bool(shared) and all(_measured(one[unit]) == _measured(other[unit]) for unit in shared)

@@ -42,14 +42,6 @@ def steps_to_loss(results: Results) -> tuple[StepsToLoss, ...]:
     Per seed (and fold) that both were trained with: the target is the lowest loss of the baseline's curve, its step the
     first at which it is there; the arm's is the first crossing of its own curve. A noisy curve crosses earlier than a
     smooth one would, by less than the distance between two evaluations.
-
-    Args:
-        results: the curves of its rows are read.
-
-    Returns:
-        One entry for each arm: target (median), steps and share (medians; None where half of the runs or more never get
-        there), low and high (earliest and latest; None where none, or not every one, gets there), n runs, reached of
-        them, and resolution, the largest distance between two evaluations beside a crossing.
     """
     baseline, runs = baseline_of(results), by_run(results)
     if baseline is None or baseline not in runs:
@@ -69,10 +61,6 @@ def first_step_at(curve: Curve, target: float) -> tuple[float, float]:
 
     Between two points the loss is taken as linear. A curve that is there at its first point gives that step (it may
     have been there earlier), with the distance from step 0; one that never is gives infinity.
-
-    Args:
-        curve: (step, loss) pairs in order of steps.
-        target: a loss.
     """
     for number, (step, loss) in enumerate(curve):
         if loss <= target:
