@@ -30,7 +30,16 @@ from wordorder.comparison.results_file import (
     Skipped,
     Trial,
 )
-from wordorder.comparison.runs import Metrics, Run, Statistics, best_rates, grid_entries, scores_of, validation_score
+from wordorder.comparison.runs import (
+    Metrics,
+    Run,
+    Statistics,
+    best_rates,
+    grid_entries,
+    scores_by_rate,
+    scores_of,
+    validation_score,
+)
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
@@ -41,7 +50,7 @@ from wordorder.limits import one_line, read_json
 from wordorder.training.runs.folder import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:
-    from wordorder.training import Recipe
+    from wordorder.training import CompareConfig, Recipe
 
 
 MACHINE = ("device", "processors", "threads")
@@ -67,25 +76,17 @@ class Measured:
     maps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
-def read_all_metrics(runs: Iterable[Run]) -> Metrics:
-    """Return the metrics of those runs that are finished.
-
-    Raises:
-        RunFailed: they cannot be read.
-    """
-    return {run.folder: run.metrics() for run in runs if run.finished()}
-
-
 @dataclass(slots=True, kw_only=True)
 class Record:
     """The state of a comparison; `results_of` makes its results of it."""
 
     recipe: Recipe
+    config: CompareConfig
     arms: Sequence[Arm]
     folder: Path
     statistics: Statistics
     pipeline: Pipeline
-    trials: list[Run]
+    trials: list[Run] = field(default_factory=list[Run])
     runs: list[Run] = field(default_factory=list[Run])
     """The runs that count; known once the learning rates are."""
     grid: list[Run] = field(default_factory=list[Run])
@@ -122,7 +123,7 @@ class Record:
         """Return the runs that count: of a grid those of each arm's best rate."""
         if not self.grid:
             return self.runs
-        chosen = best_rates(self.grid, metrics, self.metric)
+        chosen = best_rates(scores_by_rate(self.grid, metrics, self.metric), self.metric)
         return [run for run in self.grid if chosen[run.arm] == run.rate]
 
 
@@ -133,9 +134,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     tried, folders = record.grid or runs, {run.folder for run in runs}
     waiting = [run for run in tried if run.folder not in metrics and run.folder not in record.failed]
     rows = tuple(_row(record, run, metrics[run.folder]) for run in finished)
-    compare = record.recipe.compare
-    seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
-    folds = compare.folds if compare else ()
+    seeds, folds, rates = record.config.seeds, record.config.folds, record.config.tune or record.config.grid
     planned = len(record.arms) * len(seeds) * max(1, len(folds))
     made = Results(
         schema=SCHEMA,
@@ -148,11 +147,19 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         statistic="median" if record.grid else "mean",
         complete=len(rows) == planned and not waiting,
         waiting=len(waiting),
-        planned=Planned(arms=len(record.arms), seeds=tuple(seeds), folds=tuple(folds), runs=planned, rates=tuple(tune)),
+        planned=Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
         recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
         environment=measured.environments[0] if measured.environments else {},
         data=finite(next(iter(record.statistics.values()))),
-        folds=tuple(_folds(record.statistics)),
+        folds=tuple(
+            FoldData(
+                fold=fold,
+                fingerprint=own["fingerprint"],
+                documents={split: own[split]["documents"] for split in SPLITS if split in own},
+            )
+            for fold, own in record.statistics.items()
+            if fold is not None
+        ),
         arms=tuple(_arm(record, runs, arm) for arm in record.arms),
         rows=rows,
         failed=tuple(
@@ -174,7 +181,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     )
     own = own_encodings_of(arm.recipe for arm in record.arms)
     optional = {
-        "baseline": compare.reference if compare else None,
+        "baseline": record.config.reference,
         "budget": record.budget,
         "own_encodings": own,
         "notes": _notes_on_machines(measured.environments),
@@ -182,19 +189,6 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     }
     results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
     return _finite(results.having(**conclusions(results)))
-
-
-def _folds(statistics: Statistics) -> list[FoldData]:
-    """Return each fold's fingerprint and documents; "data" holds those of the first one."""
-    return [
-        FoldData(
-            fold=fold,
-            fingerprint=own["fingerprint"],
-            documents={split: own[split]["documents"] for split in SPLITS if split in own},
-        )
-        for fold, own in statistics.items()
-        if fold is not None
-    ]
 
 
 def _row(record: Record, run: Run, metrics: Mapping[str, Any]) -> Row:
@@ -226,14 +220,13 @@ def _row(record: Record, run: Run, metrics: Mapping[str, Any]) -> Row:
 
 
 def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
-    none: Mapping[str, Any] = {}
-    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), none)
+    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), dict[str, Any]())
     rates = [run.recipe.training.get("learning_rate") for run in runs if run.arm == arm.name]
-    configured = {own.name: own.overrides for own in record.recipe.compare.arms} if record.recipe.compare else {}
+    configured = {own.name: own.overrides for own in record.config.arms}
     return ArmResult(
         name=arm.name,
         encoding=arm.recipe.model.get("encoding"),
-        overrides=finite(configured.get(arm.name, {})),
+        overrides=finite(configured[arm.name]),
         learning_rate=rates[0] if rates else None,
         parameters=dict(cost.get("parameters", {})) or None,
         encoding_parameters=dict(cost.get("encoding_parameters", {})),
@@ -342,7 +335,7 @@ def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Me
 
 
 def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Mapping[str, Any]]]:
-    """Return (run, name, content) of the probes of runs; what is not measured yet, or with other options, is left out."""
+    """Return (run, name, content) of each probe that is measured with the options of now."""
     found: list[tuple[Run, str, Mapping[str, Any]]] = []
     for run in runs:
         for name, given in run.probes.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,7 +18,6 @@ from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.summary import median_and_range
-from wordorder.durable import write_json
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
@@ -78,14 +78,6 @@ class Run:
         """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
         return curve.read(self.folder)
 
-    def validation(self, metric: str) -> float | None:
-        """Return a score of the best checkpoint on the validation split; None where it is not a number."""
-        return validation_score(self.metrics(), metric)
-
-    def scores(self) -> Mapping[str, Any]:
-        """Return the scores that are reported: those on the test split, or on validation if there is no test."""
-        return scores_of(self.metrics())
-
 
 def validation_score(metrics: Mapping[str, Any], metric: str) -> float | None:
     """Return a score of the best checkpoint on the validation split; None where it is not a number."""
@@ -103,6 +95,15 @@ Metrics = Mapping[Path, Mapping[str, Any]]
 
 Statistics = Mapping[int | None, Mapping[str, Any]]
 """Fold -> statistics of its prepared data; the key None where there are no folds."""
+
+
+def metrics_of(runs: Iterable[Run]) -> Metrics:
+    """Return the metrics of those runs that are finished.
+
+    Raises:
+        RunFailed: they cannot be read.
+    """
+    return {run.folder: run.metrics() for run in runs if run.finished()}
 
 
 def run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None = None) -> Recipe:
@@ -138,10 +139,21 @@ def runs_of(
     return found
 
 
-def claim(run: Run, statistics: Mapping[str, Any]) -> None:
-    """Write the identity of a run into its folder, so that a later comparison can check it."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    write_json(run.folder / IDENTITY, identity(run, statistics))
+def trials_of(arms: Iterable[Arm], config: CompareConfig, folder: Path) -> list[Run]:
+    """Return the trials of every arm with every learning rate of `compare.tune`, on the first fold."""
+    seed, fold = config.tune_seed, config.folds[0] if config.folds else None
+    return [
+        Run(
+            arm=arm.name,
+            seed=seed,
+            recipe=run_recipe(arm, seed, rate, fold),
+            folder=folder / arm.name / f"tune-{rate:g}",
+            trial=rate,
+            fold=fold,
+        )
+        for arm in arms
+        for rate in config.tune
+    ]
 
 
 def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,15 +184,12 @@ def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozense
             reason = None if older is None else older.removeprefix(f"{run.folder} ")
         if reason:
             folders.setdefault(reason, []).append(run.folder)
-    faults = [f"{_all_of(paths)} {reason}" for reason, paths in folders.items()]
+    faults: list[str] = []
+    for reason, (first, *others) in folders.items():  # one changed setting is a fault of every run, and one line
+        more = f" (and {len(others)} more run folder{'s' * (len(others) > 1)})" if others else ""
+        faults.append(f"{first}{more} {reason}")
     if faults:
         raise BadInput(faults)
-
-
-def _all_of(folders: Sequence[Path]) -> str:
-    # one changed setting is a fault of every run, and one line
-    first, count = folders[0], len(folders)
-    return f"{first}" if count == 1 else f"{first} (and {count - 1} more run folder{'s' * (count > 2)})"
 
 
 def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str]) -> str | None:
@@ -190,16 +199,11 @@ def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str])
             return "holds files of something else than a comparison; remove it or choose another folder"
         return None
     try:
-        there: dict[str, Any] = read_json(path)
-        found = _differences(there, identity(run, statistics), skip)
+        found = _differences(read_json(path), identity(run, statistics), skip)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"has an {IDENTITY} that cannot be read; remove the folder"
-    if not found:
-        return None
-    return (
-        f"was made by a different recipe: {'; '.join(found)}; "
-        "remove it or choose another folder with --set training.output_dir=FOLDER"
-    )
+    asked = "remove it or choose another folder with --set training.output_dir=FOLDER"
+    return f"was made by a different recipe: {'; '.join(found)}; {asked}" if found else None
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozenset[str]) -> list[str]:
@@ -221,57 +225,51 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozen
     return found
 
 
-def grid_runs(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[Run]:
-    """Return the runs of every arm with every rate, seed and fold."""
-    return runs_of(arms, config, folder, rates=config.grid)
+Scores = dict[str, dict[float, dict[str, float]]]
+"""Arm -> learning rate -> seed (and fold) -> score on the validation split."""
 
 
-def best_rates(runs: Sequence[Run], metrics: Metrics, metric: str) -> dict[str, float]:
-    """Return each arm's rate: of those with the most finished seeds, the one with the best validation median.
+def scores_by_rate(runs: Iterable[Run], metrics: Metrics, metric: str) -> Scores:
+    """Return the scores of the finished runs that tried a learning rate, where they are numbers."""
+    found: Scores = {}
+    for run in runs:
+        rate = run.rate if run.trial is None else run.trial
+        assert rate is not None  # of a trial or of a grid
+        own = found.setdefault(run.arm, {}).setdefault(rate, {})
+        value = validation_score(metrics[run.folder], metric) if run.folder in metrics else None
+        if value is not None:
+            own[str(run.seed) if run.fold is None else f"{run.seed}, fold {run.fold}"] = value
+    return found
+
+
+def best_rates(scores: Scores, metric: str) -> dict[str, float]:
+    """Return each arm's rate: of those with the most finished seeds, the one with the best median, as TUPE for GLUE.
 
     A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
+    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B. Where the rate is chosen on the split that is
+    reported, as there, the result is optimistic: the best of several tries, which no other data confirms.
     """
     sign = 1 if lower_is_better(metric) else -1
-    found: dict[str, float] = {}
-    for arm in dict.fromkeys(run.arm for run in runs):
-        values = {rate: list(_values(own, metrics, metric).values()) for rate, own in _by_rate(runs, arm).items()}
-        found[arm] = min(
-            sorted(values),
-            key=lambda rate: (-len(values[rate]), sign * median(values[rate]) if values[rate] else 0.0),
-        )
-    return found
+
+    def rank(seeds: Mapping[str, float]) -> tuple[int, float]:
+        return -len(seeds), sign * median(seeds.values()) if seeds else 0.0
+
+    return {arm: min(sorted(rates), key=lambda rate: rank(rates[rate])) for arm, rates in scores.items()}
 
 
 def grid_entries(runs: Sequence[Run], metrics: Metrics, metric: str, failed: Mapping[Path, str]) -> list[GridEntry]:
     """Return results.json's "grid": per arm and rate the validation metric of each seed and its median."""
-    chosen = best_rates(runs, metrics, metric)
+    scores = scores_by_rate(runs, metrics, metric)
+    chosen, lost = best_rates(scores, metric), Counter((run.arm, run.rate) for run in runs if run.folder in failed)
     return [
         GridEntry(
             arm=arm,
             learning_rate=rate,
             chosen=chosen[arm] == rate,
-            failed=sum(run.folder in failed for run in own),
-            seeds=_values(own, metrics, metric),
-            **median_and_range(_values(own, metrics, metric).values()),
+            failed=lost[arm, rate],
+            seeds=seeds,
+            **median_and_range(seeds.values()),
         )
-        for arm in chosen
-        for rate, own in _by_rate(runs, arm).items()
+        for arm, rates in scores.items()
+        for rate, seeds in rates.items()
     ]
-
-
-def _by_rate(runs: Sequence[Run], arm: str) -> dict[float, list[Run]]:
-    rates: dict[float, list[Run]] = {}
-    for run in runs:
-        if run.arm == arm and run.rate is not None:
-            rates.setdefault(run.rate, []).append(run)
-    return rates
-
-
-def _values(runs: Sequence[Run], metrics: Metrics, metric: str) -> dict[str, float]:
-    """Return the metric by seed (and fold), of the finished runs where it is a number."""
-    measured = {_name(run): validation_score(metrics[run.folder], metric) for run in runs if run.folder in metrics}
-    return {seed: value for seed, value in measured.items() if value is not None}
-
-
-def _name(run: Run) -> str:
-    return str(run.seed) if run.fold is None else f"{run.seed}, fold {run.fold}"

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.runs import Run, Statistics, claim
+from wordorder.comparison.runs import Run, Statistics, identity
+from wordorder.durable import write_json
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
 from wordorder.streams import prepare_streams
 from wordorder.training.loop.interruption import SIGNALS
-from wordorder.training.runs.folder import MODEL
+from wordorder.training.runs.folder import IDENTITY, MODEL
 
 if TYPE_CHECKING:
     from wordorder.training import Recipe
@@ -87,7 +88,8 @@ def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outc
     """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
     start = time.monotonic()
     try:
-        claim(run, statistics)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write_json(run.folder / IDENTITY, identity(run, statistics))  # which a later comparison checks
         release_memory()
         if not run.finished():
             pipeline.train(run.recipe, run.folder, run.seed)

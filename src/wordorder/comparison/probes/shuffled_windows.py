@@ -107,7 +107,10 @@ def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
 def _language(
     options: ShuffledWindows, trained: Trained, texts: list[Window], make: Callable[[Ids, Ids], Window]
 ) -> Measured:
-    """Measure a language model: it predicts the same words before and after shuffling, with another order around them."""
+    """Measure a language model: it predicts the same words, with another order around them.
+
+    ``make`` puts together a window from both, shuffled: what is read, and labels that move with it.
+    """
     plain = mean_loss(token_losses(trained, [make(*text) for text in texts]))
     rows: list[Row] = []
     for x, order in _orders(options, trained).items():

@@ -39,14 +39,13 @@ from wordorder.comparison.report.table import (
     encoding_parameters,
     lines,
     markdown_table,
-    matched,
     place_of,
     rates_tried,
 )
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
-from wordorder.comparison.results_file import Aggregate, ArmBudget, Comparison, History, Results, StepsToLoss, Table
-from wordorder.comparison.statistics.summary import baseline_of, centre, repeats, spread
+from wordorder.comparison.results_file import ArmBudget, Comparison, History, MatchedBudget, Results, StepsToLoss, Table
+from wordorder.comparison.statistics.summary import centre, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
 from wordorder.training.recipe.toml_text import to_toml
@@ -56,10 +55,33 @@ SCRIPTS = (
 )  # fmt: skip
 """Scripts in the order in which they run: each needs those before it."""
 
-
 WIDE = 2.2
 """Smallest ratio of highest to lowest at which a scale is logarithmic: one bad arm must not press the others
 together."""
+
+MATCHED = {
+    "none": "nothing: every arm as its recipe says",
+    "parameters": "parameters",
+    "flops": "FLOPs per token",
+    "time": "training time",
+}
+"""compare.match -> words for a reader about what was held equal."""
+
+HISTORIES = {
+    "segment": "each arm's segment has the same length, so a memory adds history",
+    "equal": "segment and memory together have the same length",
+}
+"""compare.history -> words for a reader about what of the history was held equal."""
+
+SIGNS = {
+    "better": "\u25b2",
+    "worse": "\u25bc",
+    "not distinguishable": "\u2248",
+    "identical": "=",
+    "too few": "?",
+    "no claim": "!",
+}
+"""Outcome of a comparison -> its sign in the matrix."""
 
 
 def write_report(results: Results, folder: Path) -> None:
@@ -72,17 +94,8 @@ def write_report(results: Results, folder: Path) -> None:
         MissingExtra: jinja2 is not installed.
         OSError: the folder cannot be written.
     """
-    for name, text in report_files(results).items():
-        write_text(folder / name, text)
-
-
-def report_files(results: Results) -> dict[str, str]:
-    """Return table.md and report.html by name.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
-    return {"table.md": markdown_table(results), "report.html": report_page(results)}
+    write_text(folder / "table.md", markdown_table(results))
+    write_text(folder / "report.html", report_page(results))
 
 
 def report_page(results: Results) -> str:
@@ -131,33 +144,25 @@ def _inert(value: object) -> object:
 
 
 def _content(results: Results) -> dict[str, object]:
-    """Return the contents of the page as text, which is shown without scripts too."""
-    shown, style, judged = columns(results), arm_styles(results), verdict(results)
+    """Return the contents of the page as text, which is shown without scripts too, and what the template calls."""
+    shown, judged, (of, _) = columns(results), verdict(results), repeats(results)
     intervals, log_strip = _intervals(results)
     return {
-        "name": results.name,
-        "task": results.task,
+        "results": results,
         "verdict": judged,
         "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
         "log_strip": log_strip,
         "caption": caption(results),
         "columns": shown,
         "rows": [
-            {
-                "arm": entry.arm,
-                "style": style[entry.arm],
-                "cells": [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
-                "interval": interval,
-            }
+            (entry.arm, [(column.text(entry, arm), column.value(entry, arm)) for column in shown], interval)
             for (entry, arm), interval in zip(lines(results), intervals, strict=True)
         ],
-        "failed": results.failed,
-        "place_of": place_of,
-        "over": f"{repeats(results)[0]}s",
+        "styles": arm_styles(results),
+        "over": f"{of}s",
         "facts": _facts(results),
         "rates": rates_tried(results),
-        "split": results.split,
-        "bars": f"from the lowest to the highest {repeats(results)[0]}"
+        "bars": f"from the lowest to the highest {of}"
         if results.statistic == "median"
         else "one sample standard deviation",
         "statistics": _statistics(results.data),
@@ -166,13 +171,26 @@ def _content(results: Results) -> dict[str, object]:
         "curve_label": curve_label(results),
         "has_curves": any(len(row.curve) > 1 for row in results.rows),
         "maps": _maps(results.correlations),
-        "costs": [(arm.name, encoding_parameters(arm), list(arm.encoding_parameters.items())) for arm in results.arms],
         "outcome": OUTCOME,
-        "grouped": grouped,
+        "differences": _differences(results),
+        "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
+        "cost_rows": cost_rows(results),
+        "probes": [
+            (name, probe, probe_panels(probe, [arm.name for arm in results.arms]))
+            for name, probe in results.probes.items()
+        ],
+        "budget_rows": _budget_rows(results.budget) if results.budget else [],
+        "files": figure_files(results),
+        "files_folder": FOLDER,
         "figure": _counter("Figure"),
         "table": _counter("Table"),
-        "cost_rows": cost_rows(results),
-        **blocks_of(results),
+        "matched": MATCHED,
+        "histories": HISTORIES,
+        "missing": MISSING,
+        **{
+            function.__name__.lstrip("_"): function
+            for function in (encoding_parameters, grouped, place_of, probe_table, significant, _duration, _share)
+        },
     }
 
 
@@ -185,25 +203,25 @@ def _counter(word: str) -> Callable[[], str]:
 def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
     """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
     metric, statistic = quality_of(results).key, results.statistic
-    ranges = [_range(entry.columns.get(metric), statistic) for entry, _ in lines(results)]
+    ranges: list[tuple[float, float, float] | None] = []
+    for entry, _ in lines(results):
+        column = entry.columns.get(metric)
+        middle = centre(column, statistic)
+        if column is None or middle is None:
+            ranges.append(None)
+        else:
+            low, high = spread(column, statistic) or (middle, middle)
+            ranges.append((low, middle, high))
     ends = [end for found in ranges if found for end in found]
     logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
     scaled = math.log if logarithmic else float
-    low, high = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
+    lowest, highest = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
 
     def place(found: tuple[float, float, float]) -> dict[str, float]:
-        start, mean, end = (round(100 * (scaled(value) - low) / (high - low or 1.0), 2) for value in found)
+        start, mean, end = (round(100 * (scaled(value) - lowest) / (highest - lowest or 1.0), 2) for value in found)
         return {"from": start, "mean": mean, "span": round(end - start, 2)}
 
     return [None if found is None else place(found) for found in ranges], logarithmic
-
-
-def _range(entry: Aggregate | None, statistic: str) -> tuple[float, float, float] | None:
-    middle = centre(entry, statistic)
-    if entry is None or middle is None:
-        return None
-    low, high = spread(entry, statistic) or (middle, middle)
-    return low, middle, high
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
@@ -279,36 +297,6 @@ def _shown(value: object) -> str:
     return json.dumps(value) if isinstance(value, list | dict | bool) else str(value)
 
 
-MATCHED = {
-    "none": "nothing: every arm as its recipe says",
-    "parameters": "parameters",
-    "flops": "FLOPs per token",
-    "time": "training time",
-}
-"""compare.match -> words for a reader about what was held equal."""
-
-HISTORIES = {
-    "segment": "each arm's segment has the same length, so a memory adds history",
-    "equal": "segment and memory together have the same length",
-}
-"""compare.history -> words for a reader about what of the history was held equal."""
-
-
-def blocks_of(results: Results) -> dict[str, object]:
-    """Return the blocks by their names in the page's template."""
-    return {
-        "differences": _difference_block(results),
-        "steps": _steps_block(results),
-        "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
-        "probes": _probe_block(results),
-        "budget": _budget_block(results),
-        "plan": _plan_block(results),
-        "merged": results.merged_from,
-        "files": list(figure_files(results).items()),
-        "files_folder": FOLDER,
-    }
-
-
 def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
     """Return per arm each known cost in words, and whether the arm is on the Pareto front for it."""
     known = [(points_of(results, cost), front_of(results, cost).on) for cost in costs_known(results)]
@@ -317,12 +305,12 @@ def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
     return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
 
 
-def _difference_block(results: Results) -> dict[str, object] | None:
-    entries = results.comparisons
-    if not entries:
+def _differences(results: Results) -> dict[str, object] | None:
+    """Return what the page says of the comparisons; None without any."""
+    if not results.comparisons:
         return None
     significance, of = results.significance, f"{repeats(results)[0]}s"
-    paired = {entry.paired for entry in entries}
+    paired = {entry.paired for entry in results.comparisons}
     rows = [
         {
             "arm": entry.arm,
@@ -336,7 +324,7 @@ def _difference_block(results: Results) -> dict[str, object] | None:
             "effect": significant(entry.effect, 3).replace("-", "−"),
             "n": grouped(entry.n),
         }
-        for entry in entries
+        for entry in results.comparisons
     ]
     facts = [
         ("Test", significance.test),
@@ -355,10 +343,9 @@ def _difference_block(results: Results) -> dict[str, object] | None:
         (f"{of} needed for a claim".capitalize(), significance.seeds_needed),
     ]
     return {
-        "baseline": baseline_of(results),
         "rows": rows,
         "references": references(results),
-        "matrix": _matrix(results),
+        "matrix": difference_matrix(results),
         "log": any(row["percent"] != MISSING for row in rows),
         "facts": [(name, str(value)) for name, value in facts if value not in (None, "")],
         "meaning": meaning(results),
@@ -366,7 +353,7 @@ def _difference_block(results: Results) -> dict[str, object] | None:
     }
 
 
-def _matrix(results: Results) -> dict[str, object] | None:
+def difference_matrix(results: Results) -> dict[str, object] | None:
     """Return a matrix of all pairs of arms, best first; None unless all pairs of three or more were compared."""
     compared = set(references(results))
     if len(compared) < 3:
@@ -381,18 +368,10 @@ def _cell_of(entry: Comparison | None, places: int) -> dict[str, str] | None:
     if entry is None:
         return None
     outcome = entry.outcome
-    sign = {
-        "better": "\u25b2",
-        "worse": "\u25bc",
-        "not distinguishable": "\u2248",
-        "identical": "=",
-        "too few": "?",
-        "no claim": "!",
-    }
     number = "" if outcome == "identical" else in_parts(entry, places)[0].rsplit(" ", 1)[-1]
     return {
         "kind": outcome.replace(" ", "-"),
-        "sign": f"{sign.get(outcome, '')} {number}".strip(),
+        "sign": f"{SIGNS.get(outcome, '')} {number}".strip(),
         "words": in_short(entry, places),
     }
 
@@ -411,28 +390,8 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
-def _steps_block(results: Results) -> list[dict[str, object]]:
-    return [
-        {
-            "arm": entry.arm,
-            "baseline": entry.baseline,
-            "target": significant(entry.target),
-            "steps": "not reached" if entry.steps is None else grouped(entry.steps),
-            "range": _steps_range(entry),
-            "share": _share(entry),
-            "n": grouped(entry.n) if entry.reached is None else f"{entry.reached} of {entry.n}",
-        }
-        for entry in results.steps_to_loss
-    ]
-
-
-def _steps_range(entry: StepsToLoss) -> str:
-    if entry.low is None:
-        return MISSING
-    return f"{grouped(entry.low)} to {'not reached' if entry.high is None else grouped(entry.high)}"
-
-
 def _share(entry: StepsToLoss) -> str:
+    """Return in words how much earlier or later an arm has the baseline's loss."""
     share = entry.share
     if share is None:
         return MISSING
@@ -441,91 +400,35 @@ def _share(entry: StepsToLoss) -> str:
     return f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
 
 
-def _probe_block(results: Results) -> list[dict[str, object]]:
-    arms, styles = [arm.name for arm in results.arms], arm_styles(results)
-    return [
-        {
-            "name": name,
-            "title": probe.title,
-            "x": probe.x,
-            "x_kind": probe.x_kind,
-            "value": probe.value,
-            "meaning": probe.meaning,
-            "higher_is_better": probe.higher_is_better,
-            "panels": [
-                {
-                    "group": panel.group,
-                    "xs": [f"{x:,g}" if isinstance(x, int | float) else str(x) for x in panel.xs],
-                    "rows": [(arm, styles[arm], cells) for arm, cells in probe_table(panel)],
-                }
-                for panel in probe_panels(probe, arms)
-            ],
-            "notes": probe.notes,
-            "skipped": [(entry.arm, entry.reason) for entry in probe.skipped],
-        }
-        for name, probe in results.probes.items()
-    ]
-
-
-def _budget_block(results: Results) -> dict[str, object] | None:
-    budget = results.budget
-    if budget is None:
-        return None
-    return {
-        "sentence": matched(results),
-        "match": MATCHED.get(budget.match, budget.match),
-        "is_matched": budget.match != "none",
-        "tolerance": f"{100 * budget.tolerance:g}%",
-        "history": HISTORIES.get(budget.history or "", budget.history or MISSING),
-        "reference": budget.reference,
-        "is_sized": bool(budget.arms),
-        "has_histories": bool(budget.histories),
-        "rows": [
-            _budget_row(name, budget.arms.get(name, ArmBudget()), budget.histories.get(name, History()))
-            for name in {**budget.arms, **budget.histories}
-        ],
-    }
-
-
-def _budget_row(name: str, own: ArmBudget, history: History) -> dict[str, object]:
-    parts = ((history.segment, "in the segment"), (history.memory, "in the memory"))
-    seen = [f"{grouped(tokens)} {words}" for tokens, words in parts if tokens]
-    return {
-        "arm": name,
-        "value": _amount(own.value),
-        "target": _amount(own.target),
-        "unit": own.unit,
-        "apart": _apart(own),
-        "history": " + ".join(seen) or MISSING,
-        "changed": [(key, _setting(before), _setting(after)) for key, (before, after) in own.changed.items()],
-    }
+def _budget_rows(budget: MatchedBudget) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for name in {**budget.arms, **budget.histories}:
+        own, history = budget.arms.get(name, ArmBudget()), budget.histories.get(name, History())
+        parts = ((history.segment, "in the segment"), (history.memory, "in the memory"))
+        seen = [f"{grouped(tokens)} {words}" for tokens, words in parts if tokens]
+        apart = MISSING
+        if own.value is not None and own.target:
+            apart = f"{100 * (own.value / own.target - 1):+.2f}%".replace("-", "\u2212")
+        rows.append(
+            {
+                "arm": name,
+                "value": _amount(own.value),
+                "target": _amount(own.target),
+                "unit": own.unit,
+                "apart": apart,
+                "history": " + ".join(seen) or MISSING,
+                "changed": [(key, _setting(before), _setting(after)) for key, (before, after) in own.changed.items()],
+            }
+        )
+    return rows
 
 
 def _amount(value: float | None) -> str:
     return significant(value) if value is not None and abs(value) < 1000 else grouped(value)
 
 
-def _apart(own: ArmBudget) -> str:
-    if own.value is None or not own.target:
-        return MISSING
-    return f"{100 * (own.value / own.target - 1):+.2f}%".replace("-", "\u2212")
-
-
 def _setting(value: float) -> str:
     return grouped(value) if isinstance(value, int) else str(value)
-
-
-def _plan_block(results: Results) -> dict[str, object] | None:
-    plan = results.plan
-    if plan is None:
-        return None
-    return {
-        "budget": _duration(plan.budget_seconds),
-        "estimated": _duration(plan.estimated_seconds),
-        "arms": len(plan.arms),
-        "seeds": len(plan.seeds),
-        "left_out": plan.left_out,
-    }
 
 
 def _duration(seconds: float | None) -> str:
