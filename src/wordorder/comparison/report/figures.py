@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,56 @@ from wordorder.comparison.report.view import (
     ProbePanel,
     arm_styles,
     curve_label,
+    drawn_probes,
     in_perplexity,
     learning_curves,
     probe_panels,
     spans_octaves,
     target_lines,
 )
-from wordorder.comparison.results_file import ProbeResult, Results, Summary
+from wordorder.comparison.results_file import ProbeResult, Results
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, spread
 from wordorder.inspection.figures import log_scale, new_figure
 
 __all__ = ["COSTS", "draw_costs", "write_figures"]
+
+FOLDER = "figures"
+"""Folder of the figures, beside results.json."""
+
+Style = Callable[[str], Mapping[str, Any]]
+"""Function from an arm's name to its color, marker, linestyle and label for matplotlib."""
+
+
+def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
+    """Return the title of each figure -> the names of its files, in the order of the report, without drawing them.
+
+    Differences need comparisons, curves need arms that were evaluated more than once, costs two arms with results,
+    a map an arm that has some.
+    """
+    stems: dict[str, str] = {}
+    if results.comparisons:
+        stems["Differences"] = "differences"
+    if any(len(row.curve) > 1 for row in results.rows):
+        stems["Learning curves"] = "learning_curves"
+    costly = {arm.name for arm in results.arms if arm.parameters}
+    if sum(entry.arm in costly for entry in results.summary if entry.columns) > 1:
+        stems["Quality against cost"] = "quality_against_cost"
+    stems |= {probe.title: _probe_stem(name) for name, probe in drawn_probes(results)}
+    return {title: (f"{stem}.png", f"{stem}.svg") for title, stem in stems.items()} | {
+        f"Position correlation, {arm}": (_map_file(arm),) for arm in results.correlations
+    }
+
+
+def _probe_stem(name: str) -> str:
+    return f"probe_{_file_name(name)}"
+
+
+def _map_file(arm: str) -> str:
+    return f"position_correlation_{_file_name(arm)}.png"
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", text)
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
@@ -39,69 +79,82 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = {name for own in figure_files(results).values() for name in own}
-    drawn: list[Path] = []
-    if "differences.png" in names:
-        drawn += _save(_differences(results), folder, "differences")
-    if "learning_curves.png" in names:
-        drawn += _save(_curves(results), folder, "learning_curves")
-    if "quality_against_cost.png" in names:
-        drawn += _save(_costs(results), folder, "quality_against_cost")
-    for name, probe in results.probes.items():
-        if f"probe_{plain_name(name)}.png" in names:
-            drawn += _save(
-                draw_probe(probe, results, new_figure, label_style(results)), folder, f"probe_{plain_name(name)}"
-            )
-    return drawn + [_maps(arm, parts, folder) for arm, parts in results.correlations.items()]
-
-
-def _save(figure: Any, folder: Path, stem: str) -> list[Path]:
-    paths = [folder / f"{stem}.{ending}" for ending in ("png", "svg")]
-    for path in paths:
-        figure.savefig(path, dpi=200)
-    return paths
+    drawers: dict[str, Callable[[Results, Style], Any]] = {
+        "differences": _differences,
+        "learning_curves": _curves,
+        "quality_against_cost": _costs,
+        **{_probe_stem(name): partial(_probe, probe) for name, probe in results.probes.items()},
+    }
+    written: list[Path] = []
+    for stem, draw in drawers.items():
+        if f"{stem}.png" in names:
+            figure = draw(results, label_style(results))
+            for path in (folder / f"{stem}.png", folder / f"{stem}.svg"):
+                figure.savefig(path, dpi=200)
+                written.append(path)
+    for arm, parts in results.correlations.items():
+        written.append(folder / _map_file(arm))
+        _maps(parts).savefig(written[-1], dpi=160)
+    return written
 
 
 def _plain(name: str) -> str:
     return name.replace("$", r"\$")  # matplotlib reads what stands between dollars as mathematics
 
 
-def label_style(results: Results) -> Callable[[str], dict[str, Any]]:
-    """Return a function from an arm's name to its color, marker, linestyle and label for matplotlib."""
-    styles = arm_styles(results)
-
-    def style(name: str) -> dict[str, Any]:
-        own = styles[name]
-        return {
+def label_style(results: Results) -> Style:
+    """Return the style of arms in the figures of a results file."""
+    styles = {
+        name: {
             "color": COLOURS[own.colour],
             "marker": MARKERS[own.marker],
             "linestyle": DASHES[own.dash],
             "label": _plain(name),
         }
+        for name, own in arm_styles(results).items()
+    }
+    return styles.__getitem__
 
-    return style
 
-
-def _differences(results: Results) -> Any:
-    rows = len(against(results, references(results)[0]))
-    figure = new_figure(7.2, 1.3 + 0.32 * rows)
-    draw_differences(results, figure.subplots(), label_style(results))
+def _differences(results: Results, style: Style) -> Any:
+    """Draw the forest plot: each arm's difference from the baseline with its interval, the first arm at the top."""
+    baseline = references(results)[0]
+    entries = list(against(results, baseline).values())
+    figure = new_figure(7.2, 1.3 + 0.32 * len(entries))
+    axes = figure.subplots()
+    for place, entry in enumerate(entries):
+        own, difference = style(entry.arm), entry.difference
+        if difference is not None:
+            low, high = (difference if end is None else end for end in (entry.low, entry.high))
+            claimed = entry.outcome in {"better", "worse"}
+            axes.errorbar(
+                [difference], [place], xerr=[[difference - low], [high - difference]], color=own["color"],
+                marker=own["marker"], markerfacecolor=own["color"] if claimed else "white", linestyle="none",
+                markersize=6, capsize=3,
+            )  # fmt: skip
+        words = ", ".join(part for part in (entry.outcome, p_in_words(entry)) if part)
+        axes.annotate(words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+    names = [style(entry.arm)["label"] for entry in entries]
+    axes.axvline(0, color="#8b939b", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(entries)), names)
+    axes.set_ylim(len(entries) - 0.4, -0.6)
+    axes.set_xlabel(f"{difference_title(results)} from {style(baseline)['label']}; right is better")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
     return figure
 
 
-def _curves(results: Results) -> Any:
+def _curves(results: Results, style: Style) -> Any:
     figure = new_figure(8.4, 4.2)
-    axes, curves, style = figure.subplots(), learning_curves(results), label_style(results)
+    axes, curves = figure.subplots(), learning_curves(results)
     for arm in results.arms:
         points = [point for point in curves.get(arm.name, []) if point["mean"] is not None]
-        if not points:
-            continue
-        steps, means = [point["step"] for point in points], [float(point["mean"] or 0) for point in points]
-        own = style(arm.name)
-        axes.plot(steps, means, linewidth=1.6, markersize=4, markevery=max(1, len(points) // 6), **own)
-        if all(int(point["n"] or 0) >= SEEDS_FOR_A_SPREAD for point in points):
+        if points:
+            steps, means = [point["step"] for point in points], [float(point["mean"] or 0) for point in points]
+            own = {"markersize": 4, "markevery": max(1, len(points) // 6), **style(arm.name)}
             around = [float(point["std"] or 0) for point in points]
-            low, high = ([m + sign * s for m, s in zip(means, around, strict=True)] for sign in (-1, 1))
-            axes.fill_between(steps, low, high, color=own["color"], alpha=0.15, linewidth=0)
+            fewest = min(int(point["n"] or 0) for point in points)
+            _line(axes, steps, means, around if fewest >= SEEDS_FOR_A_SPREAD else None, own)
     for target, baseline in target_lines(results):
         axes.axhline(target, color="#555d66", linewidth=1, linestyle=(0, (2, 3)))
         words, place = f" lowest loss of {_plain(baseline)}", (0, target)
@@ -116,14 +169,22 @@ def _curves(results: Results) -> Any:
     return figure
 
 
-def draw_costs(results: Results, axes: Mapping[str, Any], style: Callable[[str], Mapping[str, Any]]) -> None:
+def _line(area: Any, xs: Sequence[Any], means: Sequence[float], around: Sequence[float] | None, style: Any) -> None:
+    """Draw a line, with a band of one standard deviation if it is known."""
+    area.plot(xs, means, linewidth=1.6, **style)
+    if around is not None:
+        low, high = ([m + sign * s for m, s in zip(means, around, strict=True)] for sign in (-1, 1))
+        area.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def draw_costs(results: Results, axes: Mapping[str, Any], style: Style) -> None:
     """Draw each arm's headline metric, with its spread, against what the arm costs, and the Pareto front."""
     for cost in COSTS:
         if cost.key in axes:
             _draw_cost(results, cost, axes[cost.key], style)
 
 
-def _draw_cost(results: Results, cost: Cost, area: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
+def _draw_cost(results: Results, cost: Cost, area: Any, style: Style) -> None:
     metric, statistic = quality_of(results).key, results.statistic
     entries = {entry.arm: entry for entry, _ in lines(results)}
     known = {
@@ -152,7 +213,7 @@ def _draw_cost(results: Results, cost: Cost, area: Any, style: Callable[[str], M
     area.spines[["top", "right"]].set_visible(False)
 
 
-def _costs(results: Results) -> Any:
+def _costs(results: Results, style: Style) -> Any:
     known = costs_known(results)
     wide = min(3, len(known))
     tall = -(-len(known) // wide)
@@ -160,7 +221,7 @@ def _costs(results: Results) -> Any:
     areas = list(figure.subplots(tall, wide, sharey=True, squeeze=False).flat)
     for spare in areas[len(known) :]:
         spare.remove()
-    draw_costs(results, {cost.key: area for cost, area in zip(known, areas, strict=False)}, label_style(results))
+    draw_costs(results, {cost.key: area for cost, area in zip(known, areas, strict=False)}, style)
     for place, area in enumerate(areas[: len(known)]):
         if place % wide:
             area.set_ylabel("")
@@ -171,7 +232,7 @@ def _costs(results: Results) -> Any:
     return figure
 
 
-def _maps(arm: str, parts: Mapping[str, Sequence[Sequence[Sequence[float]]]], folder: Path) -> Path:
+def _maps(parts: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> Any:
     heads = len(next(iter(parts.values())))
     figure = new_figure(1.9 * heads + 1.2, 2.0 * len(parts) + 0.4)
     grid = figure.subplots(len(parts), heads, squeeze=False, sharex=True, sharey=True)
@@ -185,81 +246,11 @@ def _maps(arm: str, parts: Mapping[str, Sequence[Sequence[Sequence[float]]]], fo
     figure.supxlabel("Key position")
     figure.supylabel("Query position")
     figure.colorbar(image, ax=grid, label="Position correlation (added to the scores)", extend="both")
-    path = folder / f"position_correlation_{plain_name(arm)}.png"
-    figure.savefig(path, dpi=160)
-    return path
+    return figure
 
 
-FOLDER = "figures"
-"""Folder of the figures, beside results.json."""
-
-
-def figure_files(results: Results) -> dict[str, tuple[str, ...]]:
-    """Return the title of each figure -> the names of its files, in the order of the report.
-
-    Differences need comparisons, curves need arms that were evaluated more than once, costs two arms with results,
-    a map an arm that has some.
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    if results.comparisons:
-        found["Differences"] = _both("differences")
-    if any(len(row.curve) > 1 for row in results.rows):
-        found["Learning curves"] = _both("learning_curves")
-    if sum(entry_has_costs(results, entry) for entry in results.summary) > 1:
-        found["Quality against cost"] = _both("quality_against_cost")
-    for name, probe in results.probes.items():
-        if any(row.value is not None for row in probe.rows):
-            found[probe.title] = _both(f"probe_{plain_name(name)}")
-    for arm in results.correlations:
-        found[f"Position correlation, {arm}"] = (f"position_correlation_{plain_name(arm)}.png",)
-    return found
-
-
-def entry_has_costs(results: Results, entry: Summary) -> bool:
-    """Tell whether an arm of the summary has a result and a known cost."""
-    arm = next((arm for arm in results.arms if arm.name == entry.arm), None)
-    return bool(entry.columns) and arm is not None and bool(arm.parameters)
-
-
-def plain_name(text: str) -> str:
-    """Return a text with the characters replaced that a file's name should not have."""
-    return re.sub(r"[^A-Za-z0-9._+-]", "_", text)
-
-
-def _both(stem: str) -> tuple[str, ...]:
-    return (f"{stem}.png", f"{stem}.svg")
-
-
-def draw_differences(results: Results, axes: Any, style: Callable[[str], Mapping[str, Any]]) -> None:
-    """Draw the comparisons of a results file with its baseline, one line each, the first arm at the top."""
-    baseline = references(results)[0]
-    entries = list(against(results, baseline).values())
-    for place, entry in enumerate(entries):
-        own, difference = style(entry.arm), entry.difference
-        if difference is not None:
-            low, high = (difference if end is None else end for end in (entry.low, entry.high))
-            claimed = entry.outcome in {"better", "worse"}
-            axes.errorbar(
-                [difference], [place], xerr=[[difference - low], [high - difference]], color=own["color"],
-                marker=own["marker"], markerfacecolor=own["color"] if claimed else "white", linestyle="none",
-                markersize=6, capsize=3,
-            )  # fmt: skip
-        words = ", ".join(part for part in (entry.outcome, p_in_words(entry)) if part)
-        axes.annotate(words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
-    names = [style(entry.arm)["label"] for entry in entries]
-    axes.axvline(0, color="#8b939b", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(entries)), names)
-    axes.set_ylim(len(entries) - 0.4, -0.6)
-    axes.set_xlabel(f"{difference_title(results)} from {style(baseline)['label']}; right is better")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-
-
-_Style = Callable[[str], Mapping[str, Any]]
-
-
-def draw_probe(probe: ProbeResult, results: Results, new_figure: Callable[[float, float], Any], style: _Style) -> Any:
-    """Return a figure with one panel for each group of the probe, or a single one."""
+def _probe(probe: ProbeResult, results: Results, style: Style) -> Any:
+    """Draw one panel for each group of a probe: curves over numbers, dots beside labels."""
     panels = probe_panels(probe, [arm.name for arm in results.arms])
     numbers = probe.x_kind == "number"
     height = 4.0 if numbers else 1.2 + 0.16 * max(len(panel.xs) * (len(panel.points) + 1) for panel in panels)
@@ -273,18 +264,16 @@ def draw_probe(probe: ProbeResult, results: Results, new_figure: Callable[[float
     for area in areas:
         handles |= {label: handle for handle, label in zip(*area.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False, fontsize="small")
-    figure.suptitle(probe.title.replace("$", r"\$"), fontsize="medium")
+    figure.suptitle(_plain(probe.title), fontsize="medium")
     return figure
 
 
-def _probe_curves(probe: ProbeResult, panel: ProbePanel, area: Any, style: _Style) -> None:
+def _probe_curves(probe: ProbeResult, panel: ProbePanel, area: Any, style: Style) -> None:
     for arm, points in panel.points.items():
-        xs, means = [point.x for point in points], [point.mean for point in points]
-        own = style(arm)
-        area.plot(xs, means, linewidth=1.6, markersize=5, **own)
-        if all(point.n >= SEEDS_FOR_A_SPREAD for point in points):
-            low, high = ([p.mean + sign * (p.std or 0.0) for p in points] for sign in (-1, 1))
-            area.fill_between(xs, low, high, color=own["color"], alpha=0.15, linewidth=0)
+        known = all(point.n >= SEEDS_FOR_A_SPREAD for point in points)
+        around = [point.std or 0.0 for point in points] if known else None
+        own = {"markersize": 5, **style(arm)}
+        _line(area, [point.x for point in points], [point.mean for point in points], around, own)
     if spans_octaves(panel.xs):
         area.set_xscale("log", base=2)
         area.set_xticks(panel.xs, [f"{x:g}" for x in panel.xs])
@@ -293,7 +282,7 @@ def _probe_curves(probe: ProbeResult, panel: ProbePanel, area: Any, style: _Styl
     area.set(xlabel=probe.x, ylabel=probe.value)
 
 
-def _probe_dots(probe: ProbeResult, panel: ProbePanel, area: Any, style: _Style) -> None:
+def _probe_dots(probe: ProbeResult, panel: ProbePanel, area: Any, style: Style) -> None:
     tall = len(panel.points) + 1
     for lane, (arm, points) in enumerate(panel.points.items()):
         places = [panel.xs.index(point.x) * tall + lane for point in points]
@@ -304,7 +293,7 @@ def _probe_dots(probe: ProbeResult, panel: ProbePanel, area: Any, style: _Style)
         area.axhline(place * tall - 1, color="#dcdfe2", linewidth=0.8, zorder=0)
     area.set_yticks(
         [place * tall + (tall - 2) / 2 for place in range(len(panel.xs))],
-        [str(x).replace("$", r"\$") for x in panel.xs],
+        [_plain(str(x)) for x in panel.xs],
     )
     area.set_ylim(len(panel.xs) * tall - 1, -1)
     area.set(xlabel=probe.value)

@@ -20,8 +20,11 @@ from wordorder.comparison.report.differences import (
 )
 from wordorder.comparison.report.numbers import MISSING, with_spread
 from wordorder.comparison.report.table import columns
-from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, ProbeRow, Results
+from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, Results
 from wordorder.comparison.statistics.summary import mean_and_spread, spread
+
+LARGEST = 700.0
+"""Largest loss that is drawn; exp of a larger one would overflow."""
 
 
 def view_of(results: Results) -> dict[str, object]:
@@ -117,10 +120,6 @@ def drawn_probes(results: Results) -> Sequence[tuple[str, ProbeResult]]:
     return [(name, probe) for name, probe in results.probes.items() if any(row.value is not None for row in probe.rows)]
 
 
-LARGEST = 700.0
-"""Largest loss that is drawn; exp of a larger one would overflow."""
-
-
 def curve_label(results: Results) -> str:
     """Return the quantity of `learning_curves`: perplexity where it is the headline metric, else the loss."""
     if in_perplexity(results):
@@ -193,25 +192,19 @@ class ProbePanel:
 
 def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
     """Return the panels of one entry of results["probes"]."""
-    rows = [row for row in probe.rows if row.value is not None]
-    groups = list(dict.fromkeys(row.group or "" for row in rows))
-    return [_panel(probe, group, [row for row in rows if (row.group or "") == group], arms) for group in groups]
-
-
-def _panel(probe: ProbeResult, group: str, rows: Sequence[ProbeRow], arms: Sequence[str]) -> ProbePanel:
-    xs = list(dict.fromkeys(row.x for row in rows))
-    if probe.x_kind == "number":
-        xs = [*sorted(x for x in xs if not isinstance(x, str)), *(x for x in xs if isinstance(x, str))]
-    seen: dict[tuple[str, Place], list[float]] = {}
-    for row in rows:
+    groups: dict[str, dict[tuple[str, Place], list[float]]] = {}
+    for row in probe.rows:
         if row.value is not None:
-            seen.setdefault((row.arm, row.x), []).append(float(row.value))
-    points = {
-        arm: [_point(x, seen[arm, x]) for x in xs if (arm, x) in seen]
-        for arm in arms
-        if any((arm, x) in seen for x in xs)
-    }
-    return ProbePanel(group=group, xs=tuple(xs), points=points)
+            groups.setdefault(row.group or "", {}).setdefault((row.arm, row.x), []).append(float(row.value))
+    panels: list[ProbePanel] = []
+    for group, seen in groups.items():
+        xs = list(dict.fromkeys(x for _, x in seen))
+        if probe.x_kind == "number":
+            xs = [*sorted(x for x in xs if not isinstance(x, str)), *(x for x in xs if isinstance(x, str))]
+        points = {arm: [_point(x, seen[arm, x]) for x in xs if (arm, x) in seen] for arm in arms}
+        drawn = {arm: own for arm, own in points.items() if own}
+        panels.append(ProbePanel(group=group, xs=tuple(xs), points=drawn))
+    return panels
 
 
 def _point(x: Place, values: Sequence[float]) -> ProbePoint:
@@ -226,14 +219,11 @@ def spans_octaves(xs: Sequence[Place]) -> bool:
 
 def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
     """Return per arm the cells of a panel, one for each x: mean and spread, or the mean alone below three seeds."""
-    return [
-        (arm, [with_spread(_aggregate(next((point for point in points if point.x == x), None))) for x in panel.xs])
-        for arm, points in panel.points.items()
-    ]
-
-
-def _aggregate(point: ProbePoint | None) -> Aggregate | None:
-    return None if point is None else Aggregate(mean=point.mean, std=point.std, n=point.n)
+    rows: list[tuple[str, list[str]]] = []
+    for arm, points in panel.points.items():
+        known = {point.x: Aggregate(mean=point.mean, std=point.std, n=point.n) for point in points}
+        rows.append((arm, [with_spread(known.get(x)) for x in panel.xs]))
+    return rows
 
 
 COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
