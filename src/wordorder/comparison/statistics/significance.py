@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
 
@@ -138,28 +138,47 @@ def compare_arms(results: Results) -> Conclusions:
     holds.
     """
     scale = _scale(results)
-    runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
+    rows = {
+        arm: {unit: row for unit, row in own.items() if scale.value(row) is not None}
+        for arm, own in by_run(results).items()
+    }
+    runs = {arm: own for arm, own in rows.items() if own}
     family = _family(results, [] if waiting_runs(results) else list(runs))
     found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
-    level = round(1 - scale.confidence, 12)
-    lost = lost_runs(results)
-    comparisons = tuple(
-        _judged(
-            pair,
-            corrected,
-            level,
-            correction.share,
-            scale=scale,
-            identical=are_identical(runs[pair.arm], runs[pair.against]),
-            lost=lost,
+    level, lost, comparisons = round(1 - scale.confidence, 12), lost_runs(results), list[Comparison]()
+    for pair, corrected in zip(found, correction.p_values, strict=True):
+        claimed = corrected <= level + _EPSILON
+        ahead, behind = (pair.arm, pair.against) if pair.size.difference > 0 else (pair.against, pair.arm)
+        (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
+        why: dict[str, str] = {}
+        if are_identical(runs[pair.arm], runs[pair.against]):
+            outcome = IDENTICAL
+        elif claimed and gone / of > gone_behind / of_behind:
+            # the arm ahead is judged by the runs that went well only
+            outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
+        elif claimed:
+            outcome = BETTER if pair.size.difference > 0 else WORSE
+        else:
+            outcome = TOO_FEW if pair.least > level * correction.share + _EPSILON else NOT_DISTINGUISHABLE
+        comparisons.append(
+            Comparison(
+                arm=pair.arm,
+                against=pair.against,
+                paired=pair.paired,
+                scale="log" if scale.logarithmic else "difference",
+                n=pair.n,
+                **asdict(pair.size),
+                p=pair.p,
+                p_adjusted=corrected,
+                outcome=outcome,
+                **why,
+            )
         )
-        for pair, corrected in zip(found, correction.p_values, strict=True)
-    )
-    rule = LOST_RULE if lost and comparisons else ""
-    beside = [part for part in (_without_number(results, runs, scale), rule) if part]
-    said = _significance(results, comparisons, family, correction, level, scale, beside)
-    return Conclusions(comparisons=comparisons, significance=said)
+    significance = _significance(results, comparisons, family, correction, level, scale)
+    beside = [_without_number(results, runs, scale), LOST_RULE if lost and comparisons else ""]
+    sentence = " ".join(part for part in (significance.sentence, *beside) if part)
+    return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
 
 
 def waiting_runs(results: Results) -> int:
@@ -208,10 +227,6 @@ def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Compar
 
 def _negative(value: float | None) -> float | None:
     return None if value is None else 0.0 - value
-
-
-def _known(rows: Rows, scale: _Scale) -> Rows:
-    return {unit: row for unit, row in rows.items() if scale.value(row) is not None}
 
 
 def _family(results: Results, arms: Sequence[str]) -> _Family:
@@ -277,46 +292,6 @@ def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
     return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
 
 
-def _judged(
-    pair: _Pair,
-    corrected: float,
-    level: float,
-    share: float,
-    *,
-    scale: _Scale,
-    identical: bool,
-    lost: Mapping[str, tuple[int, int]],
-) -> Comparison:
-    names, size = (pair.arm, pair.against), pair.size
-    ahead, behind = names if size.difference > 0 else names[::-1]
-    (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
-    why: dict[str, str] = {}
-    if identical:
-        outcome = IDENTICAL
-    elif corrected <= level + _EPSILON and gone / of > gone_behind / of_behind:
-        # the arm ahead is judged by the runs that went well only
-        outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
-    elif corrected <= level + _EPSILON:
-        outcome = BETTER if size.difference > 0 else WORSE
-    else:
-        outcome = TOO_FEW if pair.least > level * share + _EPSILON else NOT_DISTINGUISHABLE
-    return Comparison(
-        arm=pair.arm,
-        against=pair.against,
-        paired=pair.paired,
-        scale="log" if scale.logarithmic else "difference",
-        n=pair.n,
-        difference=size.difference,
-        low=size.low,
-        high=size.high,
-        effect=size.effect,
-        p=pair.p,
-        p_adjusted=corrected,
-        outcome=outcome,
-        **why,
-    )
-
-
 def _significance(
     results: Results,
     comparisons: Sequence[Comparison],
@@ -324,13 +299,16 @@ def _significance(
     correction: _Correction,
     level: float,
     scale: _Scale,
-    beside: Sequence[str],
 ) -> Significance:
     count, of = len(comparisons), repeats(results)[0]
     paired = any(entry.paired for entry in comparisons) or not comparisons
     seeds = max((entry.n or 0 for entry in comparisons), default=0)
     needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
     test = _test_name(scale, of, seeds, paired)
+    if scale.median:
+        effect = f"rank correlation of {'matched pairs' if paired else 'groups'}"
+    else:
+        effect = f"Hedges' g of {'paired differences' if paired else 'two groups'}"
     at = f"{100 * level:.3g}%"
     if not comparisons:
         sentence = ""
@@ -348,11 +326,11 @@ def _significance(
         test=test,
         correction=correction.name,
         family=family.name,
-        effect=_effect_name(scale, paired),
+        effect=effect,
         level=level,
         seeds=seeds,
         seeds_needed=needed,
-        sentence=" ".join(part for part in (sentence, *_cautions(results, comparisons, of), *beside) if part),
+        sentence=" ".join(part for part in (sentence, *_cautions(results, comparisons, of)) if part),
     )
 
 
@@ -362,12 +340,6 @@ def _test_name(scale: _Scale, of: str, seeds: int, paired: bool) -> str:
     if not paired:
         return f"{exact} permutation test of {what} between arms without a {of} in common"
     return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
-
-
-def _effect_name(scale: _Scale, paired: bool) -> str:
-    if scale.median:
-        return f"rank correlation of {'matched pairs' if paired else 'groups'}"
-    return f"Hedges' g of {'paired differences' if paired else 'two groups'}"
 
 
 def _without_number(results: Results, runs: Mapping[str, Rows], scale: _Scale) -> str:
@@ -410,9 +382,9 @@ def are_identical(one: Mapping[Unit, Row], other: Mapping[Unit, Row]) -> bool:
     Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
     by chance on a small test set. Without a common seed nothing is known, and the answer is no.
     """
+
+    def measured(row: Row) -> list[object]:
+        return [row.curve, *(row.score(name) for name in MEASURED)]
+
     shared = one.keys() & other.keys()
-    return bool(shared) and all(_measured(one[unit]) == _measured(other[unit]) for unit in shared)
-
-
-def _measured(row: Row) -> list[object]:
-    return [row.curve, *(row.score(name) for name in MEASURED)]
+    return bool(shared) and all(measured(one[unit]) == measured(other[unit]) for unit in shared)
