@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from wordorder.training.loop.progress import AdviceOnce
 from wordorder.training.recipe.pretrained import tokenizer_content
@@ -95,8 +95,8 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
     kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open
     with quiet_libraries(), torch.no_grad():
         model = load_model_of(kind, model_dir).eval()
-        maps = position_correlation(model, min(length_of(recipe), LARGEST_MAP))
-    return {part: _rounded(cast("Any", values.double()).tolist()) for part, values in maps.items()}
+        maps = position_correlation(model, min(recipe.data.length or LARGEST_MAP, LARGEST_MAP))
+    return {part: values.double().numpy().round(3).tolist() for part, values in maps.items()}
 
 
 def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[str, Mapping[str, Any]]) -> None:
@@ -107,16 +107,6 @@ def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[st
     from wordorder.comparison.probes.measure import measure_probes
 
     measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training["seed"]))
-
-
-def length_of(recipe: Recipe) -> int:
-    """Return the number of tokens per example."""
-    assert recipe.data.length is not None  # reading a recipe fills it in
-    return recipe.data.length
-
-
-def _rounded(value: Any) -> Any:
-    return [_rounded(inner) for inner in value] if isinstance(value, list) else round(value, 3)  # pyright: ignore[reportUnknownVariableType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
