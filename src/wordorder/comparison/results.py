@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from wordorder.comparison.fairness.arms import Arm
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.measure import AXES, read_probe
+from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.quality import metric_of
 from wordorder.comparison.results_file import (
     SCHEMA,
@@ -336,14 +335,10 @@ def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Me
 
 def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Mapping[str, Any]]]:
     """Return (run, name, content) of each probe that is measured with the options of now."""
-    found: list[tuple[Run, str, Mapping[str, Any]]] = []
-    for run in runs:
-        for name, given in run.probes.items():
-            content = read_probe(run.folder, name)
-            as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
-            if content is not None and content.get("given") == as_read:
-                found.append((run, name, content))
-    return found
+    measured = [
+        (run, name, read_measured(run.folder, name, given)) for run in runs for name, given in run.probes.items()
+    ]
+    return [(run, name, content) for run, name, content in measured if content is not None]
 
 
 def _environments(finished: Sequence[Run]) -> list[dict[str, Any]]:

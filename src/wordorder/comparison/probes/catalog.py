@@ -1,11 +1,11 @@
-"""The probes by name."""
+"""The probes by name, made of the tables `[compare.probes.NAME]`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from wordorder.comparison.probes.extrapolation import Extrapolation
 from wordorder.comparison.probes.minimal_pairs import MinimalPairs
@@ -58,23 +58,21 @@ def make_probe(name: str, options: Mapping[str, Any]) -> Probe:
     Raises:
         BadInput: there is no such probe or option, or a value is of the wrong type or out of range.
     """
-    from wordorder.comparison.probes.catalog import PROBES
-
     table = f"compare.probes.{name}"
     if name not in PROBES:
         near = get_close_matches(name, PROBES, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(f"{table}: there is no such probe; {meant}known: {', '.join(PROBES)}")
-    kind = cast("Any", PROBES[name])
-    known = [field.name for field in fields(kind)]
+    kind: Callable[..., Probe] = PROBES[name]
+    known = {field.name: field for field in fields(PROBES[name])}
     hints = {option: hint for option, hint in get_type_hints(kind).items() if option in known}
     faults = option_faults("compare.probes", name, options, hints)
-    needed = [field.name for field in fields(kind) if field.default is MISSING]
-    faults += [f"{table}: option {option!r} is needed" for option in needed if option not in options]
+    needed = [option for option, field in known.items() if field.default is MISSING and option not in options]
+    faults += [f"{table}: option {option!r} is needed" for option in needed]
     if faults:
         raise BadInput(faults)
-    values = {key: tuple(cast("Any", value)) if isinstance(value, list) else value for key, value in options.items()}
+    values: dict[str, Any] = dict(options)
     try:
-        return cast("Probe", kind(**values))
+        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
     except ValueError as error:
         raise BadInput(f"{table}: {error}") from None

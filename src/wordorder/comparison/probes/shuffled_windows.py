@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.comparison.probes.probe import Axes, Measured, Row, Trained
+from wordorder.comparison.probes.probe import Axes, Measured, Probe, Row, Trained, check_at_least, check_different
 from wordorder.comparison.probes.texts import (
     Ids,
     Window,
-    batches,
+    accuracy,
     blocks,
     causal_windows,
     mean_loss,
@@ -30,24 +30,18 @@ from wordorder.comparison.probes.texts import (
 from wordorder.data.examples.datasets import LabelledExamples, MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
 from wordorder.data.randomness import counter_hash
-from wordorder.tasks import TASKS, Task
+from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-    from wordorder.training import Recipe
 
 
 WHOLE = "whole text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledWindows:
-    """A probe of how much worse a model does on texts whose words are shuffled within windows.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+class ShuffledWindows(Probe):
+    """A probe of how much worse a model does on texts whose words are shuffled within windows."""
 
     windows: tuple[int, ...] = (2, 4, 8, 16)
     """Numbers of words of a window; the whole text is always shuffled too."""
@@ -57,23 +51,11 @@ class ShuffledWindows:
     """Seed of the shuffling."""
 
     def __post_init__(self) -> None:
-        if not self.windows or min(self.windows) < 2 or len(set(self.windows)) < len(self.windows):
-            raise ValueError(f"windows must be different whole numbers of at least 2, got {list(self.windows)}")
-        if self.tokens < 1:
-            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
-
-    def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured; see `Probe`."""
-        return task.masks_tokens or task.running_text or task.labels == "class"
-
-    def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options: none; see `Probe`."""
-        return []
+        check_different("windows", self.windows)
+        check_at_least("tokens", self.tokens, 1)
+        check_at_least("seed", self.seed, 0)
 
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers; see `Probe`."""
         labelled = TASKS[task].labels is not None
         return Axes(
             title="Sensitivity to word order",
@@ -86,7 +68,6 @@ class ShuffledWindows:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """Measure one model; see `Probe`."""
         measure_language = _masked if trained.task.masks_tokens else _causal
         return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
@@ -124,8 +105,7 @@ def _language(
 
 
 def _masked(options: ShuffledWindows, trained: Trained) -> Measured:
-    prepared = trained.prepared
-    examples = cast("MaskedLanguageExamples", prepared.test if prepared.test is not None else prepared.validation)
+    examples: MaskedLanguageExamples = trained.examples
     texts: list[Window] = []
     for number in _spread(len(examples), int(examples.lengths.mean()), options.tokens):
         example = examples[number]
@@ -142,25 +122,16 @@ def _causal(options: ShuffledWindows, trained: Trained) -> Measured:
 
 
 def _classified(options: ShuffledWindows, trained: Trained) -> Measured:
-    prepared = trained.prepared
-    examples = cast("LabelledExamples", prepared.test if prepared.test is not None else prepared.validation)
+    examples: LabelledExamples = trained.examples
     numbers = _spread(len(examples), int(examples.lengths.mean()), options.tokens)
     texts = [examples[number]["input_ids"].numpy() for number in numbers]
     labels = [int(examples[number]["labels"]) for number in numbers]
-    plain = _accuracy(trained, texts, labels)
+    plain = accuracy(trained, texts, labels)
     rows: list[Row] = []
     for x, order in _orders(options, trained).items():
-        found = _accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
+        found = accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
         rows.append({"x": x, "value": plain - found, "accuracy": found, "accuracy_as_written": plain})
     return Measured(rows=rows)
-
-
-def _accuracy(trained: Trained, texts: list[Ids], labels: list[int]) -> float:
-    right = 0
-    for numbers, batch in batches(trained, texts):
-        predicted = trained.model(**batch).logits.argmax(-1).cpu().tolist()
-        right += sum(labels[number] == guess for number, guess in zip(numbers, predicted, strict=True))
-    return right / len(texts)
 
 
 def _spread(there: int, size: int, tokens: int) -> list[int]:

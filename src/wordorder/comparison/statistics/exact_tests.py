@@ -26,14 +26,26 @@ RESAMPLES = 99_999
 _SEED = 0
 
 
-def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
-    """Return the two-sided p-value of the sign-flip test."""
+def scipy_stats() -> Any:
+    """Return scipy.stats, whose functions return values without types."""
     from scipy import stats
 
-    library: Any = stats  # its functions return values without types
+    return stats
+
+
+def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
+    """Return the two-sided p-value of the sign-flip test; 1 for a single difference.
+
+    With `ranks` it is Wilcoxon's signed-rank test, which one seed that went wrong cannot dominate: it flips the signs
+    of the ranks of the differences' sizes. A difference of zero counts for neither side.
+    """
     if len(differences) < 2:
         return 1.0
-    sizes = library.rankdata([abs(value) for value in differences]) if ranks else [abs(value) for value in differences]
+    sizes = (
+        scipy_stats().rankdata([abs(value) for value in differences])
+        if ranks
+        else [abs(value) for value in differences]
+    )
     signed = [
         math.copysign(float(size), value) if value else 0.0 for size, value in zip(sizes, differences, strict=True)
     ]
@@ -41,13 +53,13 @@ def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
 
 
 def unpaired_p(one: Sequence[float], other: Sequence[float], *, ranks: bool = False) -> float:
-    """Return the two-sided p-value of the permutation test of two independent groups."""
-    from scipy import stats
+    """Return the two-sided p-value of the permutation test of two independent groups; 1 if one has a single value.
 
-    library: Any = stats  # its functions return values without types
+    With `ranks` it tests the difference of the mean ranks (Mann and Whitney) instead of that of the means.
+    """
     if min(len(one), len(other)) < 2:
         return 1.0
-    pooled = [float(value) for value in (library.rankdata([*one, *other]) if ranks else [*one, *other])]
+    pooled = [float(value) for value in (scipy_stats().rankdata([*one, *other]) if ranks else [*one, *other])]
     groups = pooled[: len(one)], pooled[len(one) :]
     return _permutation_p(groups, "independent", math.comb(len(pooled), len(one)))
 
@@ -97,15 +109,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _permutation_p(groups: tuple[Sequence[float], ...], kind: str, arrangements: int) -> float:
-    from scipy import stats
-
-    library: Any = stats  # its functions return values without types
 
     def statistic(one: Any, other: Any = None, axis: int = -1) -> Any:
         return one.mean(axis=axis) - (0.0 if other is None else other.mean(axis=axis))
 
     exact = arrangements <= 2**EXACT_PAIRS
-    found = library.permutation_test(
+    found = scipy_stats().permutation_test(
         groups,
         statistic,
         permutation_type=kind,
