@@ -11,7 +11,7 @@ import io
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from itertools import count
@@ -44,7 +44,7 @@ from wordorder.comparison.report.table import (
 )
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
-from wordorder.comparison.results_file import ArmBudget, Comparison, History, MatchedBudget, Results, StepsToLoss, Table
+from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
 from wordorder.comparison.statistics.summary import centre, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
@@ -170,16 +170,21 @@ def _content(results: Results) -> dict[str, object]:
         "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results.environment)],
         "curve_label": curve_label(results),
         "has_curves": any(len(row.curve) > 1 for row in results.rows),
-        "maps": _maps(results.correlations),
+        "distances": (-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16),
         "outcome": OUTCOME,
-        "differences": _differences(results),
+        "references": references(results),
+        "matrix": difference_matrix(results),
+        "places": places_of(results),
+        "tests": _tests(results),
+        "meaning": meaning(results),
+        "confidence": f"{100 * (1 - (results.significance.level or 0.05)):g}%",
         "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
         "cost_rows": cost_rows(results),
         "probes": [
             (name, probe, probe_panels(probe, [arm.name for arm in results.arms]))
             for name, probe in results.probes.items()
         ],
-        "budget_rows": _budget_rows(results.budget) if results.budget else [],
+        "no_budget": ArmBudget(),
         "files": figure_files(results),
         "files_folder": FOLDER,
         "figure": _counter("Figure"),
@@ -187,10 +192,7 @@ def _content(results: Results) -> dict[str, object]:
         "matched": MATCHED,
         "histories": HISTORIES,
         "missing": MISSING,
-        **{
-            function.__name__.lstrip("_"): function
-            for function in (encoding_parameters, grouped, place_of, probe_table, significant, _duration, _share)
-        },
+        **{function.__name__.lstrip("_"): function for function in CALLED},
     }
 
 
@@ -253,26 +255,6 @@ def _statistics(data: Table) -> dict[str, object]:
     }
 
 
-def _maps(correlations: Mapping[str, Mapping[str, Sequence[Sequence[Sequence[float]]]]]) -> list[dict[str, object]]:
-    """Return, per arm with maps, its parts and a table of the mean correlation by distance for each head."""
-    distances = [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]
-    return [
-        {
-            "arm": arm,
-            "parts": list(parts),
-            "heads": len(next(iter(parts.values()))),
-            "positions": len(next(iter(parts.values()))[0]),
-            "distances": distances,
-            "rows": [
-                (part, head + 1, [_mean_at(values, distance) for distance in distances])
-                for part, heads in parts.items()
-                for head, values in enumerate(heads)
-            ],
-        }
-        for arm, parts in correlations.items()
-    ]
-
-
 def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
     """Return the mean of one diagonal, [CLS] (position 0) left out."""
     size = len(values)
@@ -305,52 +287,21 @@ def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
     return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
 
 
-def _differences(results: Results) -> dict[str, object] | None:
-    """Return what the page says of the comparisons; None without any."""
-    if not results.comparisons:
-        return None
+def _tests(results: Results) -> list[tuple[str, str]]:
+    """Return what the page says of how differences were tested."""
     significance, of = results.significance, f"{repeats(results)[0]}s"
     paired = {entry.paired for entry in results.comparisons}
-    rows = [
-        {
-            "arm": entry.arm,
-            "against": entry.against,
-            "words": outcome_in_words(entry),
-            "claimed": entry.outcome in {"better", "worse"},
-            "difference": _signed(entry, places_of(results)),
-            "percent": percent(entry),
-            "p": _p(entry.p),
-            "p_adjusted": _p(entry.p_adjusted),
-            "effect": significant(entry.effect, 3).replace("-", "−"),
-            "n": grouped(entry.n),
-        }
-        for entry in results.comparisons
-    ]
+    pairing = f"paired by {of[:-1]}: the same batches, masks and initial weights" if paired == {True} else "not paired"
     facts = [
         ("Test", significance.test),
-        (
-            "Pairing",
-            f"paired by {of[:-1]}: the same batches, masks and initial weights"
-            if paired == {True}
-            else "not paired"
-            if paired == {False}
-            else "mixed",
-        ),
+        ("Pairing", "mixed" if len(paired) > 1 else pairing),
         ("Correction", significance.correction),
         ("Effect size", significance.effect),
         ("Level", significance.level),
         (f"{of} that there are".capitalize(), significance.seeds),
         (f"{of} needed for a claim".capitalize(), significance.seeds_needed),
     ]
-    return {
-        "rows": rows,
-        "references": references(results),
-        "matrix": difference_matrix(results),
-        "log": any(row["percent"] != MISSING for row in rows),
-        "facts": [(name, str(value)) for name, value in facts if value not in (None, "")],
-        "meaning": meaning(results),
-        "confidence": f"{100 * (1 - (significance.level or 0.05)):g}%",
-    }
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
 def difference_matrix(results: Results) -> dict[str, object] | None:
@@ -400,38 +351,29 @@ def _share(entry: StepsToLoss) -> str:
     return f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
 
 
-def _budget_rows(budget: MatchedBudget) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for name in {**budget.arms, **budget.histories}:
-        own, history = budget.arms.get(name, ArmBudget()), budget.histories.get(name, History())
-        parts = ((history.segment, "in the segment"), (history.memory, "in the memory"))
-        seen = [f"{grouped(tokens)} {words}" for tokens, words in parts if tokens]
-        apart = MISSING
-        if own.value is not None and own.target:
-            apart = f"{100 * (own.value / own.target - 1):+.2f}%".replace("-", "\u2212")
-        rows.append(
-            {
-                "arm": name,
-                "value": _amount(own.value),
-                "target": _amount(own.target),
-                "unit": own.unit,
-                "apart": apart,
-                "history": " + ".join(seen) or MISSING,
-                "changed": [(key, _setting(before), _setting(after)) for key, (before, after) in own.changed.items()],
-            }
-        )
-    return rows
+def _apart(own: ArmBudget) -> str:
+    if own.value is None or not own.target:
+        return MISSING
+    return f"{100 * (own.value / own.target - 1):+.2f}%".replace("-", "\u2212")
+
+
+def _looks_back(history: History | None) -> str:
+    parts = ((history.segment, "in the segment"), (history.memory, "in the memory")) if history else ()
+    return " + ".join(f"{grouped(tokens)} {words}" for tokens, words in parts if tokens) or MISSING
 
 
 def _amount(value: float | None) -> str:
     return significant(value) if value is not None and abs(value) < 1000 else grouped(value)
 
 
-def _setting(value: float) -> str:
-    return grouped(value) if isinstance(value, int) else str(value)
-
-
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return MISSING
     return f"{seconds / 60:,.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+
+
+CALLED = (
+    encoding_parameters, grouped, outcome_in_words, percent, place_of, probe_table, significant,
+    _amount, _apart, _duration, _looks_back, _mean_at, _p, _share, _signed,
+)  # fmt: skip
+"""Functions that the template calls, by their names without the underscore."""
