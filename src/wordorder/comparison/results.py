@@ -313,11 +313,7 @@ def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> Probe
 
 
 def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Measured:
-    """Read the folders of finished runs, and count what no run has been counted for.
-
-    Raises:
-        RunFailed: a file cannot be read.
-    """
+    """Read the folders of finished runs, and count what no run has been counted for."""
     costs, maps = dict(before.costs), dict(before.maps)
     for run in finished:
         if (run.arm, run.fold) not in costs:

@@ -474,11 +474,7 @@ def read_results(path: Path) -> Results:
 
 
 def parse_results(content: object, *, name: str = "results.json") -> Results:
-    """Return the results that a parsed JSON value holds.
-
-    Raises:
-        BadInput: as `read_results`.
-    """
+    """Return the results that a parsed JSON value holds."""
     if isinstance(content, dict):  # null at the top stands for a key that is not there
         content = {key: value for key, value in cast("dict[str, object]", content).items() if value is not None}
         version = content.get("schema")

@@ -98,11 +98,7 @@ Statistics = Mapping[int | None, Mapping[str, Any]]
 
 
 def metrics_of(runs: Iterable[Run]) -> Metrics:
-    """Return the metrics of those runs that are finished.
-
-    Raises:
-        RunFailed: they cannot be read.
-    """
+    """Return the metrics of those runs that are finished."""
     return {run.folder: run.metrics() for run in runs if run.finished()}
 
 
@@ -170,11 +166,7 @@ def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozenset[str] = frozenset()) -> None:
-    """Refuse folders that hold something other than the run that is meant to lie there.
-
-    Raises:
-        BadInput: a folder was made by a different recipe (every differing name is listed), or by something else.
-    """
+    """Refuse folders that hold something other than the run that is meant to lie there."""
     planned, folders = list(runs), dict[str, list[Path]]()
     trained = {run.arm for run in planned if not run.finished()}
     for run in planned:

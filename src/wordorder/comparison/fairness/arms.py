@@ -53,12 +53,7 @@ class Arm:
 
 
 def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
-    """Apply each arm's overrides to the recipe.
-
-    Raises:
-        BadInput: no [compare] section, no arm or seed, a name that cannot be a folder, an override that would make the
-            batches differ, or one that the recipe's own checks refuse; one line per fault, of all arms together.
-    """
+    """Apply each arm's overrides to the recipe."""
     if recipe.compare is None:
         raise BadInput("the recipe has no [compare] section; add compare.seeds and one [[compare.arms]] per encoding")
     compare = recipe.compare
@@ -149,11 +144,7 @@ def same_tokenizer(one: TokenizerConfig, other: TokenizerConfig) -> bool:
 
 
 def check_seeds(recipe: Recipe, arms: Sequence[Arm]) -> None:
-    """Refuse a comparison whose arms start from saved models that are missing or have different tokenisers.
-
-    Raises:
-        BadInput: one line per arm and seed.
-    """
+    """Refuse a comparison whose arms start from saved models that are missing or have different tokenisers."""
     if recipe.pretrained is None or recipe.compare is None:
         return
     seeds = {*recipe.compare.seeds, *([recipe.compare.tune_seed] if recipe.compare.tune else [])}

@@ -159,11 +159,7 @@ def _width(recipe: Recipe, name: str) -> int:
 
 
 def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Mapping[str, str]) -> None:
-    """Refuse arms of which any two differ by more than the tolerance.
-
-    Raises:
-        UnfairComparison: names every arm's count.
-    """
+    """Refuse arms of which any two differ by more than the tolerance."""
     if max(counts.values()) <= (1 + TOLERANCE) * min(counts.values()):
         return
     target, unit = counts[compare.reference], UNITS[compare.match]
@@ -177,11 +173,7 @@ def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Ma
 
 
 def check_trained(results: Results) -> None:
-    """Refuse results of runs with another size, number of steps or other batches than were matched.
-
-    Raises:
-        UnfairComparison: one line per run that differs.
-    """
+    """Refuse results of runs with another size, number of steps or other batches than were matched."""
     rows = results.rows
     faults = _budget_faults(rows, results.budget) + _batch_faults(rows, results.baseline) + _step_faults(rows)
     if faults:
@@ -275,9 +267,6 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
     from a quarter to four times what it is; where that is not enough the width of the whole model, the other keeping
     its proportion, and then again the inner one. Nothing changes where the network agrees already within half the
     tolerance.
-
-    Raises:
-        BadInput: a width that was tried is not one for this network.
     """
     known: dict[tuple[tuple[str, int], ...], float] = {}
     hidden = int(recipe.model["hidden_size"])
@@ -355,8 +344,7 @@ def nearest(at: Callable[[int], float], low: int, high: int, target: float, *, e
     """Return the integer at which a rising function is nearest to a target.
 
     By false position, which hits at once where the function is a line, as counts nearly are, and by halves in turns
-    with it, so that it ends soon where it is not. A number is near enough
-    with a relative difference of `enough`.
+    with it, so that it ends soon where it is not. A relative difference of `enough` is near enough.
     """
     at_low, at_high = at(low), at(high)
     if target <= at_low or high <= low:

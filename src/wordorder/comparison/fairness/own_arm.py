@@ -36,11 +36,7 @@ class OwnArm:
 
 
 def parse_own_arm(text: str) -> OwnArm:
-    """Split "my.py:MyEncoding=my-encoding" into file, class and name.
-
-    Raises:
-        BadInput: it is of another form, or there is no such file.
-    """
+    """Split "my.py:MyEncoding=my-encoding" into file, class and name."""
     file, colon, rest = text.rpartition(":")
     class_name, _, name = rest.partition("=")
     if not colon or not file.endswith(".py") or not class_name.isidentifier():
@@ -52,11 +48,7 @@ def parse_own_arm(text: str) -> OwnArm:
 
 
 def load_own_arms(texts: Iterable[str]) -> list[str]:
-    """Run the files, try the encodings out in tiny networks, and register those that pass, before a recipe is read.
-
-    Raises:
-        BadInput: one line per fault: of the form, of the file, or of the encoding as the common suite finds it.
-    """
+    """Run the files, try the encodings out in tiny networks, and register those that pass, before a recipe is read."""
     faults: list[str] = []
     said: list[str] = []
     for text in texts:
@@ -75,11 +67,7 @@ def load_own_arms(texts: Iterable[str]) -> list[str]:
 
 
 def load_class(path: Path, class_name: str) -> type[Encoding]:
-    """Run a file and return a class of it.
-
-    Raises:
-        BadInput: the file cannot be run, or has no such encoding (those that it has are listed).
-    """
+    """Run a file and return a class of it."""
     module = ModuleType(f"wordorder_own_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and inspect look a class's module up
@@ -121,11 +109,7 @@ def load_again(sources: Iterable[Source]) -> None:
 
 
 def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
-    """Return the recipe with an arm for each --arm, unless one of its own arms has that encoding already.
-
-    Raises:
-        BadInput: the recipe has no [compare] section, or an arm does not fit it.
-    """
+    """Return the recipe with an arm for each --arm, unless one of its own arms has that encoding already."""
     if recipe.compare is None:
         raise BadInput("--arm: the recipe has no [compare] section; add compare.seeds and a [[compare.arms]]")
     raw: Mapping[str, Any] = recipe.raw["compare"]

@@ -30,11 +30,7 @@ PROBES: dict[str, type[Probe]] = {
 
 
 def check_probes(recipe: Recipe) -> None:
-    """Refuse unknown probes and options, values that are out of range, and probes of other tasks.
-
-    Raises:
-        BadInput: one line per fault.
-    """
+    """Refuse unknown probes and options, values that are out of range, and probes of other tasks."""
     given: Mapping[str, Mapping[str, Any]] = recipe.compare.probes if recipe.compare is not None else {}
     faults: list[str] = []
     for name, options in given.items():
@@ -53,11 +49,7 @@ def check_probes(recipe: Recipe) -> None:
 
 
 def make_probe(name: str, options: Mapping[str, Any]) -> Probe:
-    """Return a probe with its options.
-
-    Raises:
-        BadInput: there is no such probe or option, or a value is of the wrong type or out of range.
-    """
+    """Return a probe with its options."""
     table = f"compare.probes.{name}"
     if name not in PROBES:
         near = get_close_matches(name, PROBES, n=1)

@@ -100,11 +100,7 @@ class MinimalPairs(Probe):
         )
 
     def pairs(self) -> list[Pair]:
-        """Return the pairs that are drawn, by phenomenon in the order of the file.
-
-        Raises:
-            BadInput: the file is not there, is no JSON Lines file, or a row lacks a column.
-        """
+        """Return the pairs that are drawn, by phenomenon in the order of the file."""
         found, faults = find_source(self.source)
         path = Path(found).expanduser()
         if faults or not path.is_file() or kind_of(path) not in _ENDINGS:

@@ -72,11 +72,7 @@ def _file_name(text: str) -> str:
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
-    """Write the figures that `figure_files` names: PNG and SVG each, the maps as PNG alone.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
+    """Write the figures that `figure_files` names: PNG and SVG each, the maps as PNG alone."""
     folder.mkdir(parents=True, exist_ok=True)
     names = {name for own in figure_files(results).values() for name in own}
     drawers: dict[str, Callable[[Results, Style], Any]] = {

@@ -13,11 +13,7 @@ from wordorder.training.runs.model_card import run_facts
 
 
 def write_arm_cards(results: Results, folder: Path) -> None:
-    """Write README.md beside every finished model of a comparison, in the place of the card of its run.
-
-    Raises:
-        OSError: a card cannot be written.
-    """
+    """Write README.md beside every finished model of a comparison, in the place of the card of its run."""
     for row in results.rows:
         model = folder / row.model
         if (model / "config.json").is_file():

@@ -127,7 +127,7 @@ def compare_arms(results: Results) -> Conclusions:
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
     without a common seed are compared as independent groups, and `paired` says so. The test is `exact_tests.paired_p`
-    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
+    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_p`, or
     by Holm's method for very many arms and for arms without common seeds.
 
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
