@@ -18,8 +18,8 @@ def beside(results: Results) -> tuple[Metric, ...]:
 
 def quality_of(results: Results) -> Metric:
     """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
-    usual, named = _usual(results.task), results.metric
-    return usual if named is None or named == usual.key else METRICS.get(named, usual)
+    usual = _usual(results.task)
+    return usual if results.metric == usual.key else METRICS.get(results.metric or "", usual)
 
 
 def _usual(task: str) -> Metric:

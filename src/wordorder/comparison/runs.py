@@ -102,54 +102,43 @@ def metrics_of(runs: Iterable[Run]) -> Metrics:
     return {run.folder: run.metrics() for run in runs if run.finished()}
 
 
-def run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None = None) -> Recipe:
-    """Return an arm's recipe for one seed (which may name the folder that it starts from), one rate and one fold."""
-    changes: dict[str, Any] = {"training.seed": seed}
-    if rate is not None:
-        changes[RATE] = rate
-    if fold is not None:
-        changes["data.fold"] = fold
-    return arm.recipe.with_overrides(changes)
-
-
 def runs_of(
-    arms: Iterable[Arm],
+    arms: Sequence[Arm],
     config: CompareConfig,
     folder: Path,
     *,
     rates: Sequence[float | None] = (None,),
     chosen: Mapping[str, float] | None = None,
 ) -> list[Run]:
-    """Return the runs of every arm with every seed, fold and rate.
+    """Return the runs of every arm with every seed, fold and rate; of no grid, with the rate that tuning chose.
 
     Seeds outside, then folds, arms inside: a comparison that is stopped early has compared all arms on the first ones.
     """
     found: list[Run] = []
-    for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, tuple(arms)):
+    for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, arms):
         parts = [arm.name, *([] if rate is None else [f"rate-{rate:g}"]), *([] if fold is None else [f"fold-{fold}"])]
-        recipe = run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
         place = folder.joinpath(*parts, f"seed-{seed}")
+        recipe = _run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
         found.append(
             Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold, probes=config.probes)
         )
     return found
 
 
-def trials_of(arms: Iterable[Arm], config: CompareConfig, folder: Path) -> list[Run]:
+def trials_of(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[Run]:
     """Return the trials of every arm with every learning rate of `compare.tune`, on the first fold."""
     seed, fold = config.tune_seed, config.folds[0] if config.folds else None
-    return [
-        Run(
-            arm=arm.name,
-            seed=seed,
-            recipe=run_recipe(arm, seed, rate, fold),
-            folder=folder / arm.name / f"tune-{rate:g}",
-            trial=rate,
-            fold=fold,
-        )
-        for arm in arms
-        for rate in config.tune
-    ]
+    found: list[Run] = []
+    for arm, rate in product(arms, config.tune):
+        recipe, place = _run_recipe(arm, seed, rate, fold), folder / arm.name / f"tune-{rate:g}"
+        found.append(Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, trial=rate, fold=fold))
+    return found
+
+
+def _run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None) -> Recipe:
+    """Return an arm's recipe for one seed (which may name the folder that it starts from), one rate and one fold."""
+    changes = {"training.seed": seed, RATE: rate, "data.fold": fold}
+    return arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
 
 
 def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:

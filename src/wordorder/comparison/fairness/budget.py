@@ -288,17 +288,17 @@ def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float)
         """Fit the inner width at a given width of the model."""
         changes = in_proportion(width)
         if inner is not None:
-            usual = changes[inner]
+            name, usual = inner, changes[inner]
             if width == hidden:
                 del changes["hidden_size"]
 
             def at(inside: int) -> float:
-                return counted({**changes, inner: inside})
+                return counted({**changes, name: inside})
 
-            changes[inner] = nearest(at, max(1, usual // MOST), MOST * usual, target, enough=tolerance / 10)
-            tidy = max(_TIDY, round(changes[inner] / _TIDY) * _TIDY)
+            changes[name] = nearest(at, max(1, usual // MOST), MOST * usual, target, enough=tolerance / 10)
+            tidy = max(_TIDY, round(changes[name] / _TIDY) * _TIDY)
             if _off(at(tidy), target) <= tolerance / 4:
-                changes[inner] = tidy
+                changes[name] = tidy
         return Sized(changes=changes, value=counted(changes))
 
     now = counted({})

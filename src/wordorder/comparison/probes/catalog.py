@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from wordorder.comparison.probes.extrapolation import Extrapolation
 from wordorder.comparison.probes.minimal_pairs import MinimalPairs
@@ -63,8 +63,7 @@ def make_probe(name: str, options: Mapping[str, Any]) -> Probe:
     faults += [f"{table}: option {option!r} is needed" for option in needed]
     if faults:
         raise BadInput(faults)
-    values: dict[str, Any] = dict(options)
     try:
-        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        return kind(**{key: tuple(cast("list[Any]", v)) if isinstance(v, list) else v for key, v in options.items()})
     except ValueError as error:
         raise BadInput(f"{table}: {error}") from None

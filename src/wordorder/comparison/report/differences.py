@@ -8,22 +8,15 @@ from statistics import median
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Comparison, Results
-from wordorder.comparison.statistics.significance import between
+from wordorder.comparison.statistics.significance import TOO_FEW, between
 from wordorder.comparison.statistics.summary import baseline_of
-
-OUTCOMES = {
-    "better": "better",
-    "worse": "worse",
-    "not distinguishable": "not distinguishable",
-    "identical": "identical",
-    "too few": "too few seeds for a claim",
-}
-"""Outcome of a comparison -> its words for a reader; each is a result, also the last three. See `outcome_in_words`."""
 
 
 def outcome_in_words(entry: Comparison) -> str:
     """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs"."""
-    return f"no claim: {entry.lost}" if entry.lost else OUTCOMES.get(entry.outcome, entry.outcome)
+    if entry.lost:
+        return f"no claim: {entry.lost}"
+    return "too few seeds for a claim" if entry.outcome == TOO_FEW else entry.outcome
 
 
 def references(results: Results) -> list[str]:
@@ -111,11 +104,7 @@ def meaning(results: Results) -> str:
         return ""
     unit = ""
     if any(entry.scale == "log" for entry in results.comparisons):
-        example = 100 * -math.expm1(-0.1)
-        unit = (
-            f" It is of natural logarithms, in nats: by 0.1 better is a {quality_of(results).name} "
-            f"{example:.1f}% lower."
-        )
+        unit = f" It is of natural logarithms, in nats: by 0.1 better is a {quality_of(results).name} 9.5% lower."
     return f"A difference above zero says that the arm is better.{unit}"
 
 

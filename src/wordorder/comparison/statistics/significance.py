@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
@@ -168,7 +168,10 @@ def compare_arms(results: Results) -> Conclusions:
                 paired=pair.paired,
                 scale="log" if scale.logarithmic else "difference",
                 n=pair.n,
-                **asdict(pair.size),
+                difference=pair.size.difference,
+                low=pair.size.low,
+                high=pair.size.high,
+                effect=pair.size.effect,
                 p=pair.p,
                 p_adjusted=corrected,
                 outcome=outcome,
