@@ -12,7 +12,7 @@ from wordorder.training.loop.progress import AdviceOnce
 from wordorder.training.recipe.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
-    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data import DataConfig, PreparedData, TokenizerConfig
     from wordorder.training import Recipe
 
 LARGEST_MAP = 64
@@ -34,7 +34,7 @@ class _Wanted:
     tokenizer: TokenizerConfig = field(compare=False)
 
 
-def prepare(recipe: Recipe, seed: int) -> Any:
+def prepare(recipe: Recipe, seed: int) -> PreparedData:
     """Return the prepared data of a recipe for the batches of one seed."""
     tokenizer = recipe.tokenizer
     tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
@@ -42,7 +42,7 @@ def prepare(recipe: Recipe, seed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _prepared(wanted: _Wanted) -> Any:
+def _prepared(wanted: _Wanted) -> PreparedData:
     # Kept because arms of one seed follow each other and share it; keyed by everything that it depends on.
     from wordorder.data import prepare as prepare_data
 
@@ -113,7 +113,7 @@ def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[st
 class Pipeline:
     """Functions that a comparison calls; each at module level, because worker processes import it by name."""
 
-    prepare: Callable[[Recipe, int], Any] = prepare
+    prepare: Callable[[Recipe, int], PreparedData] = prepare
     train: Callable[[Recipe, Path, int], None] = train
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
     correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation

@@ -30,6 +30,7 @@ from wordorder.comparison.results_file import (
     Trial,
 )
 from wordorder.comparison.runs import (
+    Json,
     Metrics,
     Run,
     Statistics,
@@ -63,16 +64,14 @@ VALIDATION_ONLY = "validation-only"
 class Measured:
     """Measurements of the finished runs that count, besides their metrics."""
 
-    curves: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict[Path, Sequence[Mapping[str, Any]]])
-    environments: Sequence[Mapping[str, Any]] = ()
+    curves: Mapping[Path, Sequence[Json]] = field(default_factory=dict[Path, Sequence[Json]])
+    environments: Sequence[Json] = ()
     """One for each run that has it, in their order."""
-    probes: Sequence[tuple[Run, str, Mapping[str, Any]]] = ()
+    probes: Sequence[tuple[Run, str, Json]] = ()
     """(run, name, content) of each probe that was measured with the options of now."""
-    costs: Mapping[tuple[str, int | None], Mapping[str, Any]] = field(
-        default_factory=dict[tuple[str, int | None], Mapping[str, Any]]
-    )
+    costs: Mapping[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
     """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
-    maps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    maps: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,7 +189,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     return _finite(results.having(**conclusions(results)))
 
 
-def _row(record: Record, run: Run, metrics: Mapping[str, Any]) -> Row:
+def _row(record: Record, run: Run, metrics: Json) -> Row:
     cost, curve = record.measured.costs[run.arm, run.fold], record.measured.curves[run.folder]
     scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
     points = [(point["step"], point.get("validation_loss")) for point in curve]
@@ -233,7 +232,7 @@ def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
     )
 
 
-def _trial(record: Record, run: Run, metrics: Mapping[str, Any] | None) -> Trial:
+def _trial(record: Record, run: Run, metrics: Json | None) -> Trial:
     reason = record.failed.get(run.folder)
     status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
     known = metrics if reason is None else None
@@ -254,7 +253,7 @@ def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
     )
 
 
-def _notes_on_machines(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
     """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
     counts = Counter(tuple(own.get(name) for name in MACHINE) for own in environments)
     if len(counts) < 2:
@@ -288,7 +287,7 @@ def conclusions(results: Results) -> dict[str, object]:
     }
 
 
-def collect_probes(measured: Iterable[tuple[Run, str, Mapping[str, Any]]]) -> dict[str, ProbeResult]:
+def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, ProbeResult]:
     """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
     found: dict[str, ProbeResult] = {}
     for run, name, content in measured:
@@ -301,7 +300,7 @@ def collect_probes(measured: Iterable[tuple[Run, str, Mapping[str, Any]]]) -> di
     return found
 
 
-def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> ProbeResult:
+def _with_run(probe: ProbeResult, run: Run, content: Json) -> ProbeResult:
     of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
     rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
     notes = [note for note in content.get("notes", ()) if note not in probe.notes]
@@ -329,7 +328,7 @@ def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Me
     )
 
 
-def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Mapping[str, Any]]]:
+def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Json]]:
     """Return (run, name, content) of each probe that is measured with the options of now."""
     measured = [
         (run, name, read_measured(run.folder, name, given)) for run in runs for name, given in run.probes.items()
@@ -337,9 +336,9 @@ def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Mapping[str, Any]]]
     return [(run, name, content) for run, name, content in measured if content is not None]
 
 
-def _environments(finished: Sequence[Run]) -> list[dict[str, Any]]:
+def _environments(finished: Sequence[Run]) -> list[Json]:
     """Return the environments of the runs, in their order; runs without one are left out."""
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for path in [run.folder / ENVIRONMENT for run in finished]:
         if path.is_file():
             try:

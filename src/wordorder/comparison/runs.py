@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
 
 
+Json = Mapping[str, Any]
+"""An object of a JSON file of training or of a probe, as it was read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One training: an arm with a seed, on a fold where there are folds, or with a learning rate that is tried."""
@@ -45,7 +49,7 @@ class Run:
     """The learning rate of a grid that the run belongs to; None outside a grid."""
     fold: int | None = None
     """The fold of a cross-validation that is its test part; None where the comparison names no folds."""
-    probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    probes: Mapping[str, Json] = field(default_factory=dict[str, Json])
     """Name -> options of the probes of the trained model, `compare.probes`; empty for a learning rate's trial."""
 
     @property
@@ -79,21 +83,21 @@ class Run:
         return curve.read(self.folder)
 
 
-def validation_score(metrics: Mapping[str, Any], metric: str) -> float | None:
+def validation_score(metrics: Json, metric: str) -> float | None:
     """Return a score of the best checkpoint on the validation split; None where it is not a number."""
     value = metrics["validation"].get(metric)
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def scores_of(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+def scores_of(metrics: Json) -> Json:
     """Return the scores that are reported: those on the test split, or on validation if there is no test."""
     return metrics.get("test") or metrics["validation"]
 
 
-Metrics = Mapping[Path, Mapping[str, Any]]
+Metrics = Mapping[Path, Json]
 """Run folder -> metrics.json, of the finished runs."""
 
-Statistics = Mapping[int | None, Mapping[str, Any]]
+Statistics = Mapping[int | None, Json]
 """Fold -> statistics of its prepared data; the key None where there are no folds."""
 
 
@@ -141,7 +145,7 @@ def _run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None) -> Re
     return arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
 
 
-def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
+def identity(run: Run, statistics: Json) -> dict[str, Any]:
     """Return all that the run's numbers depend on: arm, seed, recipe without its [compare], and the data's content."""
     recipe = {name: table for name, table in run.recipe.to_dict().items() if name != "compare"}
     recipe["training"] = {**recipe["training"], "seed": run.seed}
@@ -173,7 +177,7 @@ def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozense
         raise BadInput(faults)
 
 
-def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str]) -> str | None:
+def _folder_fault(run: Run, statistics: Json, skip: frozenset[str]) -> str | None:
     path = run.folder / IDENTITY
     if not path.is_file():
         if run.folder.is_dir() and any(not child.name.startswith(".") for child in run.folder.iterdir()):
@@ -187,8 +191,8 @@ def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str])
     return f"was made by a different recipe: {'; '.join(found)}; {asked}" if found else None
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozenset[str]) -> list[str]:
-    def fixed(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
+    def fixed(recipe: Json) -> dict[str, Any]:
         training = {name: value for name, value in recipe["training"].items() if name not in skip}
         return {**recipe, "training": training}
 

@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.runs import Run, Statistics, identity
+from wordorder.comparison.runs import Json, Run, Statistics, identity
 from wordorder.durable import write_json
 from wordorder.encodings import Source, registered_encodings
 from wordorder.errors import BadInput, Stopped
@@ -84,7 +84,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def execute(pipeline: Pipeline, run: Run, statistics: Mapping[str, Any]) -> Outcome:
+def execute(pipeline: Pipeline, run: Run, statistics: Json) -> Outcome:
     """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
     start = time.monotonic()
     try:

@@ -62,8 +62,8 @@ def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
     by_bleu = compare.grid and metric_of(recipe.data.task, recipe.training) == "bleu"
     if by_bleu and not recipe.training.get("predict_with_generate"):
         faults.append(
-            "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose by "
-            "training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
+            "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose "
+            "by training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
         )
     arms: list[Arm] = []
     for arm in compare.arms:

@@ -8,7 +8,7 @@ Information", https://arxiv.org/abs/2203.16634 (probes at every layer).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from wordorder.comparison.probes.probe import (
 )
 from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
 from wordorder.data.randomness import counter_hash
-
-if TYPE_CHECKING:
-    pass
 
 ABSOLUTE, DISTANCE = "absolute position", "signed distance of two tokens"
 _PAIR, _SIGNED = 0x9A12, 0x51D6  # keep these draws apart from each other and from others
@@ -134,6 +131,7 @@ def _r2(fit: States, wanted: States, held_out: States, truth: States) -> float:
     """Return R² on held-out rows of ridge regression on standardised states."""
     from sklearn import linear_model, pipeline, preprocessing
 
-    models, steps, scaling = cast("Any", linear_model), cast("Any", pipeline), cast("Any", preprocessing)  # untyped
+    untyped: Any = (linear_model, pipeline, preprocessing)
+    models, steps, scaling = untyped
     probe = steps.make_pipeline(scaling.StandardScaler(), models.RidgeCV(alphas=_PENALTIES))
     return float(probe.fit(fit, wanted).score(held_out, truth))

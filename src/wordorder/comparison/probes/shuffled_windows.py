@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -172,7 +172,7 @@ def fixed_tokens(tokenizer: PreTrainedTokenizerFast) -> Flags:
     """Return True for each id that keeps its place: [CLS], [SEP] and [PAD], between which words are shuffled."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     found = np.zeros(max(vocabulary.values()) + 1, np.bool_)
-    found[[cast("int", getattr(tokenizer, f"{role}_token_id")) for role in ("cls", "sep", "pad")]] = True
+    found[[getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "pad")]] = True
     return found
 
 
