@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.probe_points import probe_panels
 from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.report.view import probe_panels
 from wordorder.comparison.results_file import Comparison, Results
 from wordorder.comparison.statistics.significance import Conclusions, between, compare_arms
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, repeats, spread

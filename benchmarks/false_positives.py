@@ -33,8 +33,7 @@ from scipy import stats
 
 from wordorder import __version__
 from wordorder.comparison.results_file import parse_results
-from wordorder.comparison.statistics.closed_testing import closed_p, share_of_level
-from wordorder.comparison.statistics.exact_tests import holm, seeds_needed
+from wordorder.comparison.statistics.exact_tests import closed_p, holm, seeds_needed, share_of_level
 from wordorder.comparison.statistics.intervals import paired_mean
 from wordorder.comparison.statistics.significance import compare_arms
 

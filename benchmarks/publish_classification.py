@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wordorder.comparison.report.figures.draw import COSTS, draw_costs
+from wordorder.comparison.report.figures import COSTS, draw_costs
 from wordorder.comparison.report.numbers import MISSING, grouped, with_spread
 from wordorder.comparison.report.table import lines
 from wordorder.comparison.results_file import Results, parse_results

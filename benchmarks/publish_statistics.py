@@ -13,8 +13,7 @@ from typing import Any
 
 from publish_demo import RESULTS, ROOT, put
 
-from wordorder.comparison.statistics.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, share_of_level
-from wordorder.comparison.statistics.exact_tests import seeds_needed
+from wordorder.comparison.statistics.exact_tests import MOST_ARMS_OF_CLOSED_TESTING, seeds_needed, share_of_level
 
 PAGE = ROOT / "docs" / "statistics.md"
 LEVELS = (0.10, 0.05, 0.01)

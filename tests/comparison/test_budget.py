@@ -10,8 +10,7 @@ from comparison_example import example_results, read
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison.fairness.arms import resolve_arms
-from wordorder.comparison.fairness.budget import check_trained, fit_budget
-from wordorder.comparison.fairness.sizing import count_parameters, fit_widths, nearest
+from wordorder.comparison.fairness.budget import check_trained, count_parameters, fit_budget, fit_widths, nearest
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.errors import UnfairComparison
 from wordorder.training.loop.batches import FedBatches, rows_of

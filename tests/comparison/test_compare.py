@@ -17,7 +17,7 @@ from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Leave out what costs time and what test_real_comparison.py covers: figure files and collecting garbage."""
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 
@@ -359,8 +359,8 @@ def test_a_worker_has_one_thread_and_leaves_the_parent_its_own(monkeypatch):
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     worker = Worker()
     try:
-        assert worker.pool.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+        assert worker.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
     finally:
-        worker.pool.shutdown()
+        worker.shutdown()
     assert os.environ["OMP_NUM_THREADS"] == "5"
     assert "MKL_NUM_THREADS" not in os.environ

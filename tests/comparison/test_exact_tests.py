@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from wordorder.comparison.statistics import closed_testing
-from wordorder.comparison.statistics.closed_testing import closed_p, share_of_level
+from wordorder.comparison.statistics import exact_tests
 from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
+    closed_p,
     holm,
     paired_p,
     seeds_needed,
+    share_of_level,
     smallest_p,
     smallest_unpaired_p,
     unpaired_p,
@@ -118,7 +119,7 @@ def test_closed_testing_goes_through_every_division_of_the_arms(arms, digits):
             return p_values[group]
         table = np.array([[scores[arm][seed] for arm in group] for seed in range(7)])
         sums = stats.rankdata(table, axis=1).sum(axis=0)
-        null = closed_testing._null(7, len(group))
+        null = exact_tests._null(7, len(group))
         return (1 + np.sum(null >= ((sums - sums.mean()) ** 2).sum() - 1e-9)) / (1 + len(null))
 
     expected = dict.fromkeys(pairs, 0.0)
@@ -135,13 +136,13 @@ def test_closed_testing_goes_through_every_division_of_the_arms(arms, digits):
 
 
 def test_friedmans_statistic_has_its_known_distribution():
-    null = closed_testing._null(10, 4)
+    null = exact_tests._null(10, 4)
     # sum of squared rank sums -> Friedman's chi square, 12 / (n k (k + 1)) times
     for quantile in (0.5, 0.9, 0.95):
         statistic = 12 / (10 * 4 * 5) * np.quantile(null, quantile)
         assert stats.chi2.cdf(statistic, 3) == pytest.approx(quantile, abs=0.03)
-    assert closed_testing._null(2, 3).max() == 8  # ranks 1, 2, 3 twice: sums 2, 4, 6
-    assert np.mean(closed_testing._null(2, 3) == 8) == pytest.approx(1 / 6, abs=0.01)
+    assert exact_tests._null(2, 3).max() == 8  # ranks 1, 2, 3 twice: sums 2, 4, 6
+    assert np.mean(exact_tests._null(2, 3) == 8) == pytest.approx(1 / 6, abs=0.01)
 
 
 def test_sets_are_ranked_on_the_seeds_that_all_have():

@@ -20,7 +20,7 @@ def quick(monkeypatch):
     """Leave out what costs time after every run; the tests make table and page where they look at them."""
     module = sys.modules["wordorder.comparison.compare"]  # the function of this name hides it in the package
     monkeypatch.setattr(module, "write_report", lambda results, folder: None)
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 

@@ -10,8 +10,7 @@ from comparison_stand_in import LOSS, STAND_IN
 
 from wordorder.comparison import compare, markdown_table
 from wordorder.comparison.report.html import report_page
-from wordorder.comparison.report.rates import rates_tried
-from wordorder.comparison.report.table import caption
+from wordorder.comparison.report.table import caption, rates_tried
 from wordorder.errors import BadInput, RunFailed
 from wordorder.training.recipe.comparison_section import check_compare
 
@@ -23,7 +22,7 @@ def quick(monkeypatch):
     """Leave out what costs time after every run; the tests make table and page where they look at them."""
     module = sys.modules["wordorder.comparison.compare"]  # the function of this name hides it in the package
     monkeypatch.setattr(module, "write_report", lambda results, folder: None)
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
 
 

@@ -11,7 +11,7 @@ from comparison_example import FINAL, example_results, read, summarised
 from rich.console import Console
 
 from wordorder.comparison import markdown_table, render_table, write_report
-from wordorder.comparison.report.figures.draw import draw_costs, write_figures
+from wordorder.comparison.report.figures import draw_costs, write_figures
 from wordorder.comparison.report.html import json_in_html, report_page, rows_as_csv
 from wordorder.comparison.report.table import caption
 

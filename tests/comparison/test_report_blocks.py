@@ -12,15 +12,19 @@ from rich.console import Console
 from test_report import EVIL, Page
 
 from wordorder.comparison import markdown_table, render_table
-from wordorder.comparison.report.blocks import blocks_of
-from wordorder.comparison.report.curves import target_lines
 from wordorder.comparison.report.differences import against, difference_title, in_short, p_in_words, percent, references
-from wordorder.comparison.report.figures.arm_style import COLOURS, arm_styles
-from wordorder.comparison.report.figures.draw import write_figures
-from wordorder.comparison.report.figures.names import figure_files
-from wordorder.comparison.report.html import report_page, rows_as_csv, write_report
-from wordorder.comparison.report.probe_points import ProbePoint, probe_panels, probe_table, spans_octaves
+from wordorder.comparison.report.figures import figure_files, write_figures
+from wordorder.comparison.report.html import difference_matrix, report_page, rows_as_csv, write_report
 from wordorder.comparison.report.table import caption
+from wordorder.comparison.report.view import (
+    COLOURS,
+    ProbePoint,
+    arm_styles,
+    probe_panels,
+    probe_table,
+    spans_octaves,
+    target_lines,
+)
 from wordorder.comparison.results_file import Comparison, ProbeResult
 
 BETTER = {
@@ -115,7 +119,7 @@ def test_a_pair_is_seen_from_both_sides():
     assert references(read(results)) == ["rope", "alibi", "tupe-r"]
     one, other = against(read(results), "rope")["tupe-r"], against(read(results), "tupe-r")["rope"]
     assert (one.difference, one.low, one.high) == (-other.difference, -other.high, -other.low)
-    matrix = blocks_of(read(results))["differences"]["matrix"]
+    matrix = difference_matrix(read(results))
     assert matrix["names"] == ["tupe-r", "rope", "alibi"]  # best first
     assert [cell is None for _, cells in matrix["rows"] for cell in cells] == [True, *[False] * 3] * 2 + [True]
 
@@ -131,7 +135,7 @@ def test_with_few_seeds_that_is_the_result_in_every_place():
 
 def test_against_a_baseline_alone_there_is_no_matrix(results):
     assert references(read(results)) == ["rope"]
-    assert blocks_of(read(results))["differences"]["matrix"] is None
+    assert difference_matrix(read(results)) is None
     assert 'id="matrix"' not in report_page(read(results))
     assert difference_title(read(results)) == "Difference in ln(masked-token perplexity) (nats)"
 

@@ -7,10 +7,9 @@ import pytest
 from comparison_example import compared, example_results, read
 from scipy import stats
 
-from wordorder.comparison.fairness.identical import are_identical
 from wordorder.comparison.report.differences import in_short
 from wordorder.comparison.results_file import Row
-from wordorder.comparison.statistics.significance import between, lost_runs
+from wordorder.comparison.statistics.significance import are_identical, between, lost_runs
 
 
 def results_of(scores, *, metric="accuracy", seeds=None, baseline="", **more):
@@ -280,7 +279,7 @@ def test_nothing_finished_gives_nothing_to_compare():
 
 
 def test_sets_of_arms_are_ranked_on_the_seeds_that_all_of_them_have():
-    from wordorder.comparison.statistics.closed_testing import closed_p
+    from wordorder.comparison.statistics.exact_tests import closed_p
 
     whole = {arm: {seed: place + 0.1 * seed for seed in range(5)} for place, arm in enumerate("abc")}
     pairs = {pair: 0.001 for pair in (("a", "b"), ("a", "c"), ("b", "c"))}

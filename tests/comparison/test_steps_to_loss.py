@@ -3,7 +3,7 @@ import math
 import pytest
 from comparison_example import example_results, read
 
-from wordorder.comparison.statistics.steps_to_loss import MEANING, first_step_at, steps_to_loss
+from wordorder.comparison.statistics.steps_to_loss import first_step_at, steps_to_loss
 
 FALLING = [(10, 4.0), (20, 3.0), (30, 1.0), (40, 2.0)]
 
@@ -86,6 +86,6 @@ def test_folds_are_paired_too():
     assert [entry.n for entry in steps_to_loss(read(results))] == [2]
 
 
-def test_the_caption_says_how_fine_the_curves_are():
+def test_the_entry_says_how_fine_the_curves_are():
     entry = steps_to_loss(read(example_results({"none": 300.0, "tupe-r": 30.0})))[0]
-    assert "50 steps apart; median over the 3 runs" in MEANING.format(**entry.as_json())
+    assert (entry.resolution, entry.n) == (50, 3)

@@ -8,14 +8,21 @@ import torch
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
-from wordorder.comparison.devices import VISIBLE, devices_of, placements
 from wordorder.comparison.runs import Run
-from wordorder.comparison.workers import InThisProcess, InWorkers, Outcome, execute, team_for
+from wordorder.comparison.workers import (
+    VISIBLE,
+    InThisProcess,
+    Outcome,
+    Team,
+    devices_of,
+    execute,
+    placements,
+)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda results, folder: [])
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
     monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results: {})
 
@@ -65,8 +72,8 @@ def test_devices_have_the_names_that_the_process_sees_them_by(make_recipe, monke
 
 
 def test_a_team_is_chosen_by_devices_and_workers():
-    here = team_for(STAND_IN, {None: {}}, workers=1, runs=4, devices=["0"])
-    assert isinstance(here, InThisProcess)
+    here = Team(STAND_IN, {None: {}}, places=placements(["0"], workers=1, runs=4))
+    assert [type(executor) for executor in here.idle] == [InThisProcess]
 
 
 def visible_device(pipeline, run, statistics):
@@ -82,7 +89,7 @@ def visible_device(pipeline, run, statistics):
 def test_a_worker_sees_its_device_alone_and_so_does_the_one_in_its_place(make_recipe, tmp_path, monkeypatch):
     monkeypatch.delenv(VISIBLE, raising=False)
     recipe = make_recipe()
-    team = InWorkers(STAND_IN, {None: {}}, places=[sees("7")])
+    team = Team(STAND_IN, {None: {}}, places=[sees("7")])
     runs = [Run(arm=arm, seed=0, recipe=recipe, folder=tmp_path / arm) for arm in ("before", "killed", "after")]
     monkeypatch.setattr("wordorder.comparison.workers.execute", visible_device)
     try:
@@ -113,11 +120,11 @@ def test_a_finished_run_is_not_trained_again_for_its_probes(make_recipe, log, tm
 def test_a_comparison_trains_on_the_devices_that_there_are(make_recipe, log, tmp_path, monkeypatch):
     asked = []
 
-    def here(pipeline, statistics, **options):
-        asked.append(options)
-        return InThisProcess(pipeline, statistics)
+    def here(pipeline, statistics, *, places):
+        asked.append(places)
+        return Team(pipeline, statistics, places=[])
 
-    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "team_for", here)
+    monkeypatch.setattr(import_module("wordorder.comparison.compare"), "Team", here)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     compare(make_recipe(seeds=[0, 1]), progress=False, pipeline=STAND_IN)
-    assert asked == [{"workers": 1, "runs": 6, "devices": ("0", "1")}]
+    assert asked == [[sees("0"), sees("1")]]

@@ -5,31 +5,37 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from rich.console import Console
 
-from wordorder.comparison.devices import devices_of
-from wordorder.comparison.fairness.arms import Arm, resolve_arms
+from wordorder.comparison.fairness.arms import resolve_arms
 from wordorder.comparison.fairness.budget import check_trained, fit_budget
-from wordorder.comparison.fairness.grid import grid_runs
-from wordorder.comparison.finished import measure, read_all_metrics
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.options import check_probes
+from wordorder.comparison.probes.catalog import check_probes
 from wordorder.comparison.progress import Display, print_changes
-from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.report.html import write_report
 from wordorder.comparison.report.table import place_of
-from wordorder.comparison.results import Record, results_of
+from wordorder.comparison.results import Record, measure, results_of
 from wordorder.comparison.results_file import Results, faults_of
-from wordorder.comparison.runs import Run, Statistics, check_folders, run_recipe, runs_of
+from wordorder.comparison.runs import (
+    Run,
+    Statistics,
+    best_rates,
+    check_folders,
+    metrics_of,
+    runs_of,
+    scores_by_rate,
+    scores_of,
+    trials_of,
+)
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
-from wordorder.comparison.workers import InThisProcess, InWorkers, team_for
+from wordorder.comparison.workers import Team, devices_of, placements
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import write_json
 from wordorder.errors import BadInput, RunFailed, Stopped
@@ -84,56 +90,46 @@ def compare(
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
     folder = Path(output_dir or recipe.output_dir)
-    fault = run_folder_fault(folder)
-    if fault:
+    if fault := run_folder_fault(folder):
         raise BadInput(fault)
-    console = Console(stderr=True, quiet=not progress)
     with stopped_by_signals():
         statistics = _statistics(recipe, config, tools)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
-        print_changes(matched, console)
-        record = Record(recipe=recipe, arms=arms, folder=folder, statistics=statistics, pipeline=tools, trials=[])
-        record.budget = matched
-        record.looks = earlier_looks(folder / "results.json")
+        print_changes(matched, Console(stderr=True, quiet=not progress))
+        record = Record(
+            recipe=recipe, config=config, arms=arms, folder=folder, statistics=statistics, pipeline=tools,
+            budget=matched, looks=earlier_looks(folder / "results.json"),
+        )  # fmt: skip
         _train_all(record, progress=progress)
         return _conclude(record)
 
 
-def _asked(
-    arms: Sequence[Arm], config: CompareConfig, folder: Path, statistics: Statistics
-) -> tuple[list[Run], list[Run]]:
-    """Return the trials of learning rates and the runs that a recipe asks for; refuse folders that hold others."""
-    trials = [trial for arm in arms for trial in _trials(arm, config, folder)]
-    planned = grid_runs(arms, config, folder) or runs_of(arms, config, folder)
-    check_folders(trials, statistics)
-    # the rate of a run that counts may still be chosen, so it is compared after the tuning only
-    check_folders(planned, statistics, skip=frozenset({"learning_rate"} if config.tune else ()))
-    return trials, planned
-
-
 def _train_all(record: Record, *, progress: bool) -> None:
     """Train all unfinished runs: first the trials of learning rates, if there are any, then the runs that count."""
-    config, folder, arms = record.recipe.compare, record.folder, record.arms
-    assert config is not None
-    record.trials, planned = _asked(arms, config, folder, record.statistics)
+    config, folder, arms, statistics = record.config, record.folder, record.arms, record.statistics
+    record.trials = trials_of(arms, config, folder)
+    record.grid = runs_of(arms, config, folder, rates=config.grid)
+    planned = record.grid or runs_of(arms, config, folder)
+    check_folders(record.trials, statistics)
+    # the rate of a run that counts may still be chosen, so it is compared after the tuning only
+    check_folders(planned, statistics, skip=frozenset({"learning_rate"} if config.tune else ()))
     folder.mkdir(parents=True, exist_ok=True)
-    record.grid = planned if config.grid else []
-    devices = devices_of(record.recipe)
-    team = team_for(record.pipeline, record.statistics, workers=config.workers, runs=len(planned), devices=devices)
+    places = placements(devices_of(record.recipe), workers=config.workers, runs=len(planned))
+    team = Team(record.pipeline, statistics, places=places)
     try:
         with Display([*record.trials, *planned], show=progress) as display:
             _work(record.trials, record, team, display)
-            if not config.grid:
-                rates = _best_rates(record)
+            if not record.grid:
+                rates = _tuned_rates(record)
                 record.runs = runs_of(arms, config, folder, chosen=rates)
                 _give_up_untrainable(record, rates)
-                check_folders(record.runs, record.statistics)
+                check_folders(record.runs, statistics)
             _work(record.grid or record.runs, record, team, display)
     finally:
         team.close()
 
 
-def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> dict[int | None, Mapping[str, Any]]:
+def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> Statistics:
     """Prepare the data of every fold, so that its faults show before anything is trained."""
     if not config.folds:
         return {None: tools.prepare(recipe, config.seeds[0]).statistics}
@@ -141,22 +137,7 @@ def _statistics(recipe: Recipe, config: CompareConfig, tools: Pipeline) -> dict[
     return {fold: tools.prepare(own, config.seeds[0]).statistics for fold, own in recipes.items()}
 
 
-def _trials(arm: Arm, config: CompareConfig, folder: Path) -> list[Run]:
-    fold = config.folds[0] if config.folds else None
-    return [
-        Run(
-            arm=arm.name,
-            seed=config.tune_seed,
-            recipe=run_recipe(arm, config.tune_seed, rate, fold),
-            folder=folder / arm.name / f"tune-{rate:g}",
-            trial=rate,
-            fold=fold,
-        )
-        for rate in config.tune
-    ]
-
-
-def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, display: Display) -> None:
+def _work(runs: Sequence[Run], record: Record, team: Team, display: Display) -> None:
     """Train the unfinished runs, and write the results after each."""
     unfinished = [run for run in runs if not run.finished() or run.to_probe()]
     open_runs = [run for run in unfinished if run.folder not in record.failed]
@@ -168,23 +149,18 @@ def _work(runs: Sequence[Run], record: Record, team: InThisProcess | InWorkers, 
 
 
 def _headline(run: Run, record: Record) -> str:
+    metrics = run.metrics()
     if run.trial is not None:
-        return f"validation {record.selection} {run.metrics()['validation'].get(record.selection, math.nan):.4f}"
+        return f"validation {record.selection} {metrics['validation'].get(record.selection, math.nan):.4f}"
     optimistic = "optimistic " if record.protocol == BEST_ON_TEST else ""
-    return f"{optimistic}{record.split} {record.metric} {run.scores().get(record.metric, math.nan):.4g}"
+    return f"{optimistic}{record.split} {record.metric} {scores_of(metrics).get(record.metric, math.nan):.4g}"
 
 
-def _best_rates(record: Record) -> dict[str, float]:
-    """Return each arm's learning rate with the best validation score; of equal ones the smaller."""
-    sign = 1 if lower_is_better(record.selection) else -1
-    rates: dict[str, float] = {}
-    for arm in {run.arm for run in record.trials}:
-        tried = [run for run in record.trials if run.arm == arm and run.finished()]
-        found = {run.trial: run.validation(record.selection) for run in tried}
-        learned = {rate: sign * value for rate, value in found.items() if rate is not None and value is not None}
-        if learned:
-            rates[arm] = min(sorted(learned), key=learned.__getitem__)
-    return rates
+def _tuned_rates(record: Record) -> dict[str, float]:
+    """Return the learning rate of each arm that could be trained in a trial."""
+    scores = scores_by_rate(record.trials, metrics_of(record.trials), record.selection)
+    chosen = best_rates(scores, record.selection)
+    return {arm: rate for arm, rate in chosen.items() if any(scores[arm].values())}
 
 
 def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
@@ -197,7 +173,7 @@ def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
 
 def _conclude(record: Record) -> Path:
     results = _save(record, is_a_look=True)
-    from wordorder.comparison.report.figures.draw import write_figures
+    from wordorder.comparison.report.figures import write_figures
     from wordorder.comparison.report.model_cards import write_arm_cards
 
     try:
@@ -215,7 +191,7 @@ def _conclude(record: Record) -> Path:
 
 
 def _save(record: Record, *, is_a_look: bool = False) -> Results:
-    metrics = read_all_metrics([*record.trials, *(record.grid or record.runs)])
+    metrics = metrics_of([*record.trials, *(record.grid or record.runs)])
     finished = [run for run in record.counted(metrics) if run.folder in metrics]
     record.measured = measure(finished, record.pipeline, record.measured)
     try:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from wordorder.training.loop.progress import AdviceOnce, quiet_libraries
 from wordorder.training.recipe.pretrained import tokenizer_content
 
 if TYPE_CHECKING:
-    from wordorder.data import DataConfig, TokenizerConfig
+    from wordorder.data import DataConfig, PreparedData, TokenizerConfig
     from wordorder.training import Recipe
 
 LARGEST_MAP = 64
@@ -34,7 +34,7 @@ class _Wanted:
     tokenizer: TokenizerConfig = field(compare=False)
 
 
-def prepare(recipe: Recipe, seed: int) -> Any:
+def prepare(recipe: Recipe, seed: int) -> PreparedData:
     """Return the prepared data of a recipe for the batches of one seed."""
     tokenizer = recipe.tokenizer
     tokens = tokenizer_content(tokenizer.path) if tokenizer.kind == "existing" else repr(tokenizer)
@@ -42,7 +42,7 @@ def prepare(recipe: Recipe, seed: int) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _prepared(wanted: _Wanted) -> Any:
+def _prepared(wanted: _Wanted) -> PreparedData:
     # Kept because arms of one seed follow each other and share it; keyed by everything that it depends on.
     from wordorder.data import prepare as prepare_data
 
@@ -94,41 +94,25 @@ def correlation(recipe: Recipe, model_dir: Path) -> dict[str, Any]:
     kind: Any = model_class(recipe.network, recipe.data.task)  # the type of from_pretrained is open
     with quiet_libraries(), torch.no_grad():
         model = load_model_of(kind, model_dir).eval()
-        maps = position_correlation(model, min(length_of(recipe), LARGEST_MAP))
-    return {part: _rounded(cast("Any", values.double()).tolist()) for part, values in maps.items()}
+        maps = position_correlation(model, min(recipe.data.length or LARGEST_MAP, LARGEST_MAP))
+    return {part: values.double().numpy().round(3).tolist() for part, values in maps.items()}
 
 
 def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[str, Mapping[str, Any]]) -> None:
     """Measure a trained model with probes; the result is one file per probe in the run's folder.
 
     A probe that fails says so in its file, and neither stops the others nor loses the run.
-
-    Args:
-        recipe: of the run.
-        model_dir: the trained model.
-        run_folder: gets the folder probes.
-        options: `compare.probes`: name of each probe -> its options.
     """
     from wordorder.comparison.probes.measure import measure_probes
 
     measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training["seed"]))
 
 
-def length_of(recipe: Recipe) -> int:
-    """Return the number of tokens per example."""
-    assert recipe.data.length is not None  # reading a recipe fills it in
-    return recipe.data.length
-
-
-def _rounded(value: Any) -> Any:
-    return [_rounded(inner) for inner in value] if isinstance(value, list) else round(value, 3)  # pyright: ignore[reportUnknownVariableType]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Functions that a comparison calls; each at module level, because worker processes import it by name."""
 
-    prepare: Callable[[Recipe, int], Any] = prepare
+    prepare: Callable[[Recipe, int], PreparedData] = prepare
     train: Callable[[Recipe, Path, int], None] = train
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
     correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation

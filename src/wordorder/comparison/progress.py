@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -24,23 +25,15 @@ class Display:
     """A display of finished runs out of all, running ones with their steps, and the time left.
 
     The steps of a run are read from its curve.jsonl, so that trainings in other processes need no channel to here.
-
-    Args:
-        runs: every planned training, the finished ones included.
-        show: nothing at all is printed when False.
-        console: where to write; standard error by default, so that standard output stays for results.
     """
 
     def __init__(self, runs: Iterable[Run], *, show: bool = True, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
-        self.left = {run.folder: run for run in runs}
-        self.total = len(self.left)
-        self.current: dict[str, Run] = {}
+        every = {run.folder: run for run in runs}
+        self.total, self.left = len(every), {folder: run for folder, run in every.items() if not run.finished()}
+        self.current: dict[Path, Run] = {}
         self.started = time.monotonic()
         self.show = show
-        for run in list(self.left.values()):
-            if run.finished():
-                del self.left[run.folder]
         # runs done before this session say nothing about this session's speed
         self.done_before = self._done()
         live = show and self.console.is_terminal
@@ -59,13 +52,13 @@ class Display:
 
     def start(self, run: Run) -> None:
         """Show that a run has started."""
-        self.current[str(run.folder)] = run
+        self.current[run.folder] = run
         if self.live is None and self.show:
             self._line(f"[{self.total - len(self.left) + len(self.current)}/{self.total}] {run.label} ...")
 
     def finish(self, run: Run, outcome: Outcome, result: str) -> None:
         """Show how a run ended; ``result`` is its headline number in words."""
-        self.current.pop(str(run.folder), None)
+        self.current.pop(run.folder, None)
         self.left.pop(run.folder, None)
         if not self.show:
             return
@@ -79,9 +72,8 @@ class Display:
         head = f"{self.total - len(self.left)} of {self.total} runs{self._time_left()}"
         table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
         for run in list(self.current.values()):
-            table.add_row(
-                Text(printable(run.at_work())), ProgressBar(1, fraction(run), width=30), f"{fraction(run):.0%}"
-            )
+            part = fraction(run)
+            table.add_row(Text(printable(run.at_work())), ProgressBar(1, part, width=30), f"{part:.0%}")
         return table
 
     def _done(self) -> float:
@@ -95,8 +87,12 @@ class Display:
         return f"; about {duration(elapsed / here * (self.total - done))} left"
 
     def _line(self, text: str) -> None:
-        # escape: an arm may be called [bold]
-        self.console.print(escape(printable(text)), highlight=False, soft_wrap=True)
+        print_line(text, self.console)
+
+
+def print_line(text: str, console: Console) -> None:
+    """Print a line as it stands: an arm may be called [bold]."""
+    console.print(escape(printable(text)), highlight=False, soft_wrap=True)
 
 
 def fraction(run: Run) -> float:
@@ -115,15 +111,10 @@ def duration(seconds: float) -> str:
 
 
 def print_changes(budget: MatchedBudget, console: Console) -> None:
-    """Print the changes that make the budgets of all arms equal.
-
-    Args:
-        budget: results.json's "budget"; nothing is printed where nothing was matched.
-        console: where to write.
-    """
+    """Print the changes that make the budgets of all arms equal."""
     if budget.sentence:
-        console.print(escape(printable(budget.sentence)), highlight=False, soft_wrap=True)
+        print_line(budget.sentence, console)
     for arm, entry in budget.arms.items():
         changed = [f"{name} {before} -> {now}" for name, (before, now) in entry.changed.items()]
         if changed:
-            console.print(escape(printable(f"  {arm}: {', '.join(changed)}")), highlight=False, soft_wrap=True)
+            print_line(f"  {arm}: {', '.join(changed)}", console)

@@ -18,8 +18,8 @@ def beside(results: Results) -> tuple[Metric, ...]:
 
 def quality_of(results: Results) -> Metric:
     """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
-    usual, named = _usual(results.task), results.metric
-    return usual if named is None or named == usual.key else METRICS.get(named, usual)
+    usual = _usual(results.task)
+    return usual if results.metric == usual.key else METRICS.get(results.metric or "", usual)
 
 
 def _usual(task: str) -> Metric:
@@ -28,13 +28,7 @@ def _usual(task: str) -> Metric:
 
 
 def metric_of(task: str, training: Mapping[str, object]) -> str:
-    """Return the headline metric's key for a recipe.
-
-    Args:
-        task: of the recipe's [data].
-        training: the recipe's [training]; the loss, by which the best checkpoint is chosen where nothing is said, is no
-            headline.
-    """
+    """Return the headline metric's key for a recipe."""
     chosen = training.get("metric_for_best_model")
     return str(chosen) if chosen in METRICS else _usual(task).key
 

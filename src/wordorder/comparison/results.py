@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.fairness.arms import Arm
-from wordorder.comparison.fairness.grid import best_rates, grid_entries
 from wordorder.comparison.fairness.own_arm import own_encodings_of
-from wordorder.comparison.finished import Measured, Metrics
 from wordorder.comparison.pipeline import Pipeline
-from wordorder.comparison.probes.files import AXES
+from wordorder.comparison.probes.measure import AXES, read_measured
 from wordorder.comparison.quality import metric_of
 from wordorder.comparison.results_file import (
     SCHEMA,
@@ -31,16 +29,29 @@ from wordorder.comparison.results_file import (
     Skipped,
     Trial,
 )
-from wordorder.comparison.runs import Run, Statistics, scores_of, validation_score
+from wordorder.comparison.runs import (
+    Json,
+    Metrics,
+    Run,
+    Statistics,
+    best_rates,
+    grid_entries,
+    scores_by_rate,
+    scores_of,
+    validation_score,
+)
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
 from wordorder.data.names import SPLITS, TEST_ONCE
 from wordorder.durable import finite
-from wordorder.training.runs.folder import MODEL
+from wordorder.errors import RunFailed
+from wordorder.limits import one_line, read_json
+from wordorder.training.runs.folder import ENVIRONMENT, MODEL
 
 if TYPE_CHECKING:
-    from wordorder.training import Recipe
+    from wordorder.training import CompareConfig, Recipe
+
 
 MACHINE = ("device", "processors", "threads")
 """Names of an environment that decide the speed of a training, besides other programs on the machine."""
@@ -49,16 +60,31 @@ VALIDATION_ONLY = "validation-only"
 """Protocol where there is no test split: validation chooses the checkpoint and is the score."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Measurements of the finished runs that count, besides their metrics."""
+
+    curves: Mapping[Path, Sequence[Json]] = field(default_factory=dict[Path, Sequence[Json]])
+    environments: Sequence[Json] = ()
+    """One for each run that has it, in their order."""
+    probes: Sequence[tuple[Run, str, Json]] = ()
+    """(run, name, content) of each probe that was measured with the options of now."""
+    costs: Mapping[tuple[str, int | None], Json] = field(default_factory=dict[tuple[str, int | None], Json])
+    """(arm, fold) -> cost: the words of the training texts, so the size of the vocabulary, differ between folds."""
+    maps: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
 @dataclass(slots=True, kw_only=True)
 class Record:
     """The state of a comparison; `results_of` makes its results of it."""
 
     recipe: Recipe
+    config: CompareConfig
     arms: Sequence[Arm]
     folder: Path
     statistics: Statistics
     pipeline: Pipeline
-    trials: list[Run]
+    trials: list[Run] = field(default_factory=list[Run])
     runs: list[Run] = field(default_factory=list[Run])
     """The runs that count; known once the learning rates are."""
     grid: list[Run] = field(default_factory=list[Run])
@@ -92,32 +118,21 @@ class Record:
         return self.recipe.data.protocol if self.split == "test" else VALIDATION_ONLY
 
     def counted(self, metrics: Metrics) -> list[Run]:
-        """Return the runs that count: of a grid those of each arm's best rate.
-
-        Args:
-            metrics: of the finished runs.
-        """
+        """Return the runs that count: of a grid those of each arm's best rate."""
         if not self.grid:
             return self.runs
-        chosen = best_rates(self.grid, metrics, self.metric)
+        chosen = best_rates(scores_by_rate(self.grid, metrics, self.metric), self.metric)
         return [run for run in self.grid if chosen[run.arm] == run.rate]
 
 
 def results_of(record: Record, metrics: Metrics) -> Results:
-    """Return the content of results.json.
-
-    Args:
-        record: the state of the comparison, with what was measured of the runs that count.
-        metrics: of the finished runs.
-    """
+    """Return the content of results.json."""
     runs, measured = record.counted(metrics), record.measured
     finished = [run for run in runs if run.folder in metrics]
     tried, folders = record.grid or runs, {run.folder for run in runs}
     waiting = [run for run in tried if run.folder not in metrics and run.folder not in record.failed]
     rows = tuple(_row(record, run, metrics[run.folder]) for run in finished)
-    compare = record.recipe.compare
-    seeds, tune = (compare.seeds, compare.tune or compare.grid) if compare else ((), ())
-    folds = compare.folds if compare else ()
+    seeds, folds, rates = record.config.seeds, record.config.folds, record.config.tune or record.config.grid
     planned = len(record.arms) * len(seeds) * max(1, len(folds))
     made = Results(
         schema=SCHEMA,
@@ -130,11 +145,19 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         statistic="median" if record.grid else "mean",
         complete=len(rows) == planned and not waiting,
         waiting=len(waiting),
-        planned=Planned(arms=len(record.arms), seeds=tuple(seeds), folds=tuple(folds), runs=planned, rates=tuple(tune)),
+        planned=Planned(arms=len(record.arms), seeds=seeds, folds=folds, runs=planned, rates=rates),
         recipe=SavedRecipe.model_validate(finite(record.recipe.to_dict())),
         environment=measured.environments[0] if measured.environments else {},
         data=finite(next(iter(record.statistics.values()))),
-        folds=tuple(_folds(record.statistics)),
+        folds=tuple(
+            FoldData(
+                fold=fold,
+                fingerprint=own["fingerprint"],
+                documents={split: own[split]["documents"] for split in SPLITS if split in own},
+            )
+            for fold, own in record.statistics.items()
+            if fold is not None
+        ),
         arms=tuple(_arm(record, runs, arm) for arm in record.arms),
         rows=rows,
         failed=tuple(
@@ -156,7 +179,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     )
     own = own_encodings_of(arm.recipe for arm in record.arms)
     optional = {
-        "baseline": compare.reference if compare else None,
+        "baseline": record.config.reference,
         "budget": record.budget,
         "own_encodings": own,
         "notes": _notes_on_machines(measured.environments),
@@ -166,20 +189,7 @@ def results_of(record: Record, metrics: Metrics) -> Results:
     return _finite(results.having(**conclusions(results)))
 
 
-def _folds(statistics: Statistics) -> list[FoldData]:
-    """Return each fold's fingerprint and documents; "data" holds those of the first one."""
-    return [
-        FoldData(
-            fold=fold,
-            fingerprint=own["fingerprint"],
-            documents={split: own[split]["documents"] for split in SPLITS if split in own},
-        )
-        for fold, own in statistics.items()
-        if fold is not None
-    ]
-
-
-def _row(record: Record, run: Run, metrics: Mapping[str, Any]) -> Row:
+def _row(record: Record, run: Run, metrics: Json) -> Row:
     cost, curve = record.measured.costs[run.arm, run.fold], record.measured.curves[run.folder]
     scores = {name: value for name, value in scores_of(metrics).items() if isinstance(value, int | float)}
     points = [(point["step"], point.get("validation_loss")) for point in curve]
@@ -208,14 +218,13 @@ def _row(record: Record, run: Run, metrics: Mapping[str, Any]) -> Row:
 
 
 def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
-    none: Mapping[str, Any] = {}
-    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), none)
+    cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), dict[str, Any]())
     rates = [run.recipe.training.get("learning_rate") for run in runs if run.arm == arm.name]
-    configured = {own.name: own.overrides for own in record.recipe.compare.arms} if record.recipe.compare else {}
+    configured = {own.name: own.overrides for own in record.config.arms}
     return ArmResult(
         name=arm.name,
         encoding=arm.recipe.model.get("encoding"),
-        overrides=finite(configured.get(arm.name, {})),
+        overrides=finite(configured[arm.name]),
         learning_rate=rates[0] if rates else None,
         parameters=dict(cost.get("parameters", {})) or None,
         encoding_parameters=dict(cost.get("encoding_parameters", {})),
@@ -223,7 +232,7 @@ def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
     )
 
 
-def _trial(record: Record, run: Run, metrics: Mapping[str, Any] | None) -> Trial:
+def _trial(record: Record, run: Run, metrics: Json | None) -> Trial:
     reason = record.failed.get(run.folder)
     status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
     known = metrics if reason is None else None
@@ -244,7 +253,7 @@ def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
     )
 
 
-def _notes_on_machines(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
     """Return a note on the conditions between which speeds do not compare; [] if there is only one."""
     counts = Counter(tuple(own.get(name) for name in MACHINE) for own in environments)
     if len(counts) < 2:
@@ -269,11 +278,7 @@ def _finite(results: Results) -> Results:
 
 
 def conclusions(results: Results) -> dict[str, object]:
-    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
-
-    Args:
-        results: with its rows.
-    """
+    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn."""
     tested = compare_arms(results)
     return {
         "comparisons": tested.comparisons,
@@ -282,12 +287,8 @@ def conclusions(results: Results) -> dict[str, object]:
     }
 
 
-def collect_probes(measured: Iterable[tuple[Run, str, Mapping[str, Any]]]) -> dict[str, ProbeResult]:
-    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none.
-
-    Args:
-        measured: (run, name, content) of each probe's file, from `read_probes`.
-    """
+def collect_probes(measured: Iterable[tuple[Run, str, Json]]) -> dict[str, ProbeResult]:
+    """Return results.json's "probes": for each probe its axes, the rows of all runs, and why others have none."""
     found: dict[str, ProbeResult] = {}
     for run, name, content in measured:
         axes = {axis: content.get(axis) for axis in AXES}
@@ -299,7 +300,7 @@ def collect_probes(measured: Iterable[tuple[Run, str, Mapping[str, Any]]]) -> di
     return found
 
 
-def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> ProbeResult:
+def _with_run(probe: ProbeResult, run: Run, content: Json) -> ProbeResult:
     of_run = {"arm": run.arm, "seed": run.seed, **_fold(run)}
     rows = [ProbeRow.model_validate({**of_run, **row}) for row in content.get("rows", ())]
     notes = [note for note in content.get("notes", ()) if note not in probe.notes]
@@ -308,3 +309,40 @@ def _with_run(probe: ProbeResult, run: Run, content: Mapping[str, Any]) -> Probe
     # every seed of an arm has the same reason where its encoding is the reason
     skipped = [one for one in skipped if one not in probe.skipped]
     return probe.having(rows=(*probe.rows, *rows), skipped=(*probe.skipped, *skipped), notes=(*probe.notes, *notes))
+
+
+def measure(finished: Sequence[Run], pipeline: Pipeline, before: Measured) -> Measured:
+    """Read the folders of finished runs, and count what no run has been counted for."""
+    costs, maps = dict(before.costs), dict(before.maps)
+    for run in finished:
+        if (run.arm, run.fold) not in costs:
+            costs[run.arm, run.fold] = pipeline.cost(run.recipe, run.folder / MODEL)
+        if run.arm not in maps:
+            maps[run.arm] = pipeline.correlation(run.recipe, run.folder / MODEL)
+    return Measured(
+        curves={run.folder: run.curve() for run in finished},
+        environments=_environments(finished),
+        probes=read_probes(finished),
+        costs=costs,
+        maps=maps,
+    )
+
+
+def read_probes(runs: Iterable[Run]) -> list[tuple[Run, str, Json]]:
+    """Return (run, name, content) of each probe that is measured with the options of now."""
+    measured = [
+        (run, name, read_measured(run.folder, name, given)) for run in runs for name, given in run.probes.items()
+    ]
+    return [(run, name, content) for run, name, content in measured if content is not None]
+
+
+def _environments(finished: Sequence[Run]) -> list[Json]:
+    """Return the environments of the runs, in their order; runs without one are left out."""
+    found: list[Json] = []
+    for path in [run.folder / ENVIRONMENT for run in finished]:
+        if path.is_file():
+            try:
+                found.append(read_json(path))
+            except (OSError, ValueError) as error:
+                raise RunFailed(f"{path}: cannot be read: {one_line(error)}; remove it") from None
+    return found

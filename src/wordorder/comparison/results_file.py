@@ -474,15 +474,7 @@ def read_results(path: Path) -> Results:
 
 
 def parse_results(content: object, *, name: str = "results.json") -> Results:
-    """Return the results that a parsed JSON value holds.
-
-    Args:
-        content: of the file.
-        name: of the file, for faults.
-
-    Raises:
-        BadInput: as `read_results`.
-    """
+    """Return the results that a parsed JSON value holds."""
     if isinstance(content, dict):  # null at the top stands for a key that is not there
         content = {key: value for key, value in cast("dict[str, object]", content).items() if value is not None}
         version = content.get("schema")
@@ -498,12 +490,7 @@ def parse_results(content: object, *, name: str = "results.json") -> Results:
 
 
 def faults_of(error: ValidationError, name: str) -> list[str]:
-    """Return the faults of a value, one line each with its place.
-
-    Args:
-        error: of pydantic.
-        name: of the file.
-    """
+    """Return the faults of a value, one line each with its place."""
     return list(dict.fromkeys(f"{name}: {_fault(found)}" for found in error.errors(include_url=False)))
 
 

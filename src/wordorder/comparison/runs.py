@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.fairness.arms import RATE
 from wordorder.comparison.fairness.own_arm import own_encodings_of
-from wordorder.comparison.probes.files import is_measured
-from wordorder.durable import write_json
+from wordorder.comparison.probes.measure import is_measured
+from wordorder.comparison.quality import lower_is_better
+from wordorder.comparison.results_file import GridEntry
+from wordorder.comparison.statistics.summary import median_and_range
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
@@ -23,6 +27,10 @@ from wordorder.training.runs.run import differences, older_version_fault
 if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm
     from wordorder.training import CompareConfig, Recipe
+
+
+Json = Mapping[str, Any]
+"""An object of a JSON file of training or of a probe, as it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +47,7 @@ class Run:
     """The learning rate of a grid that the run belongs to; None outside a grid."""
     fold: int | None = None
     """The fold of a cross-validation that is its test part; None where the comparison names no folds."""
-    probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    probes: Mapping[str, Json] = field(default_factory=dict[str, Json])
     """Name -> options of the probes of the trained model, `compare.probes`; empty for a learning rate's trial."""
 
     @property
@@ -72,77 +80,70 @@ class Run:
         """Return the lines of curve.jsonl written so far; a half-written last line is left out."""
         return read_curve(self.folder)
 
-    def validation(self, metric: str) -> float | None:
-        """Return a score of the best checkpoint on the validation split; None where it is not a number."""
-        return validation_score(self.metrics(), metric)
 
-    def scores(self) -> Mapping[str, Any]:
-        """Return the scores that are reported: those on the test split, or on validation if there is no test."""
-        return scores_of(self.metrics())
-
-
-def validation_score(metrics: Mapping[str, Any], metric: str) -> float | None:
+def validation_score(metrics: Json, metric: str) -> float | None:
     """Return a score of the best checkpoint on the validation split; None where it is not a number."""
     value = metrics["validation"].get(metric)
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def scores_of(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+def scores_of(metrics: Json) -> Json:
     """Return the scores that are reported: those on the test split, or on validation if there is no test."""
     return metrics.get("test") or metrics["validation"]
 
 
-Statistics = Mapping[int | None, Mapping[str, Any]]
+Metrics = Mapping[Path, Json]
+"""Run folder -> metrics.json, of the finished runs."""
+
+Statistics = Mapping[int | None, Json]
 """Fold -> statistics of its prepared data; the key None where there are no folds."""
 
 
-def run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None = None) -> Recipe:
-    """Return an arm's recipe for one seed (which may name the folder that it starts from), one rate and one fold."""
-    changes: dict[str, Any] = {"training.seed": seed}
-    if rate is not None:
-        changes[RATE] = rate
-    if fold is not None:
-        changes["data.fold"] = fold
-    return arm.recipe.with_overrides(changes)
+def metrics_of(runs: Iterable[Run]) -> Metrics:
+    """Return the metrics of those runs that are finished."""
+    return {run.folder: run.metrics() for run in runs if run.finished()}
 
 
 def runs_of(
-    arms: Iterable[Arm],
+    arms: Sequence[Arm],
     config: CompareConfig,
     folder: Path,
     *,
     rates: Sequence[float | None] = (None,),
     chosen: Mapping[str, float] | None = None,
 ) -> list[Run]:
-    """Return the runs of every arm with every seed, fold and rate.
+    """Return the runs of every arm with every seed, fold and rate; of no grid, with the rate that tuning chose.
 
     Seeds outside, then folds, arms inside: a comparison that is stopped early has compared all arms on the first ones.
-
-    Args:
-        arms: resolved.
-        config: gives seeds and folds.
-        folder: of the comparison; a run's is `<arm>[/rate-<r>][/fold-<k>]/seed-<n>` in it.
-        rates: of a grid; None keeps the arm's rate.
-        chosen: each arm's rate, by tuning.
     """
     found: list[Run] = []
-    for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, tuple(arms)):
+    for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, arms):
         parts = [arm.name, *([] if rate is None else [f"rate-{rate:g}"]), *([] if fold is None else [f"fold-{fold}"])]
-        recipe = run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
         place = folder.joinpath(*parts, f"seed-{seed}")
+        recipe = _run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
         found.append(
             Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold, probes=config.probes)
         )
     return found
 
 
-def claim(run: Run, statistics: Mapping[str, Any]) -> None:
-    """Write the identity of a run into its folder, so that a later comparison can check it."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    write_json(run.folder / IDENTITY, identity(run, statistics))
+def trials_of(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[Run]:
+    """Return the trials of every arm with every learning rate of `compare.tune`, on the first fold."""
+    seed, fold = config.tune_seed, config.folds[0] if config.folds else None
+    found: list[Run] = []
+    for arm, rate in product(arms, config.tune):
+        recipe, place = _run_recipe(arm, seed, rate, fold), folder / arm.name / f"tune-{rate:g}"
+        found.append(Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, trial=rate, fold=fold))
+    return found
 
 
-def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
+def _run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None) -> Recipe:
+    """Return an arm's recipe for one seed (which may name the folder that it starts from), one rate and one fold."""
+    changes = {"training.seed": seed, RATE: rate, "data.fold": fold}
+    return arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
+
+
+def identity(run: Run, statistics: Json) -> dict[str, Any]:
     """Return all that the run's numbers depend on: arm, seed, recipe without its [compare], and the data's content."""
     recipe = {name: table for name, table in run.recipe.to_dict().items() if name != "compare"}
     recipe["training"] = {**recipe["training"], "seed": run.seed}
@@ -156,17 +157,7 @@ def identity(run: Run, statistics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozenset[str] = frozenset()) -> None:
-    """Refuse folders that hold something other than the run that is meant to lie there.
-
-    Args:
-        runs: the trainings that are planned.
-        statistics: of the prepared data of each fold; another fingerprint means that the corpus was changed under its
-            name.
-        skip: names of [training] whose difference does not count, because they are chosen later.
-
-    Raises:
-        BadInput: a folder was made by a different recipe (every differing name is listed), or by something else.
-    """
+    """Refuse folders that hold something other than the run that is meant to lie there."""
     planned, folders = list(runs), dict[str, list[Path]]()
     trained = {run.arm for run in planned if not run.finished()}
     for run in planned:
@@ -176,38 +167,30 @@ def check_folders(runs: Iterable[Run], statistics: Statistics, *, skip: frozense
             reason = None if older is None else older.removeprefix(f"{run.folder} ")
         if reason:
             folders.setdefault(reason, []).append(run.folder)
-    faults = [f"{_all_of(paths)} {reason}" for reason, paths in folders.items()]
+    faults: list[str] = []
+    for reason, (first, *others) in folders.items():  # one changed setting is a fault of every run, and one line
+        more = f" (and {len(others)} more run folder{'s' * (len(others) > 1)})" if others else ""
+        faults.append(f"{first}{more} {reason}")
     if faults:
         raise BadInput(faults)
 
 
-def _all_of(folders: Sequence[Path]) -> str:
-    # one changed setting is a fault of every run, and one line
-    first, count = folders[0], len(folders)
-    return f"{first}" if count == 1 else f"{first} (and {count - 1} more run folder{'s' * (count > 2)})"
-
-
-def _folder_fault(run: Run, statistics: Mapping[str, Any], skip: frozenset[str]) -> str | None:
+def _folder_fault(run: Run, statistics: Json, skip: frozenset[str]) -> str | None:
     path = run.folder / IDENTITY
     if not path.is_file():
         if run.folder.is_dir() and any(not child.name.startswith(".") for child in run.folder.iterdir()):
             return "holds files of something else than a comparison; remove it or choose another folder"
         return None
     try:
-        there: dict[str, Any] = read_json(path)
-        found = _differences(there, identity(run, statistics), skip)
+        found = _differences(read_json(path), identity(run, statistics), skip)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"has an {IDENTITY} that cannot be read; remove the folder"
-    if not found:
-        return None
-    return (
-        f"was made by a different recipe: {'; '.join(found)}; "
-        "remove it or choose another folder with --set training.output_dir=FOLDER"
-    )
+    asked = "remove it or choose another folder with --set training.output_dir=FOLDER"
+    return f"was made by a different recipe: {'; '.join(found)}; {asked}" if found else None
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozenset[str]) -> list[str]:
-    def fixed(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
+    def fixed(recipe: Json) -> dict[str, Any]:
         training = {name: value for name, value in recipe["training"].items() if name not in skip}
         return {**recipe, "training": training}
 
@@ -223,3 +206,53 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], skip: frozen
     if there.get("weights") != here.get("weights"):
         found.append("the saved model that it starts from changed under its name (its weights are others)")
     return found
+
+
+Scores = dict[str, dict[float, dict[str, float]]]
+"""Arm -> learning rate -> seed (and fold) -> score on the validation split."""
+
+
+def scores_by_rate(runs: Iterable[Run], metrics: Metrics, metric: str) -> Scores:
+    """Return the scores of the finished runs that tried a learning rate, where they are numbers."""
+    found: Scores = {}
+    for run in runs:
+        rate = run.rate if run.trial is None else run.trial
+        assert rate is not None  # of a trial or of a grid
+        own = found.setdefault(run.arm, {}).setdefault(rate, {})
+        value = validation_score(metrics[run.folder], metric) if run.folder in metrics else None
+        if value is not None:
+            own[str(run.seed) if run.fold is None else f"{run.seed}, fold {run.fold}"] = value
+    return found
+
+
+def best_rates(scores: Scores, metric: str) -> dict[str, float]:
+    """Return each arm's rate: of those with the most finished seeds, the one with the best median, as TUPE for GLUE.
+
+    A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.
+    Ke et al. 2021, https://arxiv.org/abs/2006.15595, Appendix B. Where the rate is chosen on the split that is
+    reported, as there, the result is optimistic: the best of several tries, which no other data confirms.
+    """
+    sign = 1 if lower_is_better(metric) else -1
+
+    def rank(seeds: Mapping[str, float]) -> tuple[int, float]:
+        return -len(seeds), sign * median(seeds.values()) if seeds else 0.0
+
+    return {arm: min(sorted(rates), key=lambda rate: rank(rates[rate])) for arm, rates in scores.items()}
+
+
+def grid_entries(runs: Sequence[Run], metrics: Metrics, metric: str, failed: Mapping[Path, str]) -> list[GridEntry]:
+    """Return results.json's "grid": per arm and rate the validation metric of each seed and its median."""
+    scores = scores_by_rate(runs, metrics, metric)
+    chosen, lost = best_rates(scores, metric), Counter((run.arm, run.rate) for run in runs if run.folder in failed)
+    return [
+        GridEntry(
+            arm=arm,
+            learning_rate=rate,
+            chosen=chosen[arm] == rate,
+            failed=lost[arm, rate],
+            seeds=seeds,
+            **median_and_range(seeds.values()),
+        )
+        for arm, rates in scores.items()
+        for rate, seeds in rates.items()
+    ]

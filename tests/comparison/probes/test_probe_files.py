@@ -4,12 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from wordorder.comparison.finished import read_probes
 from wordorder.comparison.probes import measure
 from wordorder.comparison.probes.catalog import PROBES
-from wordorder.comparison.probes.files import KILLED, path_of, read_probe
+from wordorder.comparison.probes.measure import KILLED, path_of, read_probe
 from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured
-from wordorder.comparison.results import collect_probes
+from wordorder.comparison.results import collect_probes, read_probes
 from wordorder.comparison.runs import Run
 from wordorder.errors import RunFailed, Stopped
 
@@ -138,7 +137,7 @@ def test_a_comparison_probes_finished_runs_that_lack_it(make_recipe, log, monkey
 
     from wordorder.comparison import compare
 
-    monkeypatch.setattr("wordorder.comparison.report.figures.draw.write_figures", lambda *_: None)  # it takes seconds
+    monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda *_: None)  # it takes seconds
     tools = replace(STAND_IN, probe=write_a_probe)
     arms = {"none": {"model.encoding": "none"}, "rope": {"model.encoding": "rope"}}
     path = compare(make_recipe(seeds=[0], arms=arms), pipeline=tools, progress=False)

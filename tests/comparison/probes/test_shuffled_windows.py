@@ -2,8 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from wordorder.comparison.probes.shuffled_windows import WHOLE, ShuffledWindows
-from wordorder.comparison.probes.words import fixed_tokens, shuffled_order, word_starts
+from wordorder.comparison.probes.shuffled_windows import (
+    WHOLE,
+    ShuffledWindows,
+    fixed_tokens,
+    shuffled_order,
+    word_starts,
+)
 from wordorder.data import TokenizerConfig, load_tokenizer
 
 TEXT = "The unbelievable states, however, are strong; peace returns."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from wordorder.comparison.quality import metric_of
@@ -53,41 +54,34 @@ class Arm:
 
 
 def resolve_arms(recipe: Recipe) -> tuple[Arm, ...]:
-    """Apply each arm's overrides to the recipe.
-
-    Raises:
-        BadInput: no [compare] section, no arm or seed, a name that cannot be a folder, an override that would make the
-            batches differ, or one that the recipe's own checks refuse; one line per fault, of all arms together.
-    """
+    """Apply each arm's overrides to the recipe."""
     if recipe.compare is None:
         raise BadInput("the recipe has no [compare] section; add compare.seeds and one [[compare.arms]] per encoding")
     compare = recipe.compare
-    faults = _name_faults(compare) + _grid_faults(recipe)
+    faults = _name_faults(compare)
+    by_bleu = compare.grid and metric_of(recipe.data.task, recipe.training) == "bleu"
+    if by_bleu and not recipe.training.get("predict_with_generate"):
+        faults.append(
+            "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose "
+            "by training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
+        )
     arms: list[Arm] = []
     for arm in compare.arms:
-        unfair = _unfair(arm)
-        for name in ("tune", "grid"):
-            if getattr(compare, name) and RATE in arm.overrides:
-                unfair.append(
-                    f"compare.arms {arm.name!r} overrides {RATE}, which compare.{name} chooses; drop one of the two"
-                )
-        faults += unfair
-        if unfair:
-            continue
-        try:
-            resolved = Arm(name=arm.name, recipe=recipe.for_arm(arm))
-        except BadInput as error:
-            faults += [f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]
-            continue
-        faults += _data_faults(recipe, resolved)
-        arms.append(resolved)
+        own = _unfair(arm, compare)
+        if not own:
+            try:
+                arms.append(Arm(name=arm.name, recipe=recipe.for_arm(arm)))
+                own = _data_faults(recipe, arms[-1])
+            except BadInput as error:
+                own = [f"compare.arms {arm.name!r}: {fault}" for fault in error.faults]
+        faults += own
+    faults = faults or _seed_faults(recipe, compare, arms)
     if faults:
         raise BadInput(faults)
-    check_seeds(recipe, arms)
     return tuple(arms)
 
 
-def _unfair(arm: ArmConfig) -> list[str]:
+def _unfair(arm: ArmConfig, compare: CompareConfig) -> list[str]:
     # reading a recipe has refused all sections but [model] and [training], and names that are no dotted names
     faults: list[str] = []
     for key in arm.overrides:
@@ -96,18 +90,12 @@ def _unfair(arm: ArmConfig) -> list[str]:
             allowed = f"an arm may change only {', '.join(sorted(FREE_FOR_EVERY_ARM))}"
             reason = REASONS.get(name, f"it must be the same for all arms, so set it in [training]; there {allowed}")
             faults.append(f"compare.arms {arm.name!r} overrides {key}: {reason}")
+    for name, rates in (("tune", compare.tune), ("grid", compare.grid)):
+        if rates and RATE in arm.overrides:
+            faults.append(
+                f"compare.arms {arm.name!r} overrides {RATE}, which compare.{name} chooses; drop one of the two"
+            )
     return faults
-
-
-def _grid_faults(recipe: Recipe) -> list[str]:
-    grid = recipe.compare.grid if recipe.compare else ()
-    metric = metric_of(recipe.data.task, recipe.training)
-    if not grid or metric != "bleu" or recipe.training.get("predict_with_generate"):
-        return []
-    return [
-        "compare.grid judges the rates by BLEU on validation: set training.predict_with_generate=true, or choose by "
-        "training.metric_for_best_model=accuracy, or use compare.tune, which judges by the loss"
-    ]
 
 
 def _name_faults(compare: CompareConfig) -> list[str]:
@@ -148,27 +136,21 @@ def same_tokenizer(one: TokenizerConfig, other: TokenizerConfig) -> bool:
     return existing and tokenizer_content(one.path) == tokenizer_content(other.path)
 
 
-def check_seeds(recipe: Recipe, arms: Sequence[Arm]) -> None:
-    """Refuse a comparison whose arms start from saved models that are missing or have different tokenisers.
-
-    Raises:
-        BadInput: one line per arm and seed.
-    """
-    if recipe.pretrained is None or recipe.compare is None:
-        return
-    seeds = {*recipe.compare.seeds, *([recipe.compare.tune_seed] if recipe.compare.tune else [])}
+def _seed_faults(recipe: Recipe, compare: CompareConfig, arms: Sequence[Arm]) -> list[str]:
+    """Return the faults of arms that start from saved models that are missing or have different tokenisers."""
+    if recipe.pretrained is None:
+        return []
+    seeds = {*compare.seeds, *([compare.tune_seed] if compare.tune else [])}
     faults: list[str] = []
-    for arm in arms:
-        for seed in sorted(seeds):
-            try:
-                found = arm.recipe.with_overrides({"training.seed": seed})
-            except BadInput as error:
-                faults += [f"compare.arms {arm.name!r}, seed {seed}: {fault}" for fault in error.faults]
-                continue
-            if not same_tokenizer(found.tokenizer, recipe.tokenizer):
-                faults.append(
-                    f"compare.arms {arm.name!r}, seed {seed}: the tokeniser of {found.pretrained} is not that of "
-                    f"{recipe.pretrained}; arms must see the same tokens"
-                )
-    if faults:
-        raise BadInput(faults)
+    for arm, seed in product(arms, sorted(seeds)):
+        try:
+            found = arm.recipe.with_overrides({"training.seed": seed})
+        except BadInput as error:
+            faults += [f"compare.arms {arm.name!r}, seed {seed}: {fault}" for fault in error.faults]
+            continue
+        if not same_tokenizer(found.tokenizer, recipe.tokenizer):
+            faults.append(
+                f"compare.arms {arm.name!r}, seed {seed}: the tokeniser of {found.pretrained} is not that of "
+                f"{recipe.pretrained}; arms must see the same tokens"
+            )
+    return faults

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wordorder.comparison.fairness.history import equal_history, histories, history_sentence
-from wordorder.comparison.fairness.sizing import SIZES, Sized, count_parameters, fit_widths
 from wordorder.comparison.pipeline import cost_of_config
 from wordorder.comparison.results_file import ArmBudget, MatchedBudget, Results, Row
 from wordorder.errors import BadInput, UnfairComparison
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wordorder.comparison.fairness.arms import Arm
     from wordorder.comparison.pipeline import Pipeline
     from wordorder.training import CompareConfig, Recipe
+
 
 TOLERANCE = 0.01
 """Largest relative difference between two arms that still counts as equal."""
@@ -32,6 +33,27 @@ ConfigOf = Callable[["Recipe"], Any]
 """Function from a recipe to the configuration of its model, the vocabulary being known."""
 
 
+Count = Callable[[Mapping[str, int]], float]
+"""Function from changed names of [model] to the cost of the network; rises with each of them."""
+
+SIZES = frozenset(
+    "hidden_size num_hidden_layers decoder_layers intermediate_size filters recurrent_size pretrained".split()
+)
+"""Names of [model] that decide the size of a network. An arm that sets one of them keeps its size."""
+
+INNER = {"bag-of-words": None, "convolution": "filters", "recurrent": "recurrent_size"}
+"""Architecture of a classifier -> its width between embeddings and output; that of all others is the feed-forward's."""
+
+MOST = 4
+"""Largest factor by which a width may grow or shrink: beyond it would be a network of another kind."""
+
+_TIDY = 8
+"""Widths that are multiples of this suit the hardware; taken where one agrees well enough."""
+
+_STEPS = (1, 2, 4, 8)
+"""Multiples of the number of heads by which model widths are tried: rotations want pairs of channels in each head."""
+
+
 def fit_budget(
     arms: Sequence[Arm],
     recipe: Recipe,
@@ -44,15 +66,6 @@ def fit_budget(
     What is counted is what will be trained: the configurations that training makes of recipe and data. An arm that sets
     a size itself keeps it, and is checked. Under compare.history = "equal" memories come first, so that what is counted
     is a segment of the arm's own length after a full memory.
-
-    Args:
-        arms: resolved; the baseline is not changed.
-        recipe: of the comparison.
-        pipeline: prepares the data, of which the vocabulary and the classes are taken.
-        config_of: makes an arm's configuration, where the data need not be asked.
-
-    Returns:
-        The arms as they are to be trained, and what was done, for the results file.
 
     Raises:
         UnfairComparison: arms cannot be made equal; every arm's count is named.
@@ -86,45 +99,35 @@ def _fit_sizes(
     reference = next(arm for arm in arms if arm.name == compare.reference)
     target = _count(reference.recipe, config_of, compare.match, {})
     adapted: list[Arm] = []
-    found: dict[str, Sized] = {}
+    entries: dict[str, ArmBudget] = {}
+    counts: dict[str, float] = {}
     reasons: dict[str, str] = {}
     for arm in arms:
-        sized = Sized(changes={}, value=target)
+        count = partial(_count, arm.recipe, config_of, compare.match)
+        changes: Mapping[str, int] = {}
+        if arm is reference:
+            counts[arm.name] = target
         if arm.name in fixed or arm.recipe.pretrained is not None:
-            sized = Sized(changes={}, value=_count(arm.recipe, config_of, compare.match, {}))
             names = ", ".join(f"model.{name}" for name in fixed.get(arm.name, [])) or "model.pretrained"
             reasons[arm.name] = f"sets {names} itself and is not resized; leave that out"
         elif arm is not reference:
             try:
-                sized = _fit_arm(arm, config_of, compare.match, target)
+                sized = fit_widths(arm.recipe, count, target, tolerance=TOLERANCE)
+                changes, counts[arm.name] = sized.changes, sized.value
             except BadInput as error:
-                sized = Sized(changes={}, value=_count(arm.recipe, config_of, compare.match, {}))
                 reasons[arm.name] = f"cannot be resized: {error.faults[0]}"
-        changes = {f"model.{name}": value for name, value in sized.changes.items()}
-        adapted.append(replace(arm, recipe=arm.recipe.with_overrides(changes)) if changes else arm)
-        found[arm.name] = sized
-    check_equal({name: sized.value for name, sized in found.items()}, compare, reasons)
-    entries = {
-        arm.name: ArmBudget(
-            value=found[arm.name].value,
+        if arm.name not in counts:
+            counts[arm.name] = count({})
+        wanted = {f"model.{name}": width for name, width in changes.items()}
+        adapted.append(replace(arm, recipe=arm.recipe.with_overrides(wanted)) if wanted else arm)
+        entries[arm.name] = ArmBudget(
+            value=counts[arm.name],
             target=target,
             unit=UNITS[compare.match],
-            changed={
-                f"model.{name}": (_before(arm.recipe, name), value) for name, value in found[arm.name].changes.items()
-            },
+            changed={f"model.{name}": (_width(arm.recipe, name), width) for name, width in changes.items()},
         )
-        for arm in arms
-    }
+    check_equal(counts, compare, reasons)
     return tuple(adapted), entries
-
-
-def _fit_arm(arm: Arm, config_of: ConfigOf, match: str, target: float) -> Sized:
-    return fit_widths(
-        arm.recipe,
-        lambda changes: _count(arm.recipe, config_of, match, changes),
-        target,
-        tolerance=TOLERANCE,
-    )
 
 
 def _sizes_set(overrides: Mapping[str, Any]) -> list[str]:
@@ -149,23 +152,14 @@ def _count(recipe: Recipe, config_of: ConfigOf, match: str, changes: Mapping[str
     return cost_of_config(changed, config)["flops_per_token"]
 
 
-def _before(recipe: Recipe, name: str) -> int:
+def _width(recipe: Recipe, name: str) -> int:
     """Return a width of the recipe; one that is not given follows the model's width."""
     given, hidden = recipe.model.get(name), int(recipe.model["hidden_size"])
     return int(given) if given is not None else 4 * hidden if name == "intermediate_size" else hidden
 
 
 def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Mapping[str, str]) -> None:
-    """Refuse arms of which any two differ by more than the tolerance.
-
-    Args:
-        counts: arm's name -> what it costs.
-        compare: says what is matched, and which arm is the baseline.
-        reasons: why an arm was not made equal, and what to do about it.
-
-    Raises:
-        UnfairComparison: names every arm's count.
-    """
+    """Refuse arms of which any two differ by more than the tolerance."""
     if max(counts.values()) <= (1 + TOLERANCE) * min(counts.values()):
         return
     target, unit = counts[compare.reference], UNITS[compare.match]
@@ -179,14 +173,7 @@ def check_equal(counts: Mapping[str, float], compare: CompareConfig, reasons: Ma
 
 
 def check_trained(results: Results) -> None:
-    """Refuse results of runs with another size, number of steps or other batches than were matched.
-
-    Args:
-        results: rows and budget are read.
-
-    Raises:
-        UnfairComparison: one line per run that differs.
-    """
+    """Refuse results of runs with another size, number of steps or other batches than were matched."""
     rows = results.rows
     faults = _budget_faults(rows, results.budget) + _batch_faults(rows, results.baseline) + _step_faults(rows)
     if faults:
@@ -256,12 +243,138 @@ def _sentence(compare: CompareConfig, entries: Mapping[str, ArmBudget]) -> str:
     how: list[str] = []
     for name in sorted(changed, key=lambda name: name == "model.hidden_size"):
         values = [value for own in entries.values() if name in own.changed for value in own.changed[name]]
-        how.append(f"{words.get(name, name.removeprefix('model.').replace('_', ' '))} {_range(values)}")
+        ends = " to ".join(f"{end:,}" for end in dict.fromkeys((min(values), max(values))))
+        how.append(f"{words.get(name, name.removeprefix('model.').replace('_', ' '))} {ends}")
     beside = f"; {', '.join(how)}" if how else "; no width had to change"
     verb = "has" if compare.match == "parameters" else "takes"
     return f"Every arm {verb} {target:,.0f} {unit} within {TOLERANCE:.0%}{beside}."
 
 
-def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """The widths that were found."""
+
+    changes: Mapping[str, int]
+    """Name of [model] -> value; empty where nothing had to change."""
+    value: float
+    """Cost of the network with these widths."""
+
+
+def fit_widths(recipe: Recipe, count: Count, target: float, *, tolerance: float) -> Sized:
+    """Find widths with which a network has the target cost; the nearest ones, which may be too far from it still.
+
+    First the width inside the layers (of the feed-forward networks; a convolution's filters; the recurrent state),
+    from a quarter to four times what it is; where that is not enough the width of the whole model, the other keeping
+    its proportion, and then again the inner one. Nothing changes where the network agrees already within half the
+    tolerance.
+    """
+    known: dict[tuple[tuple[str, int], ...], float] = {}
+    hidden = int(recipe.model["hidden_size"])
+    architecture = recipe.model.get("architecture") if recipe.network == "classifier" else None
+    inner = INNER.get(str(architecture), "intermediate_size")
+
+    def counted(changes: Mapping[str, int]) -> float:
+        key = tuple(sorted(changes.items()))
+        if key not in known:  # building a network takes up to half a second
+            known[key] = count(changes)
+        return known[key]
+
+    def in_proportion(width: int) -> dict[str, int]:
+        """Return a width of the model, and the inner width in its proportion to it."""
+        own = {} if inner is None else {inner: max(1, round(_width(recipe, inner) * width / hidden))}
+        return {"hidden_size": width, **own}
+
+    def fitted(width: int) -> Sized:
+        """Fit the inner width at a given width of the model."""
+        changes = in_proportion(width)
+        if inner is not None:
+            name, usual = inner, changes[inner]
+            if width == hidden:
+                del changes["hidden_size"]
+
+            def at(inside: int) -> float:
+                return counted({**changes, name: inside})
+
+            changes[name] = nearest(at, max(1, usual // MOST), MOST * usual, target, enough=tolerance / 10)
+            tidy = max(_TIDY, round(changes[name] / _TIDY) * _TIDY)
+            if _off(at(tidy), target) <= tolerance / 4:
+                changes[name] = tidy
+        return Sized(changes=changes, value=counted(changes))
+
+    now = counted({})
+    if _off(now, target) <= tolerance / 2:
+        return Sized(changes={}, value=now)
+    if inner is not None:
+        found = fitted(hidden)
+        if _off(found.value, target) <= tolerance / 2:
+            return found
+    heads = int(recipe.model.get("num_attention_heads") or 1)
+    width = _fit_hidden(lambda width: counted(in_proportion(width)), hidden, heads, target, larger=now < target)
+    return fitted(width)
+
+
+def _fit_hidden(count: Callable[[int], float], hidden: int, heads: int, target: float, *, larger: bool) -> int:
+    """Return the model width nearest to the target cost, of those that the encoding can take."""
+    step = _step(count, hidden, heads, larger=larger)
+    if larger:
+        return hidden + step * nearest(lambda n: count(hidden + step * n), 0, (MOST - 1) * hidden // step, target)
+    fewest = max(1, (hidden // MOST) // step)
+    # counted from the remainder, so that the present width is one of those that are tried
+    rest = hidden % step
+    return rest + step * nearest(lambda n: count(rest + step * n), fewest, hidden // step, target)
+
+
+def _step(count: Callable[[int], float], hidden: int, heads: int, *, larger: bool) -> int:
+    """Return the number of channels by which the model's width can change."""
+    fault = BadInput(f"model.hidden_size {hidden} cannot become smaller")
+    for step in (times * heads for times in _STEPS):
+        width = hidden + step if larger else hidden - step
+        if width <= 0:
+            break
+        try:
+            count(width)
+        except BadInput as error:
+            fault = error
+        else:
+            return step
+    raise fault
+
+
+def nearest(at: Callable[[int], float], low: int, high: int, target: float, *, enough: float = 0.0) -> int:
+    """Return the integer at which a rising function is nearest to a target.
+
+    By false position, which hits at once where the function is a line, as counts nearly are, and by halves in turns
+    with it, so that it ends soon where it is not. A relative difference of `enough` is near enough.
+    """
+    at_low, at_high = at(low), at(high)
+    if target <= at_low or high <= low:
+        return low
+    if target >= at_high:
+        return high
+    halve = False
+    while high - low > 1:
+        guess = (low + high) // 2 if halve else low + round((high - low) * (target - at_low) / (at_high - at_low))
+        guess, halve = min(max(guess, low + 1), high - 1), not halve
+        value = at(guess)
+        if _off(value, target) <= enough:
+            return guess
+        if value <= target:
+            low, at_low = guess, value
+        else:
+            high, at_high = guess, value
+    return low if target - at_low <= at_high - target else high
+
+
+def _off(value: float, target: float) -> float:
+    return abs(value / target - 1)
+
+
+def count_parameters(recipe: Recipe, config: Any) -> int:
+    """Count a network's parameters, each once, without making weights."""
+    import torch
+
+    from wordorder.tasks import model_class
+
+    with torch.device("meta"):
+        model: Any = model_class(recipe.network, recipe.data.task)(config)
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -27,9 +27,6 @@ def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
     - Arms without a memory are scored in windows of H tokens that advance by H - M (`training.eval_stride`), so that
       they, too, predict every token of a text from at least M + 1 tokens and at most H, once there are so many.
 
-    Args:
-        arms: resolved.
-
     Raises:
         BadInput: the texts are not read in lanes, or a memory's length leaves no such segments.
     """
@@ -39,40 +36,46 @@ def equal_history(arms: Sequence[Arm]) -> tuple[Arm, ...]:
             'compare.history = "equal" is for running text that goes on from segment to segment: data.task causal-lm '
             f'with data.packing "lanes", got {first.data.task} with {first.data.packing!r}; leave compare.history out'
         )
-    pieces = {arm.name: _pieces(arm) for arm in arms if _remembers(arm.recipe)}
-    faults = [found for found in pieces.values() if isinstance(found, str)]
+    pieces: dict[str, int] = {}
+    faults: list[str] = []
+    for arm in arms:
+        try:
+            pieces |= {arm.name: _pieces(arm)} if _remembers(arm.recipe) else {}
+        except BadInput as error:
+            faults += error.faults
     if faults:
         raise BadInput(faults)
-    most = max((found for found in pieces.values() if isinstance(found, int)), default=1)
-    return tuple(_adapted(arm, pieces.get(arm.name), most) for arm in arms)
+    return tuple(_adapted(arm, pieces.get(arm.name), max(pieces.values(), default=1)) for arm in arms)
 
 
 def _remembers(recipe: Recipe) -> bool:
     return recipe.model.get("memory", "none") != "none"
 
 
-def _pieces(arm: Arm) -> int | str:
-    """Return the number of segments in which an arm reads the length of the others, or the fault if it cannot."""
+def _pieces(arm: Arm) -> int:
+    """Return the number of segments in which an arm reads the length of the others."""
     length, memory = int(arm.recipe.data.length or 0), arm.recipe.model.get("memory_length")
     if memory is None:
-        return 2 if length % 2 == 0 else f"data.length must be even for a memory of half of it, got {length}"
+        if length % 2:
+            raise BadInput(f"data.length must be even for a memory of half of it, got {length}")
+        return 2
     if memory < length and length % (length - memory) == 0:
         return length // (length - memory)
     fits = [length - length // n for n in (2, 3, 4, 8, 16) if length % n == 0 and length > n]
-    return (
+    raise BadInput(
         f'compare.arms {arm.name!r}: model.memory_length {memory} under compare.history = "equal": what is left of '
         f"data.length {length} must be a segment that goes into it without a rest; take "
         f"{' or '.join(map(str, fits)) or 'another data.length'}"
     )
 
 
-def _adapted(arm: Arm, pieces: int | str | None, most: int) -> Arm:
+def _adapted(arm: Arm, pieces: int | None, most: int) -> Arm:
     length = int(arm.recipe.data.length or 0)
-    changes: dict[str, Any]
-    if isinstance(pieces, int):
+    changes: dict[str, Any] = {}
+    if pieces is not None:
         changes = {"training.segments_per_step": pieces, "model.memory_length": length - length // pieces}
-    else:
-        changes = {"training.eval_stride": length // most} if most > 1 else {}
+    elif most > 1:
+        changes = {"training.eval_stride": length // most}
     try:
         return replace(arm, recipe=arm.recipe.with_overrides(changes)) if changes else arm
     except BadInput as error:
@@ -83,9 +86,6 @@ def histories(arms: Sequence[Arm]) -> dict[str, History]:
     """Return the tokens that each arm can look back on: its segment, its memory, and both; {} for other tasks.
 
     Per layer: through L layers of a memory, information reaches L times further (Transformer-XL, Sec. 3.2).
-
-    Args:
-        arms: as they are trained.
     """
     if arms[0].recipe.data.packing != LANES:
         return {}
@@ -100,21 +100,13 @@ def histories(arms: Sequence[Arm]) -> dict[str, History]:
 
 
 def history_sentence(found: Mapping[str, History], *, equal: bool) -> str:
-    """Return one sentence about the history that the arms had; "" if none of them has a memory.
-
-    Args:
-        found: from `histories`.
-        equal: whether it was made equal.
-    """
+    """Return one sentence about the history that the arms had; "" if none of them has a memory."""
+    lengths = [own.history for own in found.values()]
     if not any(own.memory for own in found.values()):
         return ""
-    if equal:
-        (length,) = {own.history for own in found.values()}
-        return f"Segment and memory together are {length:,} tokens for every arm."
-    lengths = [own.history for own in found.values()]
+    if equal or min(lengths) == max(lengths):
+        return f"Segment and memory together are {lengths[0]:,} tokens for every arm."
     return (
         f"History is not equal: segment and memory together are {min(lengths):,} to {max(lengths):,} tokens; "
         'compare.history = "equal" makes them the same.'
-        if min(lengths) < max(lengths)
-        else f"Segment and memory together are {lengths[0]:,} tokens for every arm."
     )

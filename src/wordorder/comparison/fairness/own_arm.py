@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+import traceback
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -36,11 +36,7 @@ class OwnArm:
 
 
 def parse_own_arm(text: str) -> OwnArm:
-    """Split "my.py:MyEncoding=my-encoding" into file, class and name.
-
-    Raises:
-        BadInput: it is of another form, or there is no such file.
-    """
+    """Split "my.py:MyEncoding=my-encoding" into file, class and name."""
     file, colon, rest = text.rpartition(":")
     class_name, _, name = rest.partition("=")
     if not colon or not file.endswith(".py") or not class_name.isidentifier():
@@ -52,17 +48,7 @@ def parse_own_arm(text: str) -> OwnArm:
 
 
 def load_own_arms(texts: Iterable[str]) -> list[str]:
-    """Run the files, try the encodings out in tiny networks, and register those that pass, before a recipe is read.
-
-    Args:
-        texts: the values of --arm.
-
-    Returns:
-        One line per encoding on what was tried out.
-
-    Raises:
-        BadInput: one line per fault: of the form, of the file, or of the encoding as the common suite finds it.
-    """
+    """Run the files, try the encodings out in tiny networks, and register those that pass, before a recipe is read."""
     faults: list[str] = []
     said: list[str] = []
     for text in texts:
@@ -81,23 +67,17 @@ def load_own_arms(texts: Iterable[str]) -> list[str]:
 
 
 def load_class(path: Path, class_name: str) -> type[Encoding]:
-    """Run a file and return a class of it.
-
-    Args:
-        path: of a Python file; what stands beside it can be imported by it.
-        class_name: of an encoding.
-
-    Raises:
-        BadInput: the file cannot be run, or has no such encoding (those that it has are listed).
-    """
+    """Run a file and return a class of it."""
     module = ModuleType(f"wordorder_own_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and inspect look a class's module up
+    sys.path.insert(0, str(path.parent))  # it may import its neighbours, as if it were run by itself
     try:
-        with _importable(path.parent):
-            exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         raise BadInput(f"{path.name} cannot be run: {type(error).__name__}: {error}{_line_of(error, path)}") from error
+    finally:
+        sys.path.remove(str(path.parent))
     found = getattr(module, class_name, None)
     if not (inspect.isclass(found) and issubclass(found, Encoding)):
         there = [
@@ -117,9 +97,6 @@ def load_again(sources: Iterable[Source]) -> None:
 
     A file that was changed since then is left out, so that the worker says that the encoding is unknown and the run
     fails, rather than train something else under its name.
-
-    Args:
-        sources: of the parent's `registered_encodings`.
     """
     for source in sources:
         path = Path(source.file)
@@ -132,15 +109,7 @@ def load_again(sources: Iterable[Source]) -> None:
 
 
 def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
-    """Return the recipe with an arm for each --arm, unless one of its own arms has that encoding already.
-
-    Args:
-        recipe: read after `load_own_arms`.
-        texts: the values of --arm.
-
-    Raises:
-        BadInput: the recipe has no [compare] section, or an arm does not fit it.
-    """
+    """Return the recipe with an arm for each --arm, unless one of its own arms has that encoding already."""
     if recipe.compare is None:
         raise BadInput("--arm: the recipe has no [compare] section; add compare.seeds and a [[compare.arms]]")
     raw: Mapping[str, Any] = recipe.raw["compare"]
@@ -159,16 +128,8 @@ def with_own_arms(recipe: Recipe, texts: Iterable[str]) -> Recipe:
 
 
 def own_encodings_of(recipes: Iterable[Recipe]) -> dict[str, dict[str, str]]:
-    """Return class, file and sha256 of the encodings in the recipes that are not in the catalogue, by name.
-
-    Part of what a run depends on, and of the results.
-
-    Args:
-        recipes: of runs or arms.
-    """
+    """Return class, file and sha256 of the encodings in the recipes that are not in the catalogue, by name."""
     registered = registered_encodings()
-    if not registered:
-        return {}
     named = {part for recipe in recipes for part in names_of(_encoding_of(recipe, {}))}
     return {name: source.as_dict() for name, source in registered.items() if name in named}
 
@@ -185,8 +146,9 @@ def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
     passed: list[str] = []
     for use in USES:
         findings = check_encoding(encoding, use=use)
+        place = {"encoder": "an encoder", "decoder": "a decoder"}.get(use, use)
         faults += [
-            f"{own.path.name}: {own.class_name} in {_place(use)}, {finding.check}: {finding.message}"
+            f"{own.path.name}: {own.class_name} in {place}, {finding.check}: {finding.message}"
             for finding in findings
             if finding.kind == "fault"
         ]
@@ -199,28 +161,8 @@ def _tried(own: OwnArm, encoding: type[Encoding]) -> str:
     return f"{own.class_name} of {own.path.name}: {len(CHECKS)} checks passed ({', '.join(passed)})"
 
 
-def _place(use: str) -> str:
-    return use if use == "cross-attention" else f"{'an' if use == 'encoder' else 'a'} {use}"
-
-
 def _line_of(error: Exception, path: Path) -> str:
     """Return the line of the user's file in which an error arose, as words; "" if it is not known."""
-    if isinstance(error, SyntaxError):
-        return ""  # its message says the line
-    lines: list[int] = []
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
-    return f" (line {lines[-1]})" if lines else ""
-
-
-@contextmanager
-def _importable(folder: Path) -> Generator[None]:
-    """Let a file import its neighbours, as it could if it were run by itself."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    # the message of a SyntaxError says the line
+    return f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""

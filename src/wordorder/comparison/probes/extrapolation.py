@@ -7,19 +7,28 @@ perplexity of one text at inference lengths from the training length up, in wind
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
+from wordorder.comparison.probes.probe import (
+    Axes,
+    CannotProbe,
+    Measured,
+    Probe,
+    Row,
+    Trained,
+    check_at_least,
+    check_different,
+)
 from wordorder.comparison.probes.texts import (
     Ids,
     Losses,
     Window,
-    batches,
+    accuracy,
     blocks,
     causal_windows,
     enclosed,
@@ -34,7 +43,7 @@ from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
 from wordorder.models import check_length
-from wordorder.tasks import TASKS, Task
+from wordorder.tasks import TASKS
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
 if TYPE_CHECKING:
@@ -46,12 +55,8 @@ FEWEST_TEXTS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extrapolation:
-    """A probe of how well a model reads pieces of text that are longer than those that it was trained on.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+class Extrapolation(Probe):
+    """A probe of how well a model reads pieces of text that are longer than those that it was trained on."""
 
     factors: tuple[int, ...] = (2, 4, 8, 16)
     """Lengths, in multiples of data.length; data.length itself is always measured too."""
@@ -63,24 +68,14 @@ class Extrapolation:
     the split."""
 
     def __post_init__(self) -> None:
-        if not self.factors or min(self.factors) < 2 or len(set(self.factors)) < len(self.factors):
-            raise ValueError(f"factors must be different whole numbers of at least 2, got {list(self.factors)}")
-        for name, least in (("tokens", 1), ("texts", FEWEST_TEXTS)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-    def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured; see `Probe`."""
-        return task.masks_tokens or task.running_text or task.labels == "class"
+        check_different("factors", self.factors)
+        check_at_least("tokens", self.tokens, 1)
+        check_at_least("texts", self.texts, FEWEST_TEXTS)
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options; see `Probe`."""
-        if recipe.data.pair_column:
-            return ["pairs of texts have no one length; leave the probe out"]
-        return []
+        return ["pairs of texts have no one length; leave the probe out"] if recipe.data.pair_column else []
 
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers; see `Probe`."""
         labelled = TASKS[task].labels is not None
         what = "accuracy of texts read up to this length" if labelled else "perplexity of the same text"
         return Axes(
@@ -94,9 +89,7 @@ class Extrapolation:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """Measure one model; see `Probe`."""
-        measure_language = _masked if trained.task.masks_tokens else _causal
-        return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
+        return (_classified if trained.task.labels == "class" else _language)(self, trained)
 
 
 def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
@@ -134,52 +127,38 @@ def _usable(options: Extrapolation, unit: int, there: int) -> tuple[list[int], l
     return factors, notes
 
 
-def _masked(options: Extrapolation, trained: Trained) -> Measured:
-    """Measure a masked language model; the masked tokens and their replacements are the same at every length."""
+def _language(options: Extrapolation, trained: Trained) -> Measured:
+    """Measure a language model on one text in windows of every length.
+
+    Of a masked one the masked tokens and their replacements are the same at every length.
+    """
+    masks = trained.task.masks_tokens
+    if not masks and has_memory(trained.model.config):
+        return _with_memory(options, trained)
     readable, notes = _readable(trained, options.factors)
     text, unit = text_of(trained), new_tokens(trained)
     factors, left_out = _usable(options, unit, len(text))
     whole = blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
-    masked = [masked_block(trained, block, unit, number) for number, block in enumerate(whole)]
+    masked = [masked_block(trained, block, unit, number) for number, block in enumerate(whole)] if masks else []
 
     def windows(length: int) -> list[Window]:
+        if not masks:
+            return [window for block in whole for window in causal_windows(trained, block, length)]
         return [
             enclosed(trained, seen[start : start + length], labels[start : start + length])
             for seen, labels in masked
             for start in range(0, len(seen), length)
         ]
 
-    measured = [factor for factor in factors if factor in readable]
-    return Measured(rows=_language_rows(trained, measured, unit, windows, before=1), notes=[*left_out, *notes])
-
-
-def _causal(options: Extrapolation, trained: Trained) -> Measured:
-    if has_memory(trained.model.config):
-        return _with_memory(options, trained)
-    readable, notes = _readable(trained, options.factors)
-    text, unit = text_of(trained), new_tokens(trained)
-    factors, left_out = _usable(options, unit, len(text))
-    whole = blocks(text, factors[-1] * unit, options.tokens)  # for every arm the same, whatever it can read
-
-    def windows(length: int) -> list[Window]:
-        return [window for block in whole for window in causal_windows(trained, block, length)]
-
-    measured = [factor for factor in factors if factor in readable]
-    return Measured(rows=_language_rows(trained, measured, unit, windows, before=0), notes=[*left_out, *notes])
-
-
-def _language_rows(
-    trained: Trained, factors: Sequence[int], unit: int, windows: Callable[[int], list[Window]], *, before: int
-) -> list[Row]:
     rows: list[Row] = []
-    for factor in (1, *factors):
+    for factor in (1, *(factor for factor in factors if factor in readable)):
         losses = token_losses(trained, windows(factor * unit))
         x = factor * int(trained.recipe.data.length or 0)
         rows.append(_perplexity(x, ALL, losses))
-        beyond = [window[before + unit :] for window in losses]
+        beyond = [window[masks + unit :] for window in losses]  # after [CLS]
         if any(np.isfinite(window).any() for window in beyond):
             rows.append(_perplexity(x, BEYOND, beyond))
-    return rows
+    return Measured(rows=rows, notes=[*left_out, *notes])
 
 
 def _perplexity(x: int, group: str, losses: Sequence[Losses]) -> Row:
@@ -230,9 +209,8 @@ def _classified(options: Extrapolation, trained: Trained) -> Measured:
     """Measure a classifier on texts longer than in training, each read up to a length; always the same texts."""
     length, unit = int(trained.recipe.data.length or 0), new_tokens(trained)
     documents = trained.prepared.reported
-    examples = trained.prepared.test if trained.prepared.test is not None else trained.prepared.validation
+    examples: LabelledExamples = trained.examples
     assert documents is not None
-    assert isinstance(examples, LabelledExamples)
     sizes = np.diff(documents.sentence_starts[documents.document_starts])
     owners, first = np.unique(examples.documents, return_index=True)
     labelled = zip(owners.tolist(), examples.labels[first].tolist(), strict=True)
@@ -255,11 +233,8 @@ def _classified(options: Extrapolation, trained: Trained) -> Measured:
     rows: list[Row] = []
     for factor in (factor for factor in factors if factor in (1, *readable)):
         read = [_enclosed_text(trained, documents.tokens(owner)[: factor * unit]) for owner, _ in chosen]
-        right = 0
-        for numbers, batch in batches(trained, read):
-            predicted = trained.model(**batch).logits.argmax(-1).cpu().tolist()
-            right += sum(chosen[number][1] == guess for number, guess in zip(numbers, predicted, strict=True))
-        rows.append({"x": factor * length, "value": right / len(chosen), "texts": len(chosen)})
+        value = accuracy(trained, read, [label for _, label in chosen])
+        rows.append({"x": factor * length, "value": value, "texts": len(chosen)})
     return Measured(rows=rows, notes=[*notes, *table])
 
 

@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from wordorder.comparison.probes.files import KILLED, is_measured, write_probe
-from wordorder.comparison.probes.options import make_probe
-from wordorder.comparison.probes.probe import CannotProbe, Probe, Trained
-from wordorder.durable import finite
+from wordorder.comparison.probes.catalog import make_probe
+from wordorder.comparison.probes.probe import Axes, CannotProbe, Probe, Trained
+from wordorder.durable import finite, write_json
 from wordorder.errors import BadInput, Stopped
 from wordorder.inference.saved_model import load_model
+from wordorder.limits import read_json
 from wordorder.training.loop.meter import cpu_threads
 from wordorder.training.loop.progress import quiet_libraries
 
 if TYPE_CHECKING:
     from wordorder.data import PreparedData
     from wordorder.training import Recipe
+
+AXES = tuple(field.name for field in fields(Axes))
+"""Names of the axes in a probe's file."""
+
+KILLED = "its process ended before it was measured (killed when memory ran out, or by hand)"
+
+
+def path_of(run_folder: Path, name: str) -> Path:
+    """Return the path of a probe's file, which may not exist yet."""
+    return run_folder / "probes" / f"{name}.json"
+
+
+def write_probe(run_folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    """Write a probe's file: given (options as the recipe has them), options (all of them), the axes, rows, notes,
+    skipped (why there are no rows, or None), failed (trying again may help) and seconds."""
+    path = path_of(run_folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+
+
+def read_probe(run_folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the content of a probe's file; None if there is none that can be read."""
+    try:
+        content: object = read_json(path_of(run_folder, name))
+    except (OSError, ValueError):
+        return None
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else None
+
+
+def read_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a probe's file; None if there is none that was made with the same options."""
+    content = read_probe(run_folder, name)
+    as_read: object = json.loads(json.dumps(given, default=str))  # tuples are lists there
+    return content if content is not None and content.get("given") == as_read else None
+
+
+def is_measured(run_folder: Path, name: str, given: Mapping[str, Any]) -> bool:
+    """Tell whether a probe was measured with the same options and did not fail."""
+    content = read_measured(run_folder, name, given)
+    return content is not None and not content.get("failed")
 
 
 def measure_probes(
@@ -36,13 +77,6 @@ def measure_probes(
 
     Whatever goes wrong is written into the probe's file, so that it loses neither the run nor the other probes.
 
-    Args:
-        options: name of each probe -> its options as the recipe gives them.
-        recipe: of the run.
-        model_dir: holds the model.
-        run_folder: gets the files.
-        prepare: gives the run's data; called where anything is to be measured.
-
     Raises:
         Stopped: by a signal; the probe at work begins anew next time.
     """
@@ -52,13 +86,13 @@ def measure_probes(
     task = recipe.data.task
     probes = {name: make_probe(name, given) for name, given in wanted.items()}
     heads = {
-        name: {"given": dict(wanted[name]), "options": asdict(cast("Any", probe)), **asdict(probe.axes(task))}
+        name: {"given": dict(wanted[name]), "options": asdict(probe), **asdict(probe.axes(task))}
         for name, probe in probes.items()
     }
     with quiet_libraries(), cpu_threads(recipe.training.get("threads")):
         try:
             trained = _load(recipe, model_dir, prepare())
-        except (Stopped, KeyboardInterrupt):
+        except Stopped:
             raise
         except Exception as error:  # a run that is finished must not be lost to what comes after it
             for name, head in heads.items():
@@ -82,7 +116,7 @@ def _measured(probe: Probe, trained: Trained) -> dict[str, Any]:
     try:
         with torch.no_grad():
             found = probe.measure(trained)
-    except (Stopped, KeyboardInterrupt):
+    except Stopped:
         raise
     except CannotProbe as error:
         return {"rows": [], "notes": [], "skipped": str(error), "failed": False}

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
+from wordorder.comparison.probes.probe import (
+    Axes,
+    CannotProbe,
+    Measured,
+    Probe,
+    Row,
+    Trained,
+    check_at_least,
+)
 from wordorder.comparison.probes.texts import Ids, Window, causal_windows, enclosed, new_tokens, token_losses
 from wordorder.data.corpora.json_lines import read_json_lines
 from wordorder.data.corpora.lines import read_rows
@@ -46,12 +54,8 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MinimalPairs:
-    """A probe of the share of sentence pairs in which the model finds the good sentence more probable.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+class MinimalPairs(Probe):
+    """A probe of the share of sentence pairs in which the model finds the good sentence more probable."""
 
     source: str
     """Path of a .jsonl or .jsonl.gz file of pairs; found as data.source is, below WORDORDER_DATA too."""
@@ -70,17 +74,13 @@ class MinimalPairs:
     """Seed of the draw."""
 
     def __post_init__(self) -> None:
-        if self.pairs_per_paradigm < 1:
-            raise ValueError(f"pairs_per_paradigm must be at least 1, got {self.pairs_per_paradigm}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        check_at_least("pairs_per_paradigm", self.pairs_per_paradigm, 1)
+        check_at_least("seed", self.seed, 0)
 
     def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured; see `Probe`."""
         return task.masks_tokens or task.running_text
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options, after reading the file; see `Probe`."""
         try:
             self.pairs()
         except BadInput as error:
@@ -88,7 +88,6 @@ class MinimalPairs:
         return []
 
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers; see `Probe`."""
         return Axes(
             title="Minimal pairs",
             x="phenomenon",
@@ -101,11 +100,7 @@ class MinimalPairs:
         )
 
     def pairs(self) -> list[Pair]:
-        """Return the pairs that are drawn, by phenomenon in the order of the file.
-
-        Raises:
-            BadInput: the file is not there, is no JSON Lines file, or a row lacks a column.
-        """
+        """Return the pairs that are drawn, by phenomenon in the order of the file."""
         found, faults = find_source(self.source)
         path = Path(found).expanduser()
         if faults or not path.is_file() or kind_of(path) not in _ENDINGS:
@@ -136,7 +131,6 @@ class MinimalPairs:
         return [pairs[number] for number in sorted(order[: self.pairs_per_paradigm].tolist())]
 
     def measure(self, trained: Trained) -> Measured:
-        """Measure one model; see `Probe`."""
         pairs = self.pairs()
         texts = [text for pair in pairs for text in (pair.good, pair.bad)]
         ids_of_texts = source_ids(trained.prepared.tokenizer, texts)

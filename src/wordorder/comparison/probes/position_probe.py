@@ -8,18 +8,22 @@ Information", https://arxiv.org/abs/2203.16634 (probes at every layer).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.comparison.probes.probe import Axes, CannotProbe, Measured, Row, Trained
+from wordorder.comparison.probes.probe import (
+    Axes,
+    CannotProbe,
+    Measured,
+    Probe,
+    Row,
+    Trained,
+    check_at_least,
+)
 from wordorder.comparison.probes.texts import Ids, batches, blocks, causal_windows, enclosed, new_tokens, text_of
 from wordorder.data.randomness import counter_hash
-from wordorder.tasks import Task
-
-if TYPE_CHECKING:
-    from wordorder.training import Recipe
 
 ABSOLUTE, DISTANCE = "absolute position", "signed distance of two tokens"
 _PAIR, _SIGNED = 0x9A12, 0x51D6  # keep these draws apart from each other and from others
@@ -31,12 +35,8 @@ States = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PositionProbe:
-    """A probe of the variance of positions and distances that a linear function of the hidden states explains.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+class PositionProbe(Probe):
+    """A probe of the variance of positions and distances that a linear function of the hidden states explains."""
 
     tokens: int = 4096
     """Number of tokens of running text whose states are read, in windows of data.length; half of the windows fit the
@@ -45,20 +45,10 @@ class PositionProbe:
     """The greatest distance, in tokens, of the pairs of tokens whose signed distance is predicted."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "reach"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-    def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured; see `Probe`."""
-        return task.masks_tokens or task.running_text or task.labels == "class"
-
-    def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options: none; see `Probe`."""
-        return []
+        check_at_least("tokens", self.tokens, 1)
+        check_at_least("reach", self.reach, 1)
 
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers; see `Probe`."""
         return Axes(
             title="Positions in the hidden states",
             x="layer (0 = the embeddings)",
@@ -71,7 +61,6 @@ class PositionProbe:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """Measure one model; see `Probe`."""
         text, unit = text_of(trained), new_tokens(trained)
         if len(text) < _FEWEST_WINDOWS * unit:
             raise CannotProbe(
@@ -142,6 +131,7 @@ def _r2(fit: States, wanted: States, held_out: States, truth: States) -> float:
     """Return R² on held-out rows of ridge regression on standardised states."""
     from sklearn import linear_model, pipeline, preprocessing
 
-    models, steps, scaling = cast("Any", linear_model), cast("Any", pipeline), cast("Any", preprocessing)  # untyped
+    untyped: Any = (linear_model, pipeline, preprocessing)
+    models, steps, scaling = untyped
     probe = steps.make_pipeline(scaling.StandardScaler(), models.RidgeCV(alphas=_PENALTIES))
     return float(probe.fit(fit, wanted).score(held_out, truth))

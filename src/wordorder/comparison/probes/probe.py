@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from wordorder.tasks import TASKS, Task
 
@@ -61,6 +63,11 @@ class Trained:
         """The task that the model was trained for."""
         return TASKS[self.recipe.data.task]
 
+    @property
+    def examples(self) -> Any:
+        """The examples of the reported split, of the task's kind."""
+        return self.prepared.test if self.prepared.test is not None else self.prepared.validation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -71,43 +78,42 @@ class Measured:
     """Notes on what was left out and why, one sentence each; the same for all arms."""
 
 
-class Probe(Protocol):
-    """A frozen dataclass whose fields are the options of `[compare.probes.NAME]`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe(ABC):
+    """A measurement of trained models, whose fields are the options of `[compare.probes.NAME]`.
 
-    It raises ValueError if an option is out of range, which a comparison reports as BadInput.
+    Raises:
+        ValueError: an option is out of range; a comparison reports it as BadInput.
     """
 
     def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured.
-
-        Args:
-            task: of a recipe.
-        """
-        ...
+        """Tell whether the models of a task can be measured."""
+        return task.masks_tokens or task.running_text or task.labels == "class"
 
     def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options for a comparison, before anything is trained; [] if there are none.
+        """Return the faults of the options for a comparison, before anything is trained; [] if there are none."""
+        return []
 
-        Args:
-            recipe: of the comparison.
-        """
-        ...
-
+    @abstractmethod
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers: their labels and their meaning.
+        """Return the axes of the numbers: their labels and their meaning."""
 
-        Args:
-            task: of the recipe.
-        """
-        ...
-
+    @abstractmethod
     def measure(self, trained: Trained) -> Measured:
         """Measure one model; the same model gives the same numbers.
-
-        Args:
-            trained: the model.
 
         Raises:
             CannotProbe: this model cannot be measured so; the reason is listed.
         """
-        ...
+
+
+def check_different(name: str, numbers: Sequence[int]) -> None:
+    """Raise ValueError unless an option is of different whole numbers of at least 2."""
+    if not numbers or min(numbers) < 2 or len(set(numbers)) < len(numbers):
+        raise ValueError(f"{name} must be different whole numbers of at least 2, got {list(numbers)}")
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raise ValueError if an option is too small."""
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -7,17 +7,19 @@ are, and the texts that it is scored on are shuffled.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from wordorder.comparison.probes.probe import Axes, Measured, Row, Trained
+from wordorder.comparison.probes.probe import Axes, Measured, Probe, Row, Trained, check_at_least, check_different
 from wordorder.comparison.probes.texts import (
     Ids,
     Window,
-    batches,
+    accuracy,
     blocks,
     causal_windows,
     mean_loss,
@@ -25,24 +27,21 @@ from wordorder.comparison.probes.texts import (
     text_of,
     token_losses,
 )
-from wordorder.comparison.probes.words import fixed_tokens, shuffled_order, word_starts
 from wordorder.data.examples.datasets import LabelledExamples, MaskedLanguageExamples
 from wordorder.data.examples.masking import IGNORED
-from wordorder.tasks import TASKS, Task
+from wordorder.data.randomness import counter_hash
+from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
-    from wordorder.training import Recipe
+    from transformers import PreTrainedTokenizerFast
+
 
 WHOLE = "whole text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledWindows:
-    """A probe of how much worse a model does on texts whose words are shuffled within windows.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+class ShuffledWindows(Probe):
+    """A probe of how much worse a model does on texts whose words are shuffled within windows."""
 
     windows: tuple[int, ...] = (2, 4, 8, 16)
     """Numbers of words of a window; the whole text is always shuffled too."""
@@ -52,23 +51,11 @@ class ShuffledWindows:
     """Seed of the shuffling."""
 
     def __post_init__(self) -> None:
-        if not self.windows or min(self.windows) < 2 or len(set(self.windows)) < len(self.windows):
-            raise ValueError(f"windows must be different whole numbers of at least 2, got {list(self.windows)}")
-        if self.tokens < 1:
-            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, got {self.seed}")
-
-    def can_measure(self, task: Task) -> bool:
-        """Tell whether the models of a task can be measured; see `Probe`."""
-        return task.masks_tokens or task.running_text or task.labels == "class"
-
-    def faults(self, recipe: Recipe) -> list[str]:
-        """Return the faults of the options: none; see `Probe`."""
-        return []
+        check_different("windows", self.windows)
+        check_at_least("tokens", self.tokens, 1)
+        check_at_least("seed", self.seed, 0)
 
     def axes(self, task: str) -> Axes:
-        """Return the axes of the numbers; see `Probe`."""
         labelled = TASKS[task].labels is not None
         return Axes(
             title="Sensitivity to word order",
@@ -81,7 +68,6 @@ class ShuffledWindows:
         )
 
     def measure(self, trained: Trained) -> Measured:
-        """Measure one model; see `Probe`."""
         measure_language = _masked if trained.task.masks_tokens else _causal
         return (_classified if trained.task.labels == "class" else measure_language)(self, trained)
 
@@ -102,13 +88,9 @@ def _orders(options: ShuffledWindows, trained: Trained) -> dict[str, Order]:
 def _language(
     options: ShuffledWindows, trained: Trained, texts: list[Window], make: Callable[[Ids, Ids], Window]
 ) -> Measured:
-    """Measure a language model: it predicts the same words before and after shuffling, with another order around them.
+    """Measure a language model: it predicts the same words, with another order around them.
 
-    Args:
-        options: the probe.
-        trained: the model.
-        texts: what is shuffled, and labels that move with it.
-        make: from both, shuffled, to a window.
+    ``make`` puts together a window from both, shuffled: what is read, and labels that move with it.
     """
     plain = mean_loss(token_losses(trained, [make(*text) for text in texts]))
     rows: list[Row] = []
@@ -123,8 +105,7 @@ def _language(
 
 
 def _masked(options: ShuffledWindows, trained: Trained) -> Measured:
-    prepared = trained.prepared
-    examples = cast("MaskedLanguageExamples", prepared.test if prepared.test is not None else prepared.validation)
+    examples: MaskedLanguageExamples = trained.examples
     texts: list[Window] = []
     for number in _spread(len(examples), int(examples.lengths.mean()), options.tokens):
         example = examples[number]
@@ -141,28 +122,78 @@ def _causal(options: ShuffledWindows, trained: Trained) -> Measured:
 
 
 def _classified(options: ShuffledWindows, trained: Trained) -> Measured:
-    prepared = trained.prepared
-    examples = cast("LabelledExamples", prepared.test if prepared.test is not None else prepared.validation)
+    examples: LabelledExamples = trained.examples
     numbers = _spread(len(examples), int(examples.lengths.mean()), options.tokens)
     texts = [examples[number]["input_ids"].numpy() for number in numbers]
     labels = [int(examples[number]["labels"]) for number in numbers]
-    plain = _accuracy(trained, texts, labels)
+    plain = accuracy(trained, texts, labels)
     rows: list[Row] = []
     for x, order in _orders(options, trained).items():
-        found = _accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
+        found = accuracy(trained, [ids[order(index, ids)] for index, ids in enumerate(texts)], labels)
         rows.append({"x": x, "value": plain - found, "accuracy": found, "accuracy_as_written": plain})
     return Measured(rows=rows)
-
-
-def _accuracy(trained: Trained, texts: list[Ids], labels: list[int]) -> float:
-    right = 0
-    for numbers, batch in batches(trained, texts):
-        predicted = trained.model(**batch).logits.argmax(-1).cpu().tolist()
-        right += sum(labels[number] == guess for number, guess in zip(numbers, predicted, strict=True))
-    return right / len(texts)
 
 
 def _spread(there: int, size: int, tokens: int) -> list[int]:
     """Return evenly spread numbers of examples that hold about so many tokens, at least one."""
     count = min(there, max(1, tokens // max(1, size)))
     return (np.arange(count) * there // count).tolist()
+
+
+Flags = npt.NDArray[np.bool_]
+
+_SHUFFLE = 0x5AFE  # keeps these draws apart from others
+
+
+def word_starts(tokenizer: PreTrainedTokenizerFast) -> Flags:
+    """Return True for each id of the vocabulary that begins a word, shape (vocabulary,).
+
+    A piece that goes on with a word (##ing) does not; of tokens that hold their white space (bytes, characters, pieces
+    of them) one that begins with it does, so that white space belongs to the word after it.
+    """
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    state: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    before = json.dumps(state.get("pre_tokenizer"))
+    found = np.ones(max(vocabulary.values()) + 1, np.bool_)
+    prefix = state["model"].get("continuing_subword_prefix")
+    marks = "ĠĊĉč" if "ByteLevel" in before else "▁" if "Metaspace" in before else ""
+    has_spaces = any(token.isspace() for token in vocabulary)
+    for token, number in vocabulary.items():
+        if prefix:
+            found[number] = not token.startswith(prefix)
+        elif marks:
+            found[number] = token[:1] in marks
+        elif has_spaces:
+            found[number] = token[:1].isspace()
+    return found
+
+
+def fixed_tokens(tokenizer: PreTrainedTokenizerFast) -> Flags:
+    """Return True for each id that keeps its place: [CLS], [SEP] and [PAD], between which words are shuffled."""
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    found = np.zeros(max(vocabulary.values()) + 1, np.bool_)
+    found[[getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "pad")]] = True
+    return found
+
+
+def shuffled_order(ids: Ids, starts: Flags, fixed: Flags, *, window: int | None, seed: int, index: int) -> Ids:
+    """Return the token that comes to each place, (T,), when words are shuffled within windows.
+
+    A word's tokens stay together and in order. Windows are counted from the beginning of the text and anew after each
+    token that keeps its place. Which order comes about depends on the seed, the index and the text alone.
+    """
+    if not len(ids):
+        return np.empty(0, np.int64)
+    fixed_T = fixed[ids]
+    after_fixed_T = np.concatenate([[True], fixed_T[:-1]])
+    begins_T = starts[ids] | fixed_T | after_fixed_T
+    word_T = np.cumsum(begins_T) - 1
+    first_W = np.flatnonzero(begins_T)
+    run_W = np.cumsum(fixed_T | after_fixed_T)[first_W]
+    number_W = np.arange(len(first_W)) - np.searchsorted(run_W, run_W)  # number of the word in its run
+    window_W = number_W * 0 if window is None else number_W // window
+    chance_W = counter_hash(seed, _SHUFFLE, index, np.arange(len(first_W)))
+    order_W = np.lexsort((chance_W, window_W, run_W))
+    place_W = np.empty(len(order_W), np.int64)
+    place_W[order_W] = np.arange(len(order_W))
+    return np.lexsort((np.arange(len(ids)), place_W[word_T]))

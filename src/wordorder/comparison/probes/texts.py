@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ def text_of(trained: Trained) -> Ids:
     documents = trained.prepared.reported
     assert documents is not None  # `prepare` gives it
     ends = documents.sentence_starts[documents.document_starts[1:]]
-    return np.insert(documents.ids, ends, np.int32(_sep(trained))).astype(np.int64)
+    return np.insert(documents.ids, ends, np.int32(_special(trained, "sep"))).astype(np.int64)
 
 
 def new_tokens(trained: Trained) -> int:
@@ -43,13 +43,7 @@ def new_tokens(trained: Trained) -> int:
 
 
 def blocks(text: Ids, size: int, tokens: int) -> list[Ids]:
-    """Return pieces of a running text, evenly spread: as many as hold about `tokens` tokens, at least one.
-
-    Args:
-        text: at least `size` tokens.
-        size: tokens of each piece.
-        tokens: of all pieces.
-    """
+    """Return pieces of a running text, evenly spread: as many as hold about `tokens` tokens, at least one."""
     there = len(text) // size
     count = min(there, max(1, tokens // size))
     starts = (np.arange(count) * there // count) * size
@@ -61,32 +55,21 @@ def causal_windows(trained: Trained, block: Ids, length: int) -> list[Window]:
 
     The first token of a window is predicted from what windows begin with in training: [CLS], or in lanes the token
     before it in the text, [SEP] at the beginning of the piece.
-
-    Args:
-        trained: says which.
-        block: the piece.
-        length: tokens of the piece in each window; the last may be shorter.
     """
-    before = np.concatenate((np.array([_sep(trained)], np.int64), block[:-1]))
+    before = np.concatenate((np.array([_special(trained, "sep")], np.int64), block[:-1]))
     windows: list[Window] = []
     for start in range(0, len(block), length):
         read = before[start : start + length].copy()
         if not _in_lanes(trained):
-            read[0] = _cls(trained)
+            read[0] = _special(trained, "cls")
         windows.append((read, block[start : start + length]))
     return windows
 
 
 def masked_block(trained: Trained, block: Ids, unit: int, number: int) -> Window:
-    """Mask a piece of text as training does, in pieces of a training window; the windows are cut afterwards.
-
-    Args:
-        trained: gives the masking.
-        block: the piece, a whole number of units.
-        unit: see `new_tokens`.
-        number: of the piece; a piece is masked in the same way each time.
-    """
-    examples = cast(MaskedLanguageExamples, trained.prepared.train)
+    """Mask a piece of text as training does, in pieces of a training window; the windows are cut afterwards."""
+    examples = trained.prepared.train
+    assert isinstance(examples, MaskedLanguageExamples)
     rows = block.reshape(-1, unit)
     numbers = number * len(rows) + np.arange(len(rows), dtype=np.int64)
     seed = 3 * trained.recipe.data.seed + 2
@@ -100,18 +83,15 @@ def enclosed(trained: Trained, seen: Ids, labels: Ids) -> Window:
     """Put [CLS] before and [SEP] after a window, neither of which is predicted."""
     border = np.array([IGNORED], np.int64)
     return (
-        np.concatenate((np.array([_cls(trained)], np.int64), seen, np.array([_sep(trained)], np.int64))),
+        np.concatenate(
+            (np.array([_special(trained, "cls")], np.int64), seen, np.array([_special(trained, "sep")], np.int64))
+        ),
         np.concatenate((border, labels, border)),
     )
 
 
 def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
-    """Return the loss in nats of every place of every window, NaN where nothing is predicted.
-
-    Args:
-        trained: the model; a memory is empty before each window.
-        windows: of any lengths.
-    """
+    """Return the loss in nats of every place of every window, each read by itself; NaN where nothing is predicted."""
     found: list[Losses] = [np.empty(0)] * len(windows)
     for numbers, batch in batches(trained, [read for read, _ in windows]):
         labels = [torch.as_tensor(windows[number][1]) for number in numbers]
@@ -125,12 +105,7 @@ def token_losses(trained: Trained, windows: Sequence[Window]) -> list[Losses]:
 
 
 def losses_at(logits_BTV: torch.Tensor, labels_BT: torch.Tensor) -> Losses:
-    """Return the loss in nats at each place (B, T), NaN where the label is -100.
-
-    Args:
-        logits_BTV: of each place.
-        labels_BT: what each place is to predict.
-    """
+    """Return the loss in nats at each place (B, T), NaN where the label is -100."""
     chosen_BT = labels_BT != IGNORED
     losses = functional.cross_entropy(logits_BTV[chosen_BT].float(), labels_BT[chosen_BT], reduction="none")
     found: Losses = np.full(tuple(labels_BT.shape), np.nan)
@@ -143,13 +118,8 @@ def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], 
 
     A batch has about the same number of tokens whatever its length, so that memory does not grow with the number of
     rows; only what attention keeps grows with the length itself.
-
-    Args:
-        trained: the model.
-        rows: token ids (T,) each.
     """
-    padding = trained.prepared.tokenizer.pad_token_id
-    assert isinstance(padding, int)  # `load_tokenizer` refuses a tokeniser without
+    padding = _special(trained, "pad")
     most = max(1, min(TOKENS_PER_BATCH, LOGITS_PER_BATCH // int(trained.model.config.vocab_size)))
     order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
     start = 0
@@ -167,6 +137,15 @@ def batches(trained: Trained, rows: Sequence[Ids]) -> Iterator[tuple[list[int], 
         yield numbers, batch
 
 
+def accuracy(trained: Trained, texts: list[Ids], labels: list[int]) -> float:
+    """Return the share of texts whose label the model predicts."""
+    right = 0
+    for numbers, batch in batches(trained, texts):
+        predicted = trained.model(**batch).logits.argmax(-1).cpu().tolist()
+        right += sum(labels[number] == guess for number, guess in zip(numbers, predicted, strict=True))
+    return right / len(texts)
+
+
 def mean_loss(losses: Sequence[Losses]) -> float:
     """Return the mean in nats over all places where something was predicted."""
     return float(np.nanmean(np.concatenate(losses)))
@@ -176,13 +155,7 @@ def _in_lanes(trained: Trained) -> bool:
     return trained.recipe.data.packing == "lanes"
 
 
-def _cls(trained: Trained) -> int:
-    found = trained.prepared.tokenizer.cls_token_id
-    assert isinstance(found, int)  # as above
-    return found
-
-
-def _sep(trained: Trained) -> int:
-    found = trained.prepared.tokenizer.sep_token_id
-    assert isinstance(found, int)  # as above
+def _special(trained: Trained, role: str) -> int:
+    found = getattr(trained.prepared.tokenizer, f"{role}_token_id")
+    assert isinstance(found, int)  # `load_tokenizer` refuses a tokeniser without
     return found

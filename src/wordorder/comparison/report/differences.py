@@ -8,26 +8,15 @@ from statistics import median
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Comparison, Results
-from wordorder.comparison.statistics.significance import between
+from wordorder.comparison.statistics.significance import TOO_FEW, between
 from wordorder.comparison.statistics.summary import baseline_of
-
-OUTCOMES = {
-    "better": "better",
-    "worse": "worse",
-    "not distinguishable": "not distinguishable",
-    "identical": "identical",
-    "too few": "too few seeds for a claim",
-}
-"""Outcome of a comparison -> its words for a reader; each is a result, also the last three. See `outcome_in_words`."""
 
 
 def outcome_in_words(entry: Comparison) -> str:
-    """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs".
-
-    Args:
-        entry: the comparison.
-    """
-    return f"no claim: {entry.lost}" if entry.lost else OUTCOMES.get(entry.outcome, entry.outcome)
+    """Return the outcome of a comparison in words: "not distinguishable", "no claim: t5 lost 1 of 8 runs"."""
+    if entry.lost:
+        return f"no claim: {entry.lost}"
+    return "too few seeds for a claim" if entry.outcome == TOO_FEW else entry.outcome
 
 
 def references(results: Results) -> list[str]:
@@ -49,12 +38,7 @@ def against(results: Results, reference: str) -> dict[str, Comparison]:
 
 
 def in_short(entry: Comparison, places: int = 2) -> str:
-    """Return one comparison in words: "better by 0.12 [0.08, 0.17], p = 0.03".
-
-    Args:
-        entry: the comparison.
-        places: decimals of the difference, see `places_of`.
-    """
+    """Return one comparison in words: "better by 0.12 [0.08, 0.17], p = 0.03"."""
     return " ".join(part for part in in_parts(entry, places) if part)
 
 
@@ -120,11 +104,7 @@ def meaning(results: Results) -> str:
         return ""
     unit = ""
     if any(entry.scale == "log" for entry in results.comparisons):
-        example = 100 * -math.expm1(-0.1)
-        unit = (
-            f" It is of natural logarithms, in nats: by 0.1 better is a {quality_of(results).name} "
-            f"{example:.1f}% lower."
-        )
+        unit = f" It is of natural logarithms, in nats: by 0.1 better is a {quality_of(results).name} 9.5% lower."
     return f"A difference above zero says that the arm is better.{unit}"
 
 

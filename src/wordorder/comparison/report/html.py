@@ -11,7 +11,7 @@ import io
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from itertools import count
@@ -19,11 +19,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wordorder.comparison.quality import quality_of
-from wordorder.comparison.report.blocks import blocks_of, cost_rows
-from wordorder.comparison.report.curves import curve_label
-from wordorder.comparison.report.figures.arm_style import arm_styles
-from wordorder.comparison.report.numbers import MISSING, grouped
-from wordorder.comparison.report.rates import rates_tried
+from wordorder.comparison.report.costs import costs_known, front_of, points_of
+from wordorder.comparison.report.differences import (
+    against,
+    in_parts,
+    in_short,
+    meaning,
+    outcome_in_words,
+    percent,
+    places_of,
+    references,
+)
+from wordorder.comparison.report.figures import FOLDER, figure_files
+from wordorder.comparison.report.numbers import MISSING, grouped, significant
 from wordorder.comparison.report.table import (
     OUTCOME,
     caption,
@@ -32,10 +40,11 @@ from wordorder.comparison.report.table import (
     lines,
     markdown_table,
     place_of,
+    rates_tried,
 )
 from wordorder.comparison.report.verdict import verdict
-from wordorder.comparison.report.view import view_of
-from wordorder.comparison.results_file import Aggregate, Results, Table
+from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of
+from wordorder.comparison.results_file import ArmBudget, Comparison, History, Results, StepsToLoss, Table
 from wordorder.comparison.statistics.summary import centre, repeats, spread
 from wordorder.durable import write_text
 from wordorder.errors import MissingExtra
@@ -46,10 +55,33 @@ SCRIPTS = (
 )  # fmt: skip
 """Scripts in the order in which they run: each needs those before it."""
 
-
 WIDE = 2.2
 """Smallest ratio of highest to lowest at which a scale is logarithmic: one bad arm must not press the others
 together."""
+
+MATCHED = {
+    "none": "nothing: every arm as its recipe says",
+    "parameters": "parameters",
+    "flops": "FLOPs per token",
+    "time": "training time",
+}
+"""compare.match -> words for a reader about what was held equal."""
+
+HISTORIES = {
+    "segment": "each arm's segment has the same length, so a memory adds history",
+    "equal": "segment and memory together have the same length",
+}
+"""compare.history -> words for a reader about what of the history was held equal."""
+
+SIGNS = {
+    "better": "\u25b2",
+    "worse": "\u25bc",
+    "not distinguishable": "\u2248",
+    "identical": "=",
+    "too few": "?",
+    "no claim": "!",
+}
+"""Outcome of a comparison -> its sign in the matrix."""
 
 
 def write_report(results: Results, folder: Path) -> None:
@@ -62,19 +94,8 @@ def write_report(results: Results, folder: Path) -> None:
         MissingExtra: jinja2 is not installed.
         OSError: the folder cannot be written.
     """
-    for name, text in report_files(results).items():
-        write_text(folder / name, text)
-
-
-def report_files(results: Results) -> dict[str, str]:
-    """Return table.md and report.html by name.
-
-    Args:
-        results: the content of a results.json.
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
-    return {"table.md": markdown_table(results), "report.html": report_page(results)}
+    write_text(folder / "table.md", markdown_table(results))
+    write_text(folder / "report.html", report_page(results))
 
 
 def report_page(results: Results) -> str:
@@ -123,33 +144,25 @@ def _inert(value: object) -> object:
 
 
 def _content(results: Results) -> dict[str, object]:
-    """Return the contents of the page as text, which is shown without scripts too."""
-    shown, style, judged = columns(results), arm_styles(results), verdict(results)
+    """Return the contents of the page as text, which is shown without scripts too, and what the template calls."""
+    shown, judged, (of, _) = columns(results), verdict(results), repeats(results)
     intervals, log_strip = _intervals(results)
     return {
-        "name": results.name,
-        "task": results.task,
+        "results": results,
         "verdict": judged,
         "sentence": judged.sentence.replace(" ± ", "\u00a0±\u00a0"),
         "log_strip": log_strip,
         "caption": caption(results),
         "columns": shown,
         "rows": [
-            {
-                "arm": entry.arm,
-                "style": style[entry.arm],
-                "cells": [(column.text(entry, arm), column.value(entry, arm)) for column in shown],
-                "interval": interval,
-            }
+            (entry.arm, [(column.text(entry, arm), column.value(entry, arm)) for column in shown], interval)
             for (entry, arm), interval in zip(lines(results), intervals, strict=True)
         ],
-        "failed": results.failed,
-        "place_of": place_of,
-        "over": f"{repeats(results)[0]}s",
+        "styles": arm_styles(results),
+        "over": f"{of}s",
         "facts": _facts(results),
         "rates": rates_tried(results),
-        "split": results.split,
-        "bars": f"from the lowest to the highest {repeats(results)[0]}"
+        "bars": f"from the lowest to the highest {of}"
         if results.statistic == "median"
         else "one sample standard deviation",
         "statistics": _statistics(results.data),
@@ -157,14 +170,29 @@ def _content(results: Results) -> dict[str, object]:
         "environment": [(name.removeprefix("packages."), value) for name, value in _flat(results.environment)],
         "curve_label": curve_label(results),
         "has_curves": any(len(row.curve) > 1 for row in results.rows),
-        "maps": _maps(results.correlations),
-        "costs": [(arm.name, encoding_parameters(arm), list(arm.encoding_parameters.items())) for arm in results.arms],
+        "distances": (-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16),
         "outcome": OUTCOME,
-        "grouped": grouped,
+        "references": references(results),
+        "matrix": difference_matrix(results),
+        "places": places_of(results),
+        "tests": _tests(results),
+        "meaning": meaning(results),
+        "confidence": f"{100 * (1 - (results.significance.level or 0.05)):g}%",
+        "fronts": [(cost, front_of(results, cost)) for cost in costs_known(results)],
+        "cost_rows": cost_rows(results),
+        "probes": [
+            (name, probe, probe_panels(probe, [arm.name for arm in results.arms]))
+            for name, probe in results.probes.items()
+        ],
+        "no_budget": ArmBudget(),
+        "files": figure_files(results),
+        "files_folder": FOLDER,
         "figure": _counter("Figure"),
         "table": _counter("Table"),
-        "cost_rows": cost_rows(results),
-        **blocks_of(results),
+        "matched": MATCHED,
+        "histories": HISTORIES,
+        "missing": MISSING,
+        **{function.__name__.lstrip("_"): function for function in CALLED},
     }
 
 
@@ -177,25 +205,25 @@ def _counter(word: str) -> Callable[[], str]:
 def _intervals(results: Results) -> tuple[list[dict[str, float] | None], bool]:
     """Return each row's place of mean and spread among all arms in percent, and whether the scale is logarithmic."""
     metric, statistic = quality_of(results).key, results.statistic
-    ranges = [_range(entry.columns.get(metric), statistic) for entry, _ in lines(results)]
+    ranges: list[tuple[float, float, float] | None] = []
+    for entry, _ in lines(results):
+        column = entry.columns.get(metric)
+        middle = centre(column, statistic)
+        if column is None or middle is None:
+            ranges.append(None)
+        else:
+            low, high = spread(column, statistic) or (middle, middle)
+            ranges.append((low, middle, high))
     ends = [end for found in ranges if found for end in found]
     logarithmic = bool(ends) and min(ends) > 0 and max(ends) > WIDE * min(ends)
     scaled = math.log if logarithmic else float
-    low, high = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
+    lowest, highest = (scaled(min(ends)), scaled(max(ends))) if ends else (0.0, 1.0)
 
     def place(found: tuple[float, float, float]) -> dict[str, float]:
-        start, mean, end = (round(100 * (scaled(value) - low) / (high - low or 1.0), 2) for value in found)
+        start, mean, end = (round(100 * (scaled(value) - lowest) / (highest - lowest or 1.0), 2) for value in found)
         return {"from": start, "mean": mean, "span": round(end - start, 2)}
 
     return [None if found is None else place(found) for found in ranges], logarithmic
-
-
-def _range(entry: Aggregate | None, statistic: str) -> tuple[float, float, float] | None:
-    middle = centre(entry, statistic)
-    if entry is None or middle is None:
-        return None
-    low, high = spread(entry, statistic) or (middle, middle)
-    return low, middle, high
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
@@ -222,29 +250,9 @@ def _statistics(data: Table) -> dict[str, object]:
     names = list(dict.fromkeys(key for value in splits.values() for key in value))
     return {
         "names": names,
-        "splits": [(split, [_plain(value.get(name)) for name in names]) for split, value in splits.items()],
-        "others": [(name, _plain(value)) for name, value in data.items() if name not in splits],
+        "splits": [(split, [_shown(value.get(name)) for name in names]) for split, value in splits.items()],
+        "others": [(name, _shown(value)) for name, value in data.items() if name not in splits],
     }
-
-
-def _maps(correlations: Mapping[str, Mapping[str, Sequence[Sequence[Sequence[float]]]]]) -> list[dict[str, object]]:
-    """Return, per arm with maps, its parts and a table of the mean correlation by distance for each head."""
-    distances = [-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16]
-    return [
-        {
-            "arm": arm,
-            "parts": list(parts),
-            "heads": len(next(iter(parts.values()))),
-            "positions": len(next(iter(parts.values()))[0]),
-            "distances": distances,
-            "rows": [
-                (part, head + 1, [_mean_at(values, distance) for distance in distances])
-                for part, heads in parts.items()
-                for head, values in enumerate(heads)
-            ],
-        }
-        for arm, parts in correlations.items()
-    ]
 
 
 def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
@@ -257,11 +265,11 @@ def _mean_at(values: Sequence[Sequence[float]], distance: int) -> str:
 def _flat(value: Table, prefix: str = "") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, inner in value.items():
-        found += _flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else [(f"{prefix}{name}", _plain(inner))]
+        found += _flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else [(f"{prefix}{name}", _shown(inner))]
     return found
 
 
-def _plain(value: object) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return MISSING
     if isinstance(value, int) and not isinstance(value, bool):
@@ -269,3 +277,103 @@ def _plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return json.dumps(value) if isinstance(value, list | dict | bool) else str(value)
+
+
+def cost_rows(results: Results) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """Return per arm each known cost in words, and whether the arm is on the Pareto front for it."""
+    known = [(points_of(results, cost), front_of(results, cost).on) for cost in costs_known(results)]
+    names = [entry.arm for entry, _ in lines(results)]
+    costs = [({point.name: point.cost for point in points}, on) for points, on in known]
+    return [(name, [(significant(values[name]), name in on) for values, on in costs]) for name in names]
+
+
+def _tests(results: Results) -> list[tuple[str, str]]:
+    """Return what the page says of how differences were tested."""
+    significance, of = results.significance, f"{repeats(results)[0]}s"
+    paired = {entry.paired for entry in results.comparisons}
+    pairing = f"paired by {of[:-1]}: the same batches, masks and initial weights" if paired == {True} else "not paired"
+    facts = [
+        ("Test", significance.test),
+        ("Pairing", "mixed" if len(paired) > 1 else pairing),
+        ("Correction", significance.correction),
+        ("Effect size", significance.effect),
+        ("Level", significance.level),
+        (f"{of} that there are".capitalize(), significance.seeds),
+        (f"{of} needed for a claim".capitalize(), significance.seeds_needed),
+    ]
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def difference_matrix(results: Results) -> dict[str, object] | None:
+    """Return a matrix of all pairs of arms, best first; None unless all pairs of three or more were compared."""
+    compared = set(references(results))
+    if len(compared) < 3:
+        return None
+    names = [entry.arm for entry, _ in lines(results) if entry.arm in compared]
+    columns = {name: against(results, name) for name in names}
+    rows = [(name, [_cell_of(columns[other].get(name), places_of(results)) for other in names]) for name in names]
+    return {"names": names, "rows": rows}
+
+
+def _cell_of(entry: Comparison | None, places: int) -> dict[str, str] | None:
+    if entry is None:
+        return None
+    outcome = entry.outcome
+    number = "" if outcome == "identical" else in_parts(entry, places)[0].rsplit(" ", 1)[-1]
+    return {
+        "kind": outcome.replace(" ", "-"),
+        "sign": f"{SIGNS.get(outcome, '')} {number}".strip(),
+        "words": in_short(entry, places),
+    }
+
+
+def _signed(entry: Comparison, places: int) -> str:
+    """Return the difference with its sign and interval; the outcome's words are in their own column."""
+    if entry.difference is None:
+        return MISSING
+    number, interval = in_parts(entry.having(outcome="", lost=None, p=None, p_adjusted=None), places)
+    return f"{number.lstrip(': ')} {interval}".strip()
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+
+
+def _share(entry: StepsToLoss) -> str:
+    """Return in words how much earlier or later an arm has the baseline's loss."""
+    share = entry.share
+    if share is None:
+        return MISSING
+    if round(share, 2) == 1:
+        return "the same"
+    return f"{100 * abs(1 - share):.0f}% {'earlier' if share < 1 else 'later'}"
+
+
+def _apart(own: ArmBudget) -> str:
+    if own.value is None or not own.target:
+        return MISSING
+    return f"{100 * (own.value / own.target - 1):+.2f}%".replace("-", "\u2212")
+
+
+def _looks_back(history: History | None) -> str:
+    parts = ((history.segment, "in the segment"), (history.memory, "in the memory")) if history else ()
+    return " + ".join(f"{grouped(tokens)} {words}" for tokens, words in parts if tokens) or MISSING
+
+
+def _amount(value: float | None) -> str:
+    return significant(value) if value is not None and abs(value) < 1000 else grouped(value)
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return MISSING
+    return f"{seconds / 60:,.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+
+
+CALLED = (
+    encoding_parameters, grouped, outcome_in_words, percent, place_of, probe_table, significant,
+    _amount, _apart, _duration, _looks_back, _mean_at, _p, _share, _signed,
+)  # fmt: skip
+"""Functions that the template calls, by their names without the underscore."""

@@ -13,15 +13,7 @@ from wordorder.training.runs.model_card import run_facts
 
 
 def write_arm_cards(results: Results, folder: Path) -> None:
-    """Write README.md beside every finished model of a comparison, in the place of the card of its run.
-
-    Args:
-        results: content of results.json.
-        folder: of the comparison.
-
-    Raises:
-        OSError: a card cannot be written.
-    """
+    """Write README.md beside every finished model of a comparison, in the place of the card of its run."""
     for row in results.rows:
         model = folder / row.model
         if (model / "config.json").is_file():
@@ -29,13 +21,7 @@ def write_arm_cards(results: Results, folder: Path) -> None:
 
 
 def arm_facts(results: Results, row: Row, facts: CardFacts) -> CardFacts:
-    """Return the facts of a run with its place in the comparison, right after its scores.
-
-    Args:
-        results: content of results.json.
-        row: of the run.
-        facts: of the run alone.
-    """
+    """Return the facts of a run with its place in the comparison, right after its scores."""
     fold = "" if row.fold is None else f", fold {row.fold}"
     return replace(
         facts,

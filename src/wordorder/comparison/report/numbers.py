@@ -21,11 +21,6 @@ def with_spread(entry: Aggregate | None, digits: int = 4, statistic: str = "mean
     """Return ``mean ± std`` or ``median (lowest to highest)`` of a summary entry; below three seeds the centre alone.
 
     A mean has at most as many digits as the second one of its std.
-
-    Args:
-        entry: one column of a summary.
-        digits: significant digits of the centre.
-        statistic: "mean" or "median".
     """
     if entry is None or entry.mean is None:
         return MISSING

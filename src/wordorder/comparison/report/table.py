@@ -9,13 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of
+from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, lower_is_better, quality_of
 from wordorder.comparison.report.differences import against, in_parts, in_short, places_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
-from wordorder.comparison.report.rates import RatesTried, rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
+from wordorder.comparison.results_file import ArmResult, Failure, GridEntry, Results, SavedRecipe, Summary
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric
@@ -51,23 +50,13 @@ def columns(results: Results) -> list[Column]:
         _score(quality, title, statistic, key="quality"),
         *([_outcome(results)] if results.comparisons else []),
         *(_score(other, f"{results.split} {other.name}", statistic) for other in beside(results)),
-        Column(
-            key="parameters",
-            title="Parameters",
-            value=lambda _, arm: arm.total_parameters,
-            text=lambda _, arm: grouped(arm.total_parameters),
-        ),
-        Column(
-            key="encoding_parameters",
-            title="of which for the encoding",
-            value=lambda _, arm: encoding_parameters(arm),
-            text=lambda _, arm: grouped(encoding_parameters(arm)),
-        ),
-        Column(
-            key="flops_per_token",
-            title="MFLOP per token (forward + backward)",
-            value=lambda _, arm: arm.flops_per_token,
-            text=lambda _, arm: significant(_scaled(arm.flops_per_token, 1e6)),
+        _of_arm("parameters", "Parameters", lambda arm: arm.total_parameters),
+        _of_arm("encoding_parameters", "of which for the encoding", encoding_parameters),
+        _of_arm(
+            "flops_per_token",
+            "MFLOP per token (forward + backward)",
+            lambda arm: arm.flops_per_token,
+            lambda value: significant(None if value is None else value / 1e6),
         ),
         Column(
             key="tokens_per_second",
@@ -80,15 +69,29 @@ def columns(results: Results) -> list[Column]:
             key="peak_memory_bytes",
             title="Peak memory (MiB)",
             value=lambda summary, _: _mean(summary, "peak_memory_bytes"),
-            text=lambda summary, _: grouped(_scaled(_mean(summary, "peak_memory_bytes"), MEBIBYTE)),
+            text=lambda summary, _: grouped(_mean(summary, "peak_memory_bytes", MEBIBYTE)),
         ),
-        Column(
-            key="learning_rate",
-            title="Learning rate",
-            value=lambda _, arm: arm.learning_rate,
-            text=lambda _, arm: MISSING if arm.learning_rate is None else f"{arm.learning_rate:g}",
+        _of_arm(
+            "learning_rate",
+            "Learning rate",
+            lambda arm: arm.learning_rate,
+            lambda value: MISSING if value is None else f"{value:g}",
         ),
     ]
+
+
+def _of_arm(
+    key: str,
+    title: str,
+    value: Callable[[ArmResult], float | None],
+    text: Callable[[float | None], str] = grouped,
+) -> Column:
+    return Column(key=key, title=title, value=lambda _, arm: value(arm), text=lambda _, arm: text(value(arm)))
+
+
+def _mean(summary: Summary, metric: str, unit: float = 1) -> float | None:
+    mean = centre(summary.columns.get(metric), "mean")
+    return None if mean is None else mean / unit
 
 
 def _score(quality: Metric, title: str, statistic: str, *, key: str | None = None) -> Column:
@@ -151,10 +154,11 @@ def caption(results: Results) -> str:
     )
     if results.bleu_signature:
         others += f" BLEU is sacrebleu's, {results.bleu_signature}."
+    as_far = ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
     parts = [
         f"{name}: {meaning}.{others} Data {recipe.data.source}{budget}; {spread}.",
         *([_folds(results)] if of == "fold" else []),
-        f"All arms see the same batches in the same order{_as_far(results)} and start from {_start(recipe)}.",
+        f"All arms see the same batches in the same order{as_far} and start from {_start(recipe)}.",
     ]
     parts += [sentence for sentence in (meaning_of_differences(results), matched(results)) if sentence]
     workers = results.compare.workers
@@ -194,10 +198,6 @@ def caption(results: Results) -> str:
 def matched(results: Results) -> str:
     """Return a sentence on the budget that all arms share; "" if nothing was matched."""
     return results.budget.sentence if results.budget else ""
-
-
-def _as_far(results: Results) -> str:
-    return ", each as far as its steps go," if results.budget and results.budget.match == "time" else ""
 
 
 def _folds(results: Results) -> str:
@@ -297,14 +297,6 @@ def _that_fit(
     return shown, [column for column in all_columns if column not in shown]
 
 
-def _mean(summary: Summary, metric: str) -> float | None:
-    return centre(summary.columns.get(metric), "mean")
-
-
-def _scaled(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
-
-
 def _cell(text: object) -> str:
     # markdown readers run HTML, split cells at bars, load pictures, and take a backslash before a bar for an escape: so
     # backslashes go first, and the only ones left are those before bars
@@ -312,3 +304,73 @@ def _cell(text: object) -> str:
     for mark, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\\", "&#92;"), ("|", "\\|")):
         plain = plain.replace(mark, written)
     return plain.replace("](", "]&#40;").replace("`", "&#96;")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesOfArm:
+    """The row of one arm."""
+
+    arm: str
+    cells: tuple[tuple[str, bool], ...]
+    """For each rate the score in words, and whether the arm was given this rate."""
+    edge: bool
+    """True if the arm's rate is the lowest or the highest that was tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesTried:
+    """The table of rates, one row per arm."""
+
+    rates: tuple[str, ...]
+    rows: tuple[RatesOfArm, ...]
+    meaning: str
+    """Explanation of the numbers, for the caption."""
+
+
+def rates_tried(results: Results) -> RatesTried | None:
+    """Return the table of a results file; None if every arm had the rate of its recipe."""
+    metric, quality, entries = results.selection, quality_of(results), results.grid
+    if entries:
+        choose = max if quality.higher_is_better else min
+        meaning = (
+            f"Validation {quality.name} at each learning rate, median over the {repeats(results)[0]}s; an arm's result "
+            "is that at its best rate (bold)."
+        )
+    elif results.tuning:
+        entries = tuple(
+            GridEntry(
+                arm=trial.arm,
+                learning_rate=trial.learning_rate,
+                median=trial.score(metric),
+                failed=int(trial.status == "failed"),
+            )
+            for trial in results.tuning
+        )
+        choose = min if lower_is_better(metric) else max
+        name = f"loss ({loss_unit(results)})" if metric not in METRICS else METRICS[metric].name
+        meaning = (
+            f"Validation {name} after training with each learning rate, one seed; the best (bold) is used for every "
+            "seed of that arm."
+        )
+    else:
+        return None
+    rates = sorted({entry.learning_rate for entry in entries})
+    found = {(entry.arm, entry.learning_rate): entry for entry in entries}
+    rows: list[RatesOfArm] = []
+    for arm in dict.fromkeys(entry.arm for entry in entries):
+        own = {rate: found.get((arm, rate)) for rate in rates}
+        known = {rate: entry.median for rate, entry in own.items() if entry is not None and entry.median is not None}
+        # A grid says itself which rate it chose: one that some seeds failed at is not taken, however good the others.
+        named = [rate for rate in known if found[arm, rate].chosen]
+        best = named[0] if named else (choose(known, key=known.__getitem__) if known else None)
+        cells = tuple((_rate_in_words(entry), rate == best) for rate, entry in own.items())
+        rows.append(RatesOfArm(arm=arm, cells=cells, edge=len(rates) > 1 and best in {rates[0], rates[-1]}))
+    if any(row.edge for row in rows):
+        meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this arm."
+    return RatesTried(rates=tuple(f"{rate:g}" for rate in rates), rows=tuple(rows), meaning=meaning)
+
+
+def _rate_in_words(entry: GridEntry | None) -> str:
+    if entry is None or entry.median is None:
+        return "failed" if entry is not None and entry.failed else MISSING
+    return significant(entry.median) + (f" ({entry.failed} failed)" if entry.failed else "")

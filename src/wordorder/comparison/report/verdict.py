@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wordorder.comparison.quality import is_marked_optimistic, quality_of
@@ -14,6 +14,7 @@ from wordorder.comparison.statistics.significance import (
     BETTER,
     IDENTICAL,
     NO_CLAIM,
+    NOT_DISTINGUISHABLE,
     TOO_FEW,
     WORSE,
     Conclusions,
@@ -29,12 +30,6 @@ from wordorder.comparison.statistics.summary import (
     repeats,
     spread,
 )
-from wordorder.tasks import Metric
-
-DESCRIPTION = (
-    "As a description, not a claim: the ranges, mean plus and minus one sample standard deviation over the {of}s, "
-)
-DESCRIPTION_OF_MEDIANS = "As a description, not a claim: the ranges, from the lowest to the highest {of}, "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,24 +44,15 @@ class Verdict:
     for any claim, or more runs lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Measure:
     """The measure of arms in a results file: the metric, its split, and the statistic over seeds."""
 
-    quality: Metric
-    split: str
-    statistic: str
-    optimistic: bool
-    confidence: float
-
-    @property
-    def name(self) -> str:
-        median = "median " if self.statistic == "median" else ""
-        return f"{median}{'optimistic ' if self.optimistic else ''}{self.split} {self.quality.name}"
-
-    @property
-    def extreme(self) -> str:
-        return "highest" if self.quality.higher_is_better else "lowest"
+    def __init__(self, results: Results) -> None:
+        self.quality, self.statistic = quality_of(results), results.statistic
+        self.confidence = confidence_of(results)
+        median = "median " if results.statistic == "median" else ""
+        optimistic = "optimistic " if is_marked_optimistic(results) else ""
+        self.name = f"{median}{optimistic}{results.split} {self.quality.name}"
 
     def value(self, entry: Summary) -> float | None:
         return centre(entry.columns.get(self.quality.key), self.statistic)
@@ -75,8 +61,9 @@ class _Measure:
         return with_spread(entry.columns[self.quality.key], self.quality.digits, self.statistic)
 
     def overlap(self, one: Summary, other: Summary) -> bool:
-        ranges = [spread(entry.columns[self.quality.key], self.statistic) for entry in (one, other)]
-        (low, high), (other_low, other_high) = (found or (0.0, 0.0) for found in ranges)
+        (low, high), (other_low, other_high) = (
+            spread(entry.columns[self.quality.key], self.statistic) or (0.0, 0.0) for entry in (one, other)
+        )
         return low <= other_high and other_low <= high
 
     def gap(self, best: Summary, other: Summary) -> str:
@@ -95,33 +82,31 @@ class _Measure:
             return f"{math.exp(value or 0.0):.2f}" if ratio else f"{value or 0.0:.3g}"
 
         size = f"{show(found.difference)} {'times lower than' if ratio else direction}"
-        interval = (
-            f"{100 * self.confidence:.3g}% interval {show(found.low)} to {show(found.high)}, "
-            if found.low is not None
-            else ""
-        )
+        interval = ""
+        if found.low is not None:
+            interval = f"{100 * self.confidence:.3g}% interval {show(found.low)} to {show(found.high)}, "
         return f"{size} {other.arm} ({self.text(other)}; {interval}p = {_p(found)}, n = {found.n})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """The arms behind the best, grouped by the outcomes of the tests; in order of rank."""
+    """The best arm, and those behind it by the outcomes of their tests; all in order of rank."""
 
-    ahead_of: list[tuple[Summary, Comparison]]
-    """Summary and comparison of the arms over which an advantage is claimed."""
-    tied: list[tuple[Summary, Comparison]]
-    identical: list[Summary]
-    too_few: list[tuple[Summary, Comparison]]
-    untested: list[Summary]
-    behind: list[tuple[Summary, Comparison]]
-    """Arms that are better pair by pair though their mean or median is not: possible, and rare."""
-    lost: list[tuple[Summary, Comparison]]
-    """Arms over which nothing is claimed because the arm that is ahead lost more runs."""
+    best: Summary
+    others: Sequence[Summary]
+    tested: Mapping[str, Sequence[tuple[Summary, Comparison]]]
+    """Outcome of the best arm's test against others -> these; worse pair by pair is possible, and rare."""
+    measure: _Measure
+    of: str
+    """Unit of the spread: "seed" or "fold"."""
+
+    def having(self, outcome: str) -> Sequence[tuple[Summary, Comparison]]:
+        return self.tested.get(outcome, ())
 
 
 def ranked(results: Results) -> list[Summary]:
     """Return the summary's entries that have the headline metric, best first."""
-    measure = _measure(results)
+    measure = _Measure(results)
     values = [(entry, measure.value(entry)) for entry in results.summary]
     sign = -1 if measure.quality.higher_is_better else 1
     known = [(sign * value, entry) for entry, value in values if value is not None]
@@ -134,28 +119,37 @@ def verdict(results: Results) -> Verdict:
     An advantage is claimed where `compare_arms` finds one; what the file holds of it is read, an older file's is
     computed.
     """
-    measure, entries = _measure(results), ranked(results)
+    measure, entries, unfinished = _Measure(results), ranked(results), _unfinished(results)
     if not entries:
         none = f"No run gave a {measure.name} that is a number." if results.rows else "No run has finished yet."
-        return Verdict(sentence=none, evidence=_unfinished(results) if results.failed else "")
-    best, others = entries[0], entries[1:]
-    name, unfinished = best.arm, _unfinished(results)
+        return Verdict(sentence=none, evidence=unfinished if results.failed else "")
+    best, *others = entries
+    name, lost = best.arm, _lost(results)
     if not others:
-        sentence = f"{_lost(results)}{name} reached a {measure.name} of {measure.text(best)}."
+        sentence = f"{lost}{name} reached a {measure.name} of {measure.text(best)}."
         return Verdict(sentence=sentence, evidence=unfinished, best=name)
-    tested = tests_of(results)
-    judged = _judge(name, others, tested.comparisons)
-    claimed = {entry.arm for entry, _ in judged.ahead_of}
-    lead = f"{_lost(results)}{name} has the {measure.extreme} {measure.name}, {measure.text(best)}"
+    conclusions = tests_of(results)
+    comparisons, significance = conclusions.comparisons, conclusions.significance
+    tested: dict[str, list[tuple[Summary, Comparison]]] = {}
+    for entry in others:
+        found = between(comparisons, name, entry.arm)
+        if found is not None:
+            known = found.outcome in (BETTER, WORSE, IDENTICAL, TOO_FEW, NO_CLAIM)
+            tested.setdefault(found.outcome if known else NOT_DISTINGUISHABLE, []).append((entry, found))
+    judged = _Judged(best=best, others=others, tested=tested, measure=measure, of=repeats(results)[0])
+    claimed = {entry.arm for entry, _ in judged.having(BETTER)}
+    extreme = "highest" if measure.quality.higher_is_better else "lowest"
+    lead = f"{lost}{name} has the {extreme} {measure.name}, {measure.text(best)}"
+    evidence = (
+        significance.sentence or "",
+        looks_in_words(results),
+        _against_the_baseline(comparisons, name),
+        _description(judged),
+        unfinished,
+    )
     return Verdict(
-        sentence=_sentence(lead, best, others, judged, measure, tested.significance, repeats(results)[0]),
-        evidence=_join(
-            tested.significance.sentence or "",
-            looks_in_words(results),
-            _against_the_baseline(tested.comparisons, name),
-            _description(best, others, judged, measure, repeats(results)[0]),
-            unfinished,
-        ),
+        sentence=f"{lead}, {', '.join(_standing(judged, significance))}.",
+        evidence=" ".join(part for part in evidence if part),
         best=name,
         ties=tuple(entry.arm for entry in others if entry.arm not in claimed),
     )
@@ -169,74 +163,42 @@ def tests_of(results: Results) -> Conclusions:
     return Conclusions(comparisons=results.comparisons, significance=said)
 
 
-def _measure(results: Results) -> _Measure:
-    return _Measure(
-        quality=quality_of(results),
-        split=results.split,
-        statistic=results.statistic,
-        optimistic=is_marked_optimistic(results),
-        confidence=confidence_of(results),
-    )
-
-
-def _judge(best: str, others: Sequence[Summary], comparisons: Sequence[Comparison]) -> _Judged:
-    judged = _Judged(ahead_of=[], tied=[], identical=[], too_few=[], untested=[], behind=[], lost=[])
-    for entry in others:
-        found = between(comparisons, best, entry.arm)
-        if found is None:
-            judged.untested.append(entry)
-        elif found.outcome in (BETTER, WORSE):
-            (judged.ahead_of if found.outcome == BETTER else judged.behind).append((entry, found))
-        elif found.outcome == IDENTICAL:
-            judged.identical.append(entry)
-        elif found.outcome == NO_CLAIM:
-            judged.lost.append((entry, found))
-        else:
-            (judged.too_few if found.outcome == TOO_FEW else judged.tied).append((entry, found))
-    return judged
-
-
-def _sentence(
-    lead: str,
-    best: Summary,
-    others: Sequence[Summary],
-    judged: _Judged,
-    measure: _Measure,
-    significance: Significance,
-    of: str,
-) -> str:
-    parts: list[str] = []
-    if judged.identical:
+def _standing(judged: _Judged, significance: Significance) -> list[str]:
+    """Return what is said of the arms behind the best one, in the order of the sentence."""
+    best, measure, of, parts = judged.best, judged.measure, judged.of, list[str]()
+    if identical := [entry for entry, _ in judged.having(IDENTICAL)]:
         column = measure.quality.key
-        same = all(entry.columns[column].n == best.columns[column].n for entry in judged.identical)
-        parts.append(f"identical on every {'' if same else 'common '}{of} with {_names(judged.identical)}")
-    if judged.tied:
-        tied = [f"{entry.arm} ({measure.text(entry)}; p = {_p(found)})" for entry, found in judged.tied]
-        parts.append(f"not distinguishable from {listed(tied)}")
-    if judged.behind:
-        parts.append(f"yet behind {_names([entry for entry, _ in judged.behind])} {of} by {of}")
-    if judged.ahead_of:
-        nearest, *rest = judged.ahead_of
+        same = all(entry.columns[column].n == best.columns[column].n for entry in identical)
+        parts.append(f"identical on every {'' if same else 'common '}{of} with {_names(identical)}")
+    if tied := judged.having(NOT_DISTINGUISHABLE):
+        parts.append(f"not distinguishable from {_with_p(tied, measure)}")
+    if behind := judged.having(WORSE):
+        parts.append(f"yet behind {_names([entry for entry, _ in behind])} {of} by {of}")
+    if ahead_of := judged.having(BETTER):
+        nearest, *rest = ahead_of
         further = f", and also ahead of {_names([entry for entry, _ in rest])}" if rest else ""
         parts.append(f"{'but ' if parts else ''}{measure.claim(*nearest)}{further}")
-    if judged.too_few or (judged.untested and not parts and not judged.lost):
-        next_one = judged.too_few[0][0] if judged.too_few else judged.untested[0]
-        equal = [entry for entry in others if measure.value(entry) == measure.value(best)]
-        shown = f"the same as {_names(equal)}" if equal and not judged.identical else measure.gap(best, next_one)
-        parts.append(f"{shown}{_no_claim(judged, significance, of)}")
-    if judged.lost:
-        over = [f"{entry.arm} ({measure.text(entry)}; p = {_p(found)})" for entry, found in judged.lost]
-        why = dict.fromkeys(str(found.lost) for _, found in judged.lost)
-        parts.append(f"no claim over {listed(over)}: {listed(list(why))}")
-    return f"{lead}, {', '.join(parts)}."
+    too_few, lost = judged.having(TOO_FEW), judged.having(NO_CLAIM)
+    if too_few or not (parts or lost):
+        tested = {entry.arm for own in judged.tested.values() for entry, _ in own}
+        next_one = too_few[0][0] if too_few else next(entry for entry in judged.others if entry.arm not in tested)
+        equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
+        shown = f"the same as {_names(equal)}" if equal and not identical else measure.gap(best, next_one)
+        if too_few:
+            count = max(found.n or 0 for _, found in too_few)
+            # that no claim is possible, and why, is the first sentence of the evidence
+            seeds = f"{count} {of}{'s' * (count != 1)}"
+            parts.append(f"{shown}; with {seeds} that is no claim, which takes {significance.seeds_needed}")
+        else:
+            parts.append(f"{shown}, which was not tested")
+    if lost:
+        why = dict.fromkeys(str(found.lost) for _, found in lost)
+        parts.append(f"no claim over {_with_p(lost, measure)}: {listed(list(why))}")
+    return parts
 
 
-def _no_claim(judged: _Judged, significance: Significance, of: str) -> str:
-    if not judged.too_few:
-        return ", which was not tested"
-    count = max(found.n or 0 for _, found in judged.too_few)
-    # that no claim is possible, and why, is the first sentence of the evidence
-    return f"; with {count} {of}{'s' * (count != 1)} that is no claim, which takes {significance.seeds_needed}"
+def _with_p(entries: Sequence[tuple[Summary, Comparison]], measure: _Measure) -> str:
+    return listed([f"{entry.arm} ({measure.text(entry)}; p = {_p(found)})" for entry, found in entries])
 
 
 def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
@@ -253,22 +215,26 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
     return f"Against the baseline {baselines.pop()}: {each}. Between the other arms nothing was tested."
 
 
-def _description(best: Summary, others: Sequence[Summary], judged: _Judged, measure: _Measure, of: str) -> str:
+def _description(judged: _Judged) -> str:
     """Return a description of the ranges for few seeds, if nothing can be claimed."""
-    if not judged.too_few:
+    best, measure, of = judged.best, judged.measure, judged.of
+    too_few = [entry for entry, _ in judged.having(TOO_FEW)]
+    if not too_few:
         return ""
-    fewest = min(entry.columns[measure.quality.key].n for entry in [best, *others])
+    fewest = min(entry.columns[measure.quality.key].n for entry in [best, *judged.others])
     if fewest < SEEDS_FOR_A_SPREAD:
         seeds = f"one {of}" if fewest == 1 else f"{fewest} {of}s"
         return f"With {seeds} per arm there is no spread to judge by: at least {SEEDS_FOR_A_SPREAD} are needed."
-    near = [entry for entry, _ in judged.too_few if measure.overlap(best, entry)]
-    apart = [entry for entry, _ in judged.too_few if entry not in near]
-    start = (DESCRIPTION_OF_MEDIANS if measure.statistic == "median" else DESCRIPTION).format(of=of)
+    near = [entry for entry in too_few if measure.overlap(best, entry)]
+    apart = [entry for entry in too_few if entry not in near]
     said = [
         *([f"of {best.arm} and {_names(near)} overlap"] if near else []),
         *([f"of {best.arm} and {_names(apart)} do not overlap"] if apart else []),
     ]
-    return f"{start}{', those '.join(said)}."
+    ranges = f"from the lowest to the highest {of}"
+    if measure.statistic != "median":
+        ranges = f"mean plus and minus one sample standard deviation over the {of}s"
+    return f"As a description, not a claim: the ranges, {ranges}, {', those '.join(said)}."
 
 
 def _p(found: Comparison) -> str:
@@ -300,7 +266,3 @@ def _unfinished(results: Results) -> str:
 
 def _names(entries: Sequence[Summary]) -> str:
     return listed([entry.arm for entry in entries])
-
-
-def _join(*sentences: str) -> str:
-    return " ".join(sentence for sentence in sentences if sentence)

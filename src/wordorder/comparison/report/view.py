@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median, stdev
 
-from wordorder.comparison.quality import quality_of
+from wordorder.comparison.quality import loss_unit, quality_of
 from wordorder.comparison.report.costs import costs_known, front_of, points_of
-from wordorder.comparison.report.curves import (
-    LARGEST,
-    curve_label,
-    curve_value,
-    in_perplexity,
-    learning_curves,
-    target_lines,
-)
 from wordorder.comparison.report.differences import (
     against,
     difference_title,
@@ -24,12 +18,13 @@ from wordorder.comparison.report.differences import (
     places_of,
     references,
 )
-from wordorder.comparison.report.figures.arm_style import arm_styles
-from wordorder.comparison.report.numbers import MISSING
-from wordorder.comparison.report.probe_points import probe_panels, spans_octaves
+from wordorder.comparison.report.numbers import MISSING, with_spread
 from wordorder.comparison.report.table import columns
-from wordorder.comparison.results_file import Comparison, ProbeResult, Results
-from wordorder.comparison.statistics.summary import spread
+from wordorder.comparison.results_file import Aggregate, Comparison, ProbeResult, Results
+from wordorder.comparison.statistics.summary import mean_and_spread, spread
+
+LARGEST = 700.0
+"""Largest loss that is drawn; exp of a larger one would overflow."""
 
 
 def view_of(results: Results) -> dict[str, object]:
@@ -123,3 +118,141 @@ def _probes(results: Results) -> list[dict[str, object]]:
 def drawn_probes(results: Results) -> Sequence[tuple[str, ProbeResult]]:
     """Return the probes, by name, in which at least one arm has a value."""
     return [(name, probe) for name, probe in results.probes.items() if any(row.value is not None for row in probe.rows)]
+
+
+def curve_label(results: Results) -> str:
+    """Return the quantity of `learning_curves`: perplexity where it is the headline metric, else the loss."""
+    if in_perplexity(results):
+        return "Validation perplexity"
+    return f"Validation loss ({loss_unit(results)})"
+
+
+def learning_curves(results: Results) -> dict[str, list[dict[str, float | int | None]]]:
+    """Return per arm the points ``{"step", "mean", "std", "n"}`` in order of steps; std is None for a single seed."""
+    exponential = in_perplexity(results)
+    seen: dict[str, dict[int, list[float]]] = {}
+    for row in results.rows:
+        for step, loss in row.curve:
+            if loss is not None and not (exponential and loss > LARGEST):
+                value = math.exp(loss) if exponential else float(loss)
+                seen.setdefault(row.arm, {}).setdefault(int(step), []).append(value)
+    return {
+        arm: [{"step": step, **mean_and_spread(values)} for step, values in sorted(points.items())]
+        for arm, points in seen.items()
+    }
+
+
+def target_lines(results: Results) -> list[tuple[float, str]]:
+    """Return the target losses of the arms, in the unit of the curves, each with the arm whose lowest loss it is.
+
+    Per baseline the median over the arms: arms that share other seeds with it have slightly other targets.
+    """
+    found: dict[str, list[float]] = {}
+    for entry in results.steps_to_loss:
+        if entry.target is not None and entry.target < LARGEST:
+            found.setdefault(entry.baseline, []).append(float(entry.target))
+    return [(curve_value(results, median(targets)), baseline) for baseline, targets in found.items()]
+
+
+def curve_value(results: Results, loss: float) -> float:
+    """Return a validation loss in the unit of the curves."""
+    return math.exp(loss) if in_perplexity(results) else loss
+
+
+def in_perplexity(results: Results) -> bool:
+    """Tell whether the curves show perplexity and not the loss."""
+    return quality_of(results).key == "perplexity"
+
+
+Place = int | float | str
+"""Place on the x axis: a number or a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePoint:
+    """Mean and sample standard deviation of a probe's number over the runs of an arm; std is None for one run."""
+
+    x: Place
+    mean: float
+    std: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePanel:
+    """One panel with the points of every arm; a probe with groups has one panel for each."""
+
+    group: str
+    """Name of the group; empty if the probe has no groups."""
+    xs: tuple[Place, ...]
+    """Places on the x axis: numbers in order, or labels in order of appearance."""
+    points: Mapping[str, Sequence[ProbePoint]]
+    """Arm -> points in the order of xs."""
+
+
+def probe_panels(probe: ProbeResult, arms: Sequence[str]) -> list[ProbePanel]:
+    """Return the panels of one entry of results["probes"]."""
+    groups: dict[str, dict[tuple[str, Place], list[float]]] = {}
+    for row in probe.rows:
+        if row.value is not None:
+            groups.setdefault(row.group or "", {}).setdefault((row.arm, row.x), []).append(float(row.value))
+    panels: list[ProbePanel] = []
+    for group, seen in groups.items():
+        xs = list(dict.fromkeys(x for _, x in seen))
+        if probe.x_kind == "number":
+            xs = [*sorted(x for x in xs if not isinstance(x, str)), *(x for x in xs if isinstance(x, str))]
+        points = {arm: [_point(x, seen[arm, x]) for x in xs if (arm, x) in seen] for arm in arms}
+        drawn = {arm: own for arm, own in points.items() if own}
+        panels.append(ProbePanel(group=group, xs=tuple(xs), points=drawn))
+    return panels
+
+
+def _point(x: Place, values: Sequence[float]) -> ProbePoint:
+    return ProbePoint(x=x, mean=fmean(values), std=stdev(values) if len(values) > 1 else None, n=len(values))
+
+
+def spans_octaves(xs: Sequence[Place]) -> bool:
+    """Tell whether numbers suit a logarithmic axis: all above zero, and the largest at least 4 times the smallest."""
+    numbers = [x for x in xs if isinstance(x, int | float)]
+    return len(numbers) > 2 and min(numbers) > 0 and max(numbers) >= 4 * min(numbers)
+
+
+def probe_table(panel: ProbePanel) -> list[tuple[str, list[str]]]:
+    """Return per arm the cells of a panel, one for each x: mean and spread, or the mean alone below three seeds."""
+    rows: list[tuple[str, list[str]]] = []
+    for arm, points in panel.points.items():
+        known = {point.x: Aggregate(mean=point.mean, std=point.std, n=point.n) for point in points}
+        rows.append((arm, [with_spread(known.get(x)) for x in panel.xs]))
+    return rows
+
+
+COLOURS = ("#0c8be0", "#8a2c0a", "#11785b", "#e8359f", "#a18e17", "#163f85", "#0f0f0f", "#7417e6")
+"""The page's palette on white (page/page.css); the ninth arm has the first colour again, with another dash.
+
+Chosen by search so that any two stay apart (0.1 and more in OKLab) also for readers with protanopia or deuteranopia.
+"""
+
+DASHES = ("-", "--", ":")
+MARKERS = "os^Dv*PX"
+"""Matplotlib's names of the page's eight shapes (page/core.js); an arm that shares its colour has the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmStyle:
+    """Indices into `COLOURS`, `DASHES` and `MARKERS`."""
+
+    colour: int
+    dash: int
+    marker: int
+
+
+def arm_styles(results: Results) -> dict[str, ArmStyle]:
+    """Return the style of each arm by name, in the order of the recipe."""
+    return {
+        arm.name: ArmStyle(
+            colour=index % len(COLOURS),
+            dash=index // len(COLOURS) % len(DASHES),
+            marker=(index + index // len(COLOURS)) % len(MARKERS),
+        )
+        for index, arm in enumerate(results.arms)
+    }

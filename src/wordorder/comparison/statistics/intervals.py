@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from wordorder.comparison.statistics.exact_tests import EXACT_PAIRS
+from wordorder.comparison.statistics.exact_tests import EXACT_PAIRS, scipy_stats
 
 _SUBSETS = 19_999
 _SEED = 0
@@ -45,10 +45,6 @@ def paired_mean(differences: Sequence[float], confidence: float) -> Size:
     values"). Where they are too few for the confidence it is Student's t. The effect is the mean in standard deviations
     of the differences, corrected for few pairs (Hedges 1981): Hedges' g of the pairs; None below three, or where all
     differences are equal but for rounding.
-
-    Args:
-        differences: at least one.
-        confidence: of the interval, between 0 and 1.
     """
     mean, n = fmean(differences), len(differences)
     spread = stdev(differences) if n > 1 else 0.0
@@ -63,42 +59,26 @@ def paired_median(differences: Sequence[float], confidence: float) -> Size:
     Hodges and Lehmann 1963: the centre that Wilcoxon's signed-rank test is about. The interval is that test's own; it
     has no ends below the number of pairs at which the test can reject. The effect is the rank correlation of matched
     pairs (Kerby 2014): the share of the ranks for the arm less the share against it, -1 to 1.
-
-    Args:
-        differences: at least one.
-        confidence: of the interval, between 0 and 1.
     """
-    from scipy import stats
-
-    library: Any = stats  # its functions return values without types
     n = len(differences)
     walsh = sorted((differences[i] + differences[j]) / 2 for i in range(n) for j in range(i, n))
     inside = _signed_rank_cut(n, (1 - confidence) / 2)
     low, high = (walsh[inside - 1], walsh[-inside]) if inside else (None, None)
-    ranks = [float(rank) for rank in library.rankdata([abs(value) for value in differences])]
+    ranks = [float(rank) for rank in scipy_stats().rankdata([abs(value) for value in differences])]
     ahead = sum(math.copysign(rank, value) for rank, value in zip(ranks, differences, strict=True) if value)
     total = sum(rank for rank, value in zip(ranks, differences, strict=True) if value)
     return Size(difference=median(walsh), low=low, high=high, effect=ahead / total if total else None)
 
 
 def unpaired_mean(one: Sequence[float], other: Sequence[float], confidence: float) -> Size:
-    """Return the difference of the means of two independent groups, with Welch's interval and Hedges' g.
-
-    Args:
-        one: values of the arm; at least one.
-        other: values of what it is compared with; at least one.
-        confidence: of the interval, between 0 and 1.
-    """
-    from scipy import stats
-
-    library: Any = stats  # its functions return values without types
+    """Return the difference of the means of two independent groups, with Welch's interval and Hedges' g."""
     difference, degrees = fmean(one) - fmean(other), len(one) + len(other) - 2
     if min(len(one), len(other)) < 2:
         return Size(difference=difference, low=None, high=None, effect=None)
     pooled = math.sqrt(((len(one) - 1) * stdev(one) ** 2 + (len(other) - 1) * stdev(other) ** 2) / degrees)
     if pooled <= _ROUNDING * abs(difference):
         return Size(difference=difference, low=difference, high=difference, effect=None)
-    found = library.ttest_ind(one, other, equal_var=False).confidence_interval(confidence)
+    found = scipy_stats().ttest_ind(one, other, equal_var=False).confidence_interval(confidence)
     effect = _hedges(degrees) * difference / pooled
     return Size(difference=difference, low=float(found.low), high=float(found.high), effect=effect)
 
@@ -107,10 +87,6 @@ def unpaired_median(one: Sequence[float], other: Sequence[float]) -> Size:
     """Return the median of all differences between two independent groups (Hodges and Lehmann), without an interval.
 
     The effect is the rank correlation: how often the arm is ahead less how often it is behind, -1 to 1.
-
-    Args:
-        one: values of the arm; at least one.
-        other: values of what it is compared with; at least one.
     """
     differences = [a - b for a in one for b in other]
     ahead = sum((value > 0) - (value < 0) for value in differences) / len(differences)
@@ -130,9 +106,6 @@ def subset_means(differences: Sequence[float]) -> list[float]:
 
 
 def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[float | None, float | None]:
-    from scipy import stats
-
-    library: Any = stats  # its functions return values without types
     n = len(differences)
     if n < 2:
         return None, None
@@ -143,7 +116,9 @@ def _mean_interval(differences: Sequence[float], confidence: float) -> tuple[flo
     if inside:
         means = subset_means(differences)
         return means[inside - 1], means[-inside]
-    ends: Any = library.t.interval(confidence, n - 1, loc=fmean(differences), scale=stdev(differences) / math.sqrt(n))
+    ends: Any = scipy_stats().t.interval(
+        confidence, n - 1, loc=fmean(differences), scale=stdev(differences) / math.sqrt(n)
+    )
     return float(ends[0]), float(ends[1])
 
 

@@ -18,11 +18,7 @@ _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", 
 
 
 def with_look(results: Results) -> tuple[Look, ...]:
-    """Return the looks of a results file, with one at its present content if that differs from the last one.
-
-    Args:
-        results: with the earlier looks, or without.
-    """
+    """Return the looks of a results file, with one at its present content if that differs from the last one."""
     looks = results.looks or ()
     if not results.rows or len(_before(results)) < len(looks):
         return looks
@@ -30,11 +26,7 @@ def with_look(results: Results) -> tuple[Look, ...]:
 
 
 def looks_of(results: Results) -> tuple[Look, ...]:
-    """Return the looks that a results file holds; of an older file without any, the one that it was written for.
-
-    Args:
-        results: the content of a results file.
-    """
+    """Return the looks that a results file holds; of an older file without any, the one that it was written for."""
     looks = results.looks or ()
     if not results.rows:
         return looks
@@ -46,11 +38,7 @@ def looks_of(results: Results) -> tuple[Look, ...]:
 
 
 def earlier_looks(path: Path) -> tuple[Look, ...]:
-    """Return the looks of a results file that is about to be overwritten; none if they cannot be read.
-
-    Args:
-        path: of results.json.
-    """
+    """Return the looks of a results file that is about to be overwritten; none if they cannot be read."""
     try:
         looks = looks_of(read_results(path))
         for look in looks:  # in a file that somebody changed one may have no runs, or a number that cannot be written

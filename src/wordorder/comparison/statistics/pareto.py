@@ -43,11 +43,6 @@ def pareto_front(points: Sequence[Point], *, more_is_better: bool, more_cost_is_
     An arm is on it unless another is at least as good and at most as dear, and better in one of the two. Two arms with
     the same cost and the same quality are both on it, or both behind it. Only the centres count: whether a difference
     is more than chance is not asked here.
-
-    Args:
-        points: one per arm.
-        more_is_better: whether a higher quality is better, as for accuracy, unlike perplexity.
-        more_cost_is_better: whether a higher "cost" is better, as for tokens per second.
     """
     signs = (-1 if more_cost_is_better else 1, -1 if more_is_better else 1)
     places = {

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from wordorder.comparison.fairness.identical import are_identical
-from wordorder.comparison.quality import quality_of
+from wordorder.comparison.quality import METRICS, quality_of
 from wordorder.comparison.results_file import Comparison, Results, Row, Significance
-from wordorder.comparison.statistics.closed_testing import MOST_ARMS_OF_CLOSED_TESTING, closed_p, share_of_level
 from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
+    MOST_ARMS_OF_CLOSED_TESTING,
+    closed_p,
     holm,
     paired_p,
     seeds_needed,
+    share_of_level,
     smallest_p,
     smallest_unpaired_p,
     unpaired_p,
@@ -126,7 +127,7 @@ def compare_arms(results: Results) -> Conclusions:
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
     alone, which needs fewer seeds. Arms are paired by seed, or by fold, the seeds of one fold averaged first; two arms
     without a common seed are compared as independent groups, and `paired` says so. The test is `exact_tests.paired_p`
-    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_testing`, or
+    of the mean difference (of ranks where the file reports medians), corrected over the family by `closed_p`, or
     by Holm's method for very many arms and for arms without common seeds.
 
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
@@ -135,41 +136,56 @@ def compare_arms(results: Results) -> Conclusions:
     Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
     its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
     holds.
-
-    Args:
-        results: rows, failed runs, arms and the recipe are read.
     """
     scale = _scale(results)
-    runs = {arm: known for arm, rows in by_run(results).items() if (known := _known(rows, scale))}
+    rows = {
+        arm: {unit: row for unit, row in own.items() if scale.value(row) is not None}
+        for arm, own in by_run(results).items()
+    }
+    runs = {arm: own for arm, own in rows.items() if own}
     family = _family(results, [] if waiting_runs(results) else list(runs))
     found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
-    level = round(1 - scale.confidence, 12)
-    lost = lost_runs(results)
-    comparisons = tuple(
-        _judged(
-            pair,
-            corrected,
-            level,
-            correction.share,
-            scale=scale,
-            identical=are_identical(runs[pair.arm], runs[pair.against]),
-            lost=lost,
+    level, lost, comparisons = round(1 - scale.confidence, 12), lost_runs(results), list[Comparison]()
+    for pair, corrected in zip(found, correction.p_values, strict=True):
+        claimed = corrected <= level + _EPSILON
+        ahead, behind = (pair.arm, pair.against) if pair.size.difference > 0 else (pair.against, pair.arm)
+        (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
+        why: dict[str, str] = {}
+        if are_identical(runs[pair.arm], runs[pair.against]):
+            outcome = IDENTICAL
+        elif claimed and gone / of > gone_behind / of_behind:
+            # the arm ahead is judged by the runs that went well only
+            outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
+        elif claimed:
+            outcome = BETTER if pair.size.difference > 0 else WORSE
+        else:
+            outcome = TOO_FEW if pair.least > level * correction.share + _EPSILON else NOT_DISTINGUISHABLE
+        comparisons.append(
+            Comparison(
+                arm=pair.arm,
+                against=pair.against,
+                paired=pair.paired,
+                scale="log" if scale.logarithmic else "difference",
+                n=pair.n,
+                difference=pair.size.difference,
+                low=pair.size.low,
+                high=pair.size.high,
+                effect=pair.size.effect,
+                p=pair.p,
+                p_adjusted=corrected,
+                outcome=outcome,
+                **why,
+            )
         )
-        for pair, corrected in zip(found, correction.p_values, strict=True)
-    )
-    rule = LOST_RULE if lost and comparisons else ""
-    beside = [part for part in (_without_number(results, runs, scale), rule) if part]
-    said = _significance(results, comparisons, family, correction, level, scale, beside)
-    return Conclusions(comparisons=comparisons, significance=said)
+    significance = _significance(results, comparisons, family, correction, level, scale)
+    beside = [_without_number(results, runs, scale), LOST_RULE if lost and comparisons else ""]
+    sentence = " ".join(part for part in (significance.sentence, *beside) if part)
+    return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
 
 
 def waiting_runs(results: Results) -> int:
-    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none.
-
-    Args:
-        results: of an older file the planned runs, rows and failed runs are counted.
-    """
+    """Return the number of runs of a comparison that have not ended; 0 for merged results, which wait for none."""
     if results.complete or results.merged_from:
         return 0
     ended = len(results.rows) + sum(run.stage == "seeds" for run in results.failed)
@@ -180,9 +196,6 @@ def lost_runs(results: Results) -> dict[str, tuple[int, int]]:
     """Return by arm the number of runs that were lost, and of those that ended; only arms that lost any.
 
     A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
-
-    Args:
-        results: rows and failed runs are read.
     """
     scale = _scale(results)
     rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
@@ -198,13 +211,7 @@ def _scale(results: Results) -> _Scale:
 
 
 def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Comparison | None:
-    """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one.
-
-    Args:
-        comparisons: of `compare_arms`.
-        arm: whose advantage is positive.
-        against: the other one.
-    """
+    """Return the comparison of two arms seen from the first, in whatever order the file has it; None without one."""
     for entry in comparisons:
         if (entry.arm, entry.against) == (arm, against):
             return entry
@@ -223,10 +230,6 @@ def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Compar
 
 def _negative(value: float | None) -> float | None:
     return None if value is None else 0.0 - value
-
-
-def _known(rows: Rows, scale: _Scale) -> Rows:
-    return {unit: row for unit, row in rows.items() if scale.value(row) is not None}
 
 
 def _family(results: Results, arms: Sequence[str]) -> _Family:
@@ -292,46 +295,6 @@ def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
     return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
 
 
-def _judged(
-    pair: _Pair,
-    corrected: float,
-    level: float,
-    share: float,
-    *,
-    scale: _Scale,
-    identical: bool,
-    lost: Mapping[str, tuple[int, int]],
-) -> Comparison:
-    names, size = (pair.arm, pair.against), pair.size
-    ahead, behind = names if size.difference > 0 else names[::-1]
-    (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
-    why: dict[str, str] = {}
-    if identical:
-        outcome = IDENTICAL
-    elif corrected <= level + _EPSILON and gone / of > gone_behind / of_behind:
-        # the arm ahead is judged by the runs that went well only
-        outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
-    elif corrected <= level + _EPSILON:
-        outcome = BETTER if size.difference > 0 else WORSE
-    else:
-        outcome = TOO_FEW if pair.least > level * share + _EPSILON else NOT_DISTINGUISHABLE
-    return Comparison(
-        arm=pair.arm,
-        against=pair.against,
-        paired=pair.paired,
-        scale="log" if scale.logarithmic else "difference",
-        n=pair.n,
-        difference=size.difference,
-        low=size.low,
-        high=size.high,
-        effect=size.effect,
-        p=pair.p,
-        p_adjusted=corrected,
-        outcome=outcome,
-        **why,
-    )
-
-
 def _significance(
     results: Results,
     comparisons: Sequence[Comparison],
@@ -339,13 +302,16 @@ def _significance(
     correction: _Correction,
     level: float,
     scale: _Scale,
-    beside: Sequence[str],
 ) -> Significance:
     count, of = len(comparisons), repeats(results)[0]
     paired = any(entry.paired for entry in comparisons) or not comparisons
     seeds = max((entry.n or 0 for entry in comparisons), default=0)
     needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
     test = _test_name(scale, of, seeds, paired)
+    if scale.median:
+        effect = f"rank correlation of {'matched pairs' if paired else 'groups'}"
+    else:
+        effect = f"Hedges' g of {'paired differences' if paired else 'two groups'}"
     at = f"{100 * level:.3g}%"
     if not comparisons:
         sentence = ""
@@ -363,11 +329,11 @@ def _significance(
         test=test,
         correction=correction.name,
         family=family.name,
-        effect=_effect_name(scale, paired),
+        effect=effect,
         level=level,
         seeds=seeds,
         seeds_needed=needed,
-        sentence=" ".join(part for part in (sentence, *_cautions(results, comparisons, of), *beside) if part),
+        sentence=" ".join(part for part in (sentence, *_cautions(results, comparisons, of)) if part),
     )
 
 
@@ -377,12 +343,6 @@ def _test_name(scale: _Scale, of: str, seeds: int, paired: bool) -> str:
     if not paired:
         return f"{exact} permutation test of {what} between arms without a {of} in common"
     return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
-
-
-def _effect_name(scale: _Scale, paired: bool) -> str:
-    if scale.median:
-        return f"rank correlation of {'matched pairs' if paired else 'groups'}"
-    return f"Hedges' g of {'paired differences' if paired else 'two groups'}"
 
 
 def _without_number(results: Results, runs: Mapping[str, Rows], scale: _Scale) -> str:
@@ -412,3 +372,22 @@ def _cautions(results: Results, comparisons: Sequence[Comparison], of: str) -> l
     if of == "fold" and results.recipe.data.fold_kind != "independent":
         found.append("Folds share training texts, so that the p-values are approximate.")
     return found
+
+
+MEASURED = ("loss", "validation_loss", "parameters", *METRICS, *(f"validation_{name}" for name in METRICS))
+"""Numbers that, beside the curve, two trainings of one network with one seed agree on to the last bit; time and memory
+differ."""
+
+
+def are_identical(one: Mapping[Unit, Row], other: Mapping[Unit, Row]) -> bool:
+    """Tell whether two arms have the same numbers on every seed (and fold) that both were trained with.
+
+    Every score, every point of the curve and the number of parameters must agree bit by bit: an accuracy alone agrees
+    by chance on a small test set. Without a common seed nothing is known, and the answer is no.
+    """
+
+    def measured(row: Row) -> list[object]:
+        return [row.curve, *(row.score(name) for name in MEASURED)]
+
+    shared = one.keys() & other.keys()
+    return bool(shared) and all(measured(one[unit]) == measured(other[unit]) for unit in shared)

@@ -93,18 +93,12 @@ def spread(column: Aggregate, statistic: str) -> tuple[float, float] | None:
 
 def _columns(rows: list[Row]) -> dict[str, Aggregate]:
     columns: dict[str, Aggregate] = {}
-    for name in dict.fromkeys(name for row in rows for name in row.numbers):
-        values = [fmean(own) for own in _by_fold(rows, name)]
-        if name not in NOT_A_METRIC:
-            columns[name] = Aggregate.model_validate({**mean_and_spread(values), **median_and_range(values)})
+    for name in dict.fromkeys(name for row in rows for name in row.numbers if name not in NOT_A_METRIC):
+        by_fold: dict[Hashable, list[float]] = {}  # without folds each row stands by itself
+        for number, row in enumerate(rows):
+            value = row.score(name)
+            if value is not None:
+                by_fold.setdefault(("row", number) if row.fold is None else row.fold, []).append(float(value))
+        values = [fmean(own) for own in by_fold.values()]
+        columns[name] = Aggregate.model_validate({**mean_and_spread(values), **median_and_range(values)})
     return columns
-
-
-def _by_fold(rows: list[Row], name: str) -> list[list[float]]:
-    """Return a column's values, those of one fold together; without folds each row by itself."""
-    found: dict[Hashable, list[float]] = {}
-    for number, row in enumerate(rows):
-        value = row.score(name)
-        if value is not None:
-            found.setdefault(("row", number) if row.fold is None else row.fold, []).append(float(value))
-    return list(found.values())
