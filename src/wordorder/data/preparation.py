@@ -1,12 +1,11 @@
 """Prepare the data of a recipe: from `[data]` and `[tokenizer]` to datasets that a trainer can use."""
 
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,20 +14,16 @@ from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.examples.masking import Masking
 from wordorder.data.names import LANES, NONE
 from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, split_held_out
-from wordorder.data.streaming.stream import TextStream, first_texts, open_stream
+from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
 from wordorder.data.tokenizers.tokenizer import character_vocab_size, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.tasks import TASKS, Corpus
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
@@ -75,6 +70,10 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
             name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
             for name, part in (parts.items() if data.pair_column or task.translates else ())
         }
+    known = list(trained.get_vocab().values())
+    special = np.ones(max(known) + 1, np.bool_)
+    special[known] = False
+    special[trained.all_special_ids] = True
     corpus = Corpus(
         data=data,
         length=data.length,
@@ -82,16 +81,23 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         parts=parts,
         encoded=encoded,
         encoded_pairs=encoded_pairs,
-        special=_special(trained),
+        special=special,
         dropped_empty=dropped_empty,
         dropped_duplicates=split.dropped_duplicates,
     )
     if data.streaming:
-        corpus = replace(corpus, stream=partial(_stream, corpus, held_out, seed=seed, cache_dir=cache_dir))
-    prepared = replace(task.prepare(corpus, seed), reported=encoded["test" if split.test else "validation"])
-    prepared = replace(prepared, log=log)
+        blocks = open_blocks(data, trained, held_out, seed=seed, cache_dir=cache_dir)
+        stream = partial(
+            TextStream, data=data, blocks=blocks, ends=corpus.ends, running_text=task.running_text, seed=seed
+        )
+        corpus = replace(corpus, stream=stream)
+    prepared = task.prepare(corpus, seed)
+    prepared = replace(prepared, reported=encoded["test" if split.test else "validation"], log=log)
     if isinstance(prepared.train, TextStream):
-        prepared = replace(prepared, statistics=_with_stream(prepared.statistics, prepared.train))
+        # the statistics are those of a text that is not read yet, and the fingerprint covers it too
+        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.fingerprint])
+        statistics = {"train": prepared.train.statistics(), **prepared.statistics, "fingerprint": whole}
+        prepared = replace(prepared, statistics=statistics)
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 
@@ -139,37 +145,6 @@ def _is_small(data: DataConfig) -> bool:
 def _training_texts(split: Split) -> list[str]:
     """Return the texts that a tokeniser is trained on: the training split, and nothing else."""
     return [text for d in split.train for text in (d.text, d.pair) if text]
-
-
-def _stream(
-    corpus: Corpus, held_out: HeldOut, masking: Masking | None, mask_seed: int, *, seed: int, cache_dir: Path
-) -> TextStream:
-    return open_stream(
-        corpus.data,
-        corpus.tokenizer,
-        held_out,
-        ends=corpus.ends,
-        running_text=TASKS[corpus.data.task].running_text,
-        masking=masking,
-        seed=seed,
-        mask_seed=mask_seed,
-        cache_dir=cache_dir,
-    )
-
-
-def _with_stream(statistics: Mapping[str, Any], stream: TextStream) -> dict[str, Any]:
-    """Return the statistics with those of a text that is not read yet, and with a fingerprint that covers it too."""
-    whole = content_hash([statistics["fingerprint"], stream.blocks.fingerprint])
-    return {"train": stream.statistics(), **statistics, "fingerprint": whole}
-
-
-def _special(tokenizer: "PreTrainedTokenizerFast") -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Return True for ids that text never has: special tokens, and numbers that an existing tokeniser skips."""
-    known = list(tokenizer.get_vocab().values())
-    special = np.ones(max(known) + 1, np.bool_)
-    special[known] = False
-    special[tokenizer.all_special_ids] = True
-    return special
 
 
 @contextmanager

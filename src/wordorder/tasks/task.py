@@ -1,10 +1,11 @@
 """The base of the tasks: what a task decides about data, model, scores and words."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from wordorder.data.cache import content_hash
 from wordorder.data.settings import DataSettings
 from wordorder.tasks.metrics import Metric
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from wordorder.data.corpora.document import Document
-    from wordorder.data.examples.encoded import EncodedDocuments
-    from wordorder.data.examples.masking import Masking
+    from wordorder.data.examples.collate import Collate, CollateLanes
+    from wordorder.data.examples.encode import EncodedDocuments
     from wordorder.data.prepared import PreparedData
     from wordorder.data.streaming.stream import TextStream
     from wordorder.tasks.scores import Tally
@@ -57,8 +58,8 @@ class Corpus:
     """Number of rows without text."""
     dropped_duplicates: int
     """Number of documents that a later part holds too."""
-    stream: "Callable[[Masking | None, int], TextStream] | None" = None
-    """Function from a masking and its seed to the training text, where it is streamed; `parts` has no "train" then."""
+    stream: "Callable[..., TextStream] | None" = None
+    """Function from `masking` and `mask_seed` to the training text, where it is streamed; `parts` has no "train"."""
 
     @property
     def ends(self) -> dict[str, int]:
@@ -77,11 +78,16 @@ class Corpus:
         Args:
             examples: split -> the task's examples.
         """
-        from wordorder.data.quality.statistics import fingerprint, split_statistics
-
-        unknown = self.tokenizer.unk_token_id
         counts = {
-            name: split_statistics(part, self.encoded[name], examples=len(examples[name]), unknown_id=unknown)
+            name: {
+                "documents": len(part),
+                "characters": sum(len(document.text) for document in part),
+                "words": sum(len(document.text.split()) for document in part),
+                "tokens": len(self.encoded[name].ids),
+                "segments": len(examples[name]),
+                "unknown_fraction": self.unknown_fraction(self.encoded[name]),
+                "without_tokens": sum(not len(self.encoded[name].tokens(number)) for number in range(len(part))),
+            }
             for name, part in self.parts.items()
         }
         return {
@@ -89,8 +95,50 @@ class Corpus:
             "dropped_duplicates": self.dropped_duplicates,
             "dropped_empty": self.dropped_empty,
             "vocab_size": len(self.special),
-            "fingerprint": fingerprint(self.parts, self.encoded, self.encoded_pairs),
+            "fingerprint": content_hash(self._contents()),
         }
+
+    def unknown_fraction(self, encoded: "EncodedDocuments") -> float:
+        """Return the share of tokens that are [UNK]."""
+        # None, which no token is, where the tokenizer has no [UNK]
+        unknown: object = self.tokenizer.unk_token_id
+        return float((encoded.ids == unknown).sum()) / max(1, len(encoded.ids))
+
+    def _contents(self) -> Iterator[str | bytes]:
+        """Yield the content of all splits: texts, classes and tokens, so that the tokeniser counts too."""
+        for name, part in self.parts.items():
+            yield name
+            for document in part:
+                yield from (document.text, document.label or "", document.pair or "")
+            for tokens in (self.encoded, self.encoded_pairs):
+                if name in tokens:
+                    yield tokens[name].ids.tobytes()
+
+    def prepared(
+        self,
+        examples: "Mapping[str, Any]",
+        collate: "Collate | CollateLanes",
+        *,
+        statistics: Mapping[str, Any],
+        label_names: tuple[str, ...] = (),
+    ) -> "PreparedData":
+        """Return the result of `Task.prepare`.
+
+        Args:
+            examples: split -> data set; with "train" where the text is streamed too.
+            statistics: see `statistics`.
+        """
+        from wordorder.data.prepared import PreparedData
+
+        return PreparedData(
+            tokenizer=self.tokenizer,
+            train=examples["train"],
+            validation=examples["validation"],
+            test=examples.get("test"),
+            collate=collate,
+            label_names=label_names,
+            statistics=dict(statistics),
+        )
 
 
 class Task(ABC):

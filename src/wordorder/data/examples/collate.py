@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wordorder.data.examples.datasets import Example
+from wordorder.data.examples.keys import Example
 from wordorder.data.examples.masking import IGNORED
 
 
@@ -24,48 +24,24 @@ class Collate:
     multiple: int = 8
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return input_ids (B, N), labels (B,) or (B, N) with -100 at padding, and maybe attention_mask (B, N)."""
-        lengths = [len(example["input_ids"]) for example in examples]
-        labels = [example["labels"] for example in examples]
-        if len(set(lengths)) == 1:
-            return {"input_ids": torch.stack([e["input_ids"] for e in examples]), "labels": torch.stack(labels)}
-        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
-        present = torch.arange(width) < torch.tensor(lengths)[:, None]
-        return {
-            "input_ids": pad_right([example["input_ids"] for example in examples], present, self.padding),
-            "labels": pad_right(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
-            "attention_mask": present.long(),
-        }
+        """Return input_ids (B, N), labels (B,) or (B, M) with -100 at padding, and maybe attention_mask (B, N).
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollatePairs:
-    """Stack sentence pairs into a batch; each side is padded on the right to its own width.
-
-    Args:
-        longest: no side is padded beyond this, so that a learned position table is long enough.
-        multiple: widths are padded up to a multiple of this.
-    """
-
-    padding: int
-    longest: int
-    multiple: int = 8
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return input_ids (B, N), labels (B, M) with -100 at padding, and attention_mask (B, N) where N is padded."""
-        sources, targets = ([example[side] for example in examples] for side in ("input_ids", "labels"))
-        there, predicted = self._present(sources), self._present(targets)
+        M is N, or of translations the width of the targets.
+        """
+        ids, labels = ([example[name] for example in examples] for name in ("input_ids", "labels"))
+        present = self._present(ids)
         batch = {
-            "input_ids": pad_right(sources, there, self.padding),
-            "labels": pad_right(targets, predicted, IGNORED),
+            "input_ids": pad_right(ids, present, self.padding),
+            "labels": pad_right(labels, self._present(labels), IGNORED) if labels[0].ndim else torch.stack(labels),
         }
-        return batch if there.all() else {**batch, "attention_mask": there.long()}
+        return batch if present.all() else {**batch, "attention_mask": present.long()}
 
     def _present(self, rows: list[Tensor]) -> Tensor:
-        lengths = [len(row) for row in rows]
-        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
-        width = lengths[0] if len(set(lengths)) == 1 else width
-        return torch.arange(width) < torch.tensor(lengths)[:, None]
+        lengths = torch.tensor([len(row) for row in rows])
+        width = longest = int(lengths.max())
+        if lengths.min() < longest:
+            width = max(longest, min(-(-longest // self.multiple) * self.multiple, self.longest))
+        return torch.arange(width) < lengths[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +68,13 @@ class CollateLanes:
 
 
 def pad_right(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
-    """Pad rows of unequal length on the right, and return them as one tensor (B, N).
+    """Pad rows of whole numbers with a value on the right, to (B, N).
 
     Args:
-        rows: of whole numbers.
         present: bool (B, N), True where a row has an element.
-        value: stands everywhere else.
     """
+    if present.all():
+        return torch.stack(rows)
     padded = torch.full(present.shape, value)
     padded[present] = torch.cat(rows)
     return padded
