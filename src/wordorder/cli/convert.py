@@ -20,55 +20,34 @@ if TYPE_CHECKING:
 _SHOWN = 20  # placeholders; the JSON has them all
 
 
-class Reference(StrEnum):
-    """The codes with checkpoints that can be read."""
-
-    tupe = "tupe"
-    transformer_xl = "transformer-xl"
-    lamemo = "lamemo"
+Reference = StrEnum("Reference", {"tupe": "tupe", "transformer_xl": "transformer-xl", "lamemo": "lamemo"})
 
 
 def convert(
     reference: Annotated[
         Reference,
-        typer.Argument(
-            metavar="CODE",
-            help="The code that wrote the checkpoint: tupe, transformer-xl or lamemo.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="CODE", help="The code that wrote the checkpoint: tupe, transformer-xl or lamemo."),
     ],
     checkpoint: Annotated[
         Path,
         typer.Argument(
             metavar="CHECKPOINT",
             help="A .pt file of that code, or .safetensors; or a folder of transformers' old TransfoXL.",
-            show_default=False,
         ),
     ],
-    out_dir: Annotated[
-        Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.", show_default=False)
-    ],
+    out_dir: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.")],
     config: Annotated[
-        Path | None,
-        typer.Option(metavar="JSON", help="Settings of the model, in place of those in the file.", show_default=False),
+        Path | None, typer.Option(metavar="JSON", help="Settings of the model, in place of those in the file.")
     ] = None,
     dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TXT", help="tupe: fairseq's dict.txt: write a tokeniser for BPE pieces.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="TXT", help="tupe: fairseq's dict.txt: write a tokeniser for BPE pieces.")
     ] = None,
     head: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="tupe: which classification head to take, of several.", show_default=False),
+        str | None, typer.Option(metavar="NAME", help="tupe: which classification head to take, of several.")
     ] = None,
     vocab: Annotated[
         Path | None,
-        typer.Option(
-            metavar="TXT",
-            help="transformer-xl, lamemo: the words, one a line: write a tokeniser for words.",
-            show_default=False,
-        ),
+        typer.Option(metavar="TXT", help="transformer-xl, lamemo: the words, one a line: write a tokeniser for words."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,

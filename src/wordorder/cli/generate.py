@@ -25,11 +25,7 @@ def generate(
     ],
     prompt: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PROMPT",
-            help='What is gone on with; "": a new text; left out: read from stdin.',
-            show_default=False,
-        ),
+        typer.Argument(metavar="PROMPT", help='What is gone on with; "": a new text; left out: read from stdin.'),
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens that are written.")] = 200,
     temperature: Annotated[

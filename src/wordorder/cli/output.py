@@ -81,3 +81,14 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def metric_rows(metrics: dict[str, object]) -> list[tuple[str, object]]:
+    """Flatten metrics by split into rows."""
+    rows: list[tuple[str, object]] = []
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            rows += [(f"{name} {inner}", cell) for inner, cell in metric_rows(value)]  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            rows.append((name, f"{value:.5g}" if isinstance(value, float) else value))
+    return rows

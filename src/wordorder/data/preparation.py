@@ -21,7 +21,7 @@ from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import Split, split_documents, split_held_out
 from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
-from wordorder.data.tokenizers.tokenizer import character_vocab_size, fixed_vocab_size, load_tokenizer
+from wordorder.data.tokenizers.tokenizer import characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.tasks import TASKS, Corpus
 
@@ -119,7 +119,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
         if not _is_small(data):
             return None
         documents, _ = read_and_count(data)
-        return character_vocab_size(_training_texts(split_documents(documents, data)), tokenizer)
+        return len(characters(_training_texts(split_documents(documents, data)), tokenizer))
     except (BadInput, MissingExtra, OSError):
         return None
 

@@ -66,9 +66,9 @@ class CausalLM(Task):
             )
             for name, part in corpus.parts.items()
         }
-        if in_lanes:
-            examples, collate = dict[str, Any](texts), CollateLanes(padding=padding)
-        else:
+        examples: dict[str, Any] = {**texts}
+        collate = CollateLanes(padding=padding)
+        if not in_lanes:
             packer = CausalSegments(length=corpus.length, **corpus.ends)
             examples = {
                 name: CausalLanguageExamples(packer.pack(corpus.encoded[name]), text) for name, text in texts.items()

@@ -41,11 +41,9 @@ class Corpus:
     """Documents that are read, split and encoded, from which a task makes its examples."""
 
     data: DataSettings
-    """The section [data]."""
     length: int
     """Tokens of an example, special ones included."""
     tokenizer: "PreTrainedTokenizerFast"
-    """The tokenizer that encoded the documents."""
     parts: "dict[str, list[Document]]"
     """Split -> documents."""
     encoded: "dict[str, EncodedDocuments]"
@@ -73,11 +71,7 @@ class Corpus:
         return value
 
     def statistics(self, examples: Mapping[str, Sized]) -> dict[str, Any]:
-        """Return the numbers of all splits, see `PreparedData.statistics`.
-
-        Args:
-            examples: split -> the task's examples.
-        """
+        """Return the numbers of all splits and their examples; see `PreparedData.statistics`."""
         counts = {
             name: {
                 "documents": len(part),
@@ -122,12 +116,7 @@ class Corpus:
         statistics: Mapping[str, Any],
         label_names: tuple[str, ...] = (),
     ) -> "PreparedData":
-        """Return the result of `Task.prepare`.
-
-        Args:
-            examples: split -> data set; with "train" where the text is streamed too.
-            statistics: see `statistics`.
-        """
+        """Return the result of `Task.prepare`, from a data set for each split, "train" among them."""
         from wordorder.data.prepared import PreparedData
 
         return PreparedData(
@@ -196,53 +185,34 @@ class Task(ABC):
         return (self.headline if self.headline in self.metrics else self.metrics[0]).key
 
     def data_faults(self, data: DataSettings) -> list[str]:
-        """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks.
-
-        Args:
-            data: the section, whatever its values.
-        """
+        """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks."""
         return []
 
     def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:  # noqa: B027  most have none
-        """Refuse labels from which nothing can be learned.
-
-        Args:
-            documents: all of the source, each with its label.
-            data: the section [data].
-
-        Raises:
-            BadInput: names the column.
-        """
+        """Refuse labels from which nothing can be learned, by a `BadInput` that names the column."""
 
     @abstractmethod
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
-        """Return the datasets of training, validation and test.
-
-        Args:
-            corpus: the documents.
-            seed: of the run.
+        """Return the datasets of training, validation and test; `seed` is the run's.
 
         Raises:
             BadInput: the texts are too short, or labels are wrong.
         """
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return an empty tally of this task's scores.
+        """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device.
 
         Args:
-            device: where the sums are kept.
             classes: number of classes, where labels are classes.
-            examples: the data sets that are scored.
         """
         from wordorder.tasks.scores import TokenTally
 
         return TokenTally(device)
 
     def model_class(self, network: str) -> "type[PreTrainedModel] | None":
-        """Return the class of its models on a network, by default the one whose name ends in `head`; None if none can.
+        """Return the class of its models on a network such as "encoder"; None if it has none.
 
-        Args:
-            network: "encoder", "decoder", ...
+        By default it is the one whose name ends in `head`.
         """
         from wordorder.models import class_with_head
 
@@ -257,11 +227,7 @@ class Task(ABC):
         return str(config["architectures"][0]).endswith(self.head)
 
     def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
-        """Return the fields of the model's configuration that the task and its data decide.
-
-        Args:
-            prepared: the data.
-        """
+        """Return the fields of the model's configuration that the task and its data decide."""
         return {}
 
     def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Translation(Task):
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
         """Return a tally that counts whole translations too."""
-        from wordorder.tasks.translation_scores import TranslationTally
+        from wordorder.tasks.scores import TranslationTally
 
         return TranslationTally(device)
 

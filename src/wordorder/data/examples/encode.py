@@ -180,7 +180,9 @@ def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocumen
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length <= _LONGEST_HEADER else {}
+            if length > _LONGEST_HEADER:
+                return None
+            header = json.loads(file.read(length))
         written = header.pop("__metadata__")["blake2b"]
         if {name: entry["dtype"] for name, entry in header.items()} != _ARRAYS:
             return None
