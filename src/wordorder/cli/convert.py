@@ -4,18 +4,13 @@ import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from wordorder.cli.output import print_json, print_table
 from wordorder.errors import BadInput
 from wordorder.streams import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wordorder.conversion import ConversionReport
 
 _SHOWN = 20  # placeholders; the JSON has them all
 
@@ -69,7 +64,11 @@ def convert(
         _refuse(reference, {"--dictionary": dictionary, "--head": head})
         code = convert_lamemo if reference is Reference.lamemo else convert_transformer_xl
         report = code(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
-    list_placeholders(report)
+    if report.placeholders:
+        names = list(report.placeholders)
+        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+        said = f"wordorder: names in the checkpoint that were neither imported nor called: {listed}"
+        print(printable(said), file=sys.stderr)
     if json:
         print_json({"out_dir": str(out_dir), **asdict(report)})
         return
@@ -81,19 +80,8 @@ def convert(
         print(printable(f"{note[0].upper()}{note[1:]}."))
 
 
-def _refuse(reference: Reference, options: "Mapping[str, object]") -> None:
+def _refuse(reference: Reference, options: dict[str, object]) -> None:
     """Refuse options that are for checkpoints of other codes."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference.value}; leave it out")
-
-
-def list_placeholders(report: "ConversionReport") -> None:
-    """Print on stderr the names that the file wanted imported, and say that they were not."""
-    names = list(report.placeholders)
-    if names:
-        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
-        print(
-            printable(f"wordorder: names in the checkpoint that were neither imported nor called: {listed}"),
-            file=sys.stderr,
-        )

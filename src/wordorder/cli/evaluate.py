@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from wordorder.cli.options import Beams, ModelDir
-from wordorder.cli.output import counted, metric_rows, print_json, print_table
+from wordorder.cli.output import metric_rows, print_json, print_table
+from wordorder.streams import progress_bar
 
 Split = StrEnum("Split", ("train", "validation", "test", "all"))
 ContextKind = StrEnum("ContextKind", ("segment", "sliding", "memory"))
@@ -65,7 +66,7 @@ def evaluate(
         lanes=lanes,
         length=length,
     )
-    with counted("Translating") as progress:
+    with progress_bar("Translating") as progress:
         scores = evaluate_model_dir(
             model_dir,
             data,

@@ -4,8 +4,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wordorder.streams import printable
@@ -27,28 +26,6 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [without_nan(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
-
-
-@contextmanager
-def counted(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr, from the first update on, if it is a terminal; else show nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task(title, total=None)
-
-    def show(done: int, total: int) -> None:
-        bar.start()
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield show
-    finally:
-        bar.stop()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:

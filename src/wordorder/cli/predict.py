@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from wordorder.cli.options import Beams, ModelDir
-from wordorder.cli.output import counted, print_json, print_table
+from wordorder.cli.output import print_json, print_table
 from wordorder.errors import BadInput
-from wordorder.streams import lines_of_stdin, printable
+from wordorder.streams import lines_of_stdin, printable, progress_bar
 
 
 def predict(
@@ -73,7 +73,7 @@ def print_translations(
     given = texts or [line.rstrip("\n") for line in lines_of_stdin()]
     if not any(text.strip() for text in given):
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
-    with counted("Translating") as progress:
+    with progress_bar("Translating") as progress:
         found = translate(
             model_dir, given, num_beams=beams, batch_size=batch_size, max_length=max_length, progress=progress
         )

@@ -72,10 +72,7 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
 
 
 def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    """Read one of the sources.
-
-    `name` is what stands before `source` in the option that names it, such as "test_".
-    """
+    """Read one of the sources, that of data.source or of data.<name>source."""
     target: str | None = getattr(data, f"{name}target_source")
     if target is not None:
         pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
@@ -134,10 +131,7 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
 
 
 def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
-    """Read the lines or records of a damaged file that are whole, and log the others.
-
-    Of a file without lines or records nothing is read.
-    """
+    """Read the lines or records of a damaged file that are whole, and log the others; a text is not read at all."""
     if kind_of(path) not in ROW_READERS:
         log.unreadable(str(path), 0, fault)
         return []
@@ -177,30 +171,22 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
     documents: list[Document] = []
     for number, row in enumerate(part.rows, start=1):
         text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
-        here = f"{part.origin} row {number}"
         found = [text_fault(str(name), value) for name, value in ((data.text_column, text), (pair_column, pair))]
-        own = [f"{here}: {fault}" for fault in found if fault]
+        if label_column and isinstance(text, str) and text.strip() and (wrong := _label_fault(label)):
+            found.append(f"column {label_column!r} {wrong}")
+        own = [f"{part.origin} row {number}: {fault}" for fault in found if fault]
         if own and log.skip:
             log.unreadable(part.origin, number, own[0])
             continue
         faults += own
         if not isinstance(text, str) or not text.strip():
             continue
-        if translated:
-            if isinstance(pair, str) and pair.strip():
-                documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
-            continue
-        fault = _label_fault(label) if label_column else ""
-        if fault:
-            fault = f"{here}: column {label_column!r} {fault}"
-            if log.skip:
-                log.unreadable(part.origin, number, fault)
-                continue
-            faults.append(fault)
-        label_name = str(label).strip() if label_column else None
-        documents.append(
-            Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
-        )
+        second, label_name = str(pair or ""), str(label).strip() if label_column else None
+        if not translated:
+            second = second if data.pair_column else None
+            documents.append(Document(text=text, label=label_name, pair=second, split=part.split))
+        elif second.strip():
+            documents.append(Document(text=text.strip(), pair=second.strip(), split=part.split))
     return documents
 
 

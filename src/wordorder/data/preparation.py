@@ -1,8 +1,5 @@
 """Prepare the data of a recipe: from `[data]` and `[tokenizer]` to datasets that a trainer can use."""
 
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +16,11 @@ from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
-from wordorder.data.split import Split, split_documents, split_held_out
+from wordorder.data.split import split_documents, training_texts
 from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
 from wordorder.data.tokenizers.tokenizer import characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.streams import progress_bar
 from wordorder.tasks import TASKS, Corpus
 
 MOST_COUNTED = 32 * 2**20
@@ -50,18 +48,18 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
     documents, dropped_empty = read_and_count(data, log)
-    split = split_documents(documents, data) if not data.streaming else split_held_out(documents, data)
+    split = split_documents(documents, data)
     parts = {name: part for name, part in split.parts().items() if part}
     held_out = HeldOut({name: part for name, part in parts.items() if name != "train"})
     if data.streaming:
         texts = list(first_texts(data, held_out, data.tokenizer_documents)) if data.tokenizer_documents else []
     else:
-        texts = _training_texts(split)
+        texts = training_texts(split)
         check_leakage(split.train, held_out, data, log)
     trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
     if data.packing != LANES:  # a text in lanes may be of any length
         trained.model_max_length = data.length
-    with _progress("Encoding") as progress:
+    with progress_bar("Encoding") as progress:
         encoded = {
             name: encode_documents([d.text for d in part], trained, cache_dir=cache_dir, progress=progress)
             for name, part in parts.items()
@@ -119,7 +117,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
         if not _is_small(data):
             return None
         documents, _ = read_and_count(data)
-        return len(characters(_training_texts(split_documents(documents, data)), tokenizer))
+        return len(characters(training_texts(split_documents(documents, data)), tokenizer))
     except (BadInput, MissingExtra, OSError):
         return None
 
@@ -140,22 +138,3 @@ def _is_small(data: DataConfig) -> bool:
                 return False
             size += sum(file.stat().st_size for file in files)
     return size <= MOST_COUNTED
-
-
-def _training_texts(split: Split) -> list[str]:
-    """Return the texts that a tokeniser is trained on: the training split, and nothing else."""
-    return [text for d in split.train for text in (d.text, d.pair) if text]
-
-
-@contextmanager
-def _progress(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on a terminal, and nothing where standard error is a file or rich is not installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda done, total: None
-        return
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -64,13 +64,7 @@ class RowReader(Protocol):
 
 
 def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = None) -> list[Row]:
-    """Return all rows of a file.
-
-    Raises:
-        BadInput: it has no row, or one that cannot be read; the first one is named.
-        OSError: it cannot be opened or read.
-        MissingExtra: the reader's package is not installed.
-    """
+    """Return all rows of a file."""
     rows: list[Row] = []
     for found in reader(path, columns=columns, whole=True):
         if found.row is None:
@@ -80,11 +74,7 @@ def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = Non
 
 
 def unpack(path: Path) -> bytes | bytearray:
-    """Return what a .gz file holds.
-
-    Raises:
-        BadInput: it is no gzip file, is damaged or cut off, or holds more than such a file may; the line names it.
-    """
+    """Return what a .gz file holds."""
     content = bytearray()
     try:
         with gzip.open(path, "rb") as file:
@@ -120,10 +110,6 @@ def lines_of(
 
     Args:
         at_returns: a carriage return alone ends a line too.
-
-    Raises:
-        BadInput: a packed file that is read as a whole is damaged, or holds too much.
-        OSError: a file that is read as a whole cannot be read.
     """
     offset, number = place
     try:

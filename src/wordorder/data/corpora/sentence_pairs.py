@@ -23,9 +23,6 @@ def read_line_pairs(source: Path, target: Path, *, name: str) -> list[tuple[str,
     Args:
         target: the translation of each line of `source`, line by line.
         name: the name of [data] that holds source, without `source`: "", "validation_" or "test_".
-
-    Raises:
-        BadInput: a file is missing, empty, binary or not UTF-8, or the files have different numbers of lines.
     """
     names = f"data.{name}source", f"data.{name}target_source"
     for option, path in zip(names, (source, target), strict=True):
@@ -88,9 +85,6 @@ def read_scan(path: Path) -> list[tuple[str, str]]:
     """Return (command, actions) of each line that is not blank: ``IN: jump twice OUT: I_JUMP I_JUMP``.
 
     Lake and Baroni 2018, "Generalization without Systematicity", https://arxiv.org/abs/1711.00350.
-
-    Raises:
-        BadInput: the file is not UTF-8, or a line is not of this form; the first such line is named.
     """
     pairs: list[tuple[str, str]] = []
     for number, line in enumerate(decode(path).split("\n"), start=1):

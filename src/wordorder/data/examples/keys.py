@@ -29,11 +29,7 @@ class KeyedExamples(Dataset[Example], ABC):
 
 
 def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the epoch and the index of each key; a negative index counts from the end of the data set.
-
-    Raises:
-        IndexError: an index is out of range.
-    """
+    """Return the epoch and the index of each key; a negative index counts from the end of the data set."""
     pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
     epoch_B, index_B = pairs[:, 0], pairs[:, 1]
     index_B = np.where(index_B < 0, index_B + length, index_B)

@@ -37,9 +37,6 @@ class ReadingLog:
         Args:
             line: its number, from 1; 0 stands for the file as a whole.
             fault: the whole sentence, which names file and line.
-
-        Raises:
-            BadInput: nothing is to be skipped.
         """
         if not self.skip:
             raise BadInput(f"{fault}; set data.skip_unreadable=true to pass over what cannot be read")

@@ -97,11 +97,7 @@ def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[st
 def open_blocks(
     data: DataSettings, tokenizer: "PreTrainedTokenizerFast", held_out: HeldOut, *, seed: int, cache_dir: Path
 ) -> Blocks:
-    """Open the streamed source of a recipe; `seed` is that of the order.
-
-    Raises:
-        BadInput: there is no such source.
-    """
+    """Open the streamed source of a recipe; `seed` is that of the order."""
     log = ReadingLog(skip=data.skip_unreadable)
     # lanes read on in the order of the files where nothing is to be turned
     source = open_source(data, log, seed=seed if data.packing != LANES or data.roll else None)

@@ -46,9 +46,6 @@ class FileTexts:
 
     Args:
         seed: of the order; None: as they come.
-
-    Raises:
-        BadInput: there is no such file, or one of another kind.
     """
 
     def __init__(self, data: DataSettings, log: ReadingLog, *, seed: int | None) -> None:
@@ -216,10 +213,6 @@ def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> Sou
     Args:
         log: takes what cannot be read.
         seed: of the order of files; None: as they come.
-
-    Raises:
-        BadInput: there is no such source.
-        MissingExtra: datasets is not installed.
     """
     if not data.source.startswith("hub:"):
         return FileTexts(data, log, seed=seed)
