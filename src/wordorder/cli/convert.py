@@ -2,9 +2,8 @@
 
 import sys
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,7 +14,7 @@ from wordorder.streams import printable
 _SHOWN = 20  # placeholders; the JSON has them all
 
 
-Reference = StrEnum("Reference", {"tupe": "tupe", "transformer_xl": "transformer-xl", "lamemo": "lamemo"})
+Reference = Literal["tupe", "transformer-xl", "lamemo"]
 
 
 def convert(
@@ -57,12 +56,12 @@ def convert(
     """
     from wordorder.conversion import convert_lamemo, convert_transformer_xl, convert_tupe
 
-    if reference is Reference.tupe:
+    if reference == "tupe":
         _refuse(reference, {"--vocab": vocab})
         report = convert_tupe(checkpoint, out_dir, config=config, dictionary=dictionary, head=head, overwrite=overwrite)
     else:
         _refuse(reference, {"--dictionary": dictionary, "--head": head})
-        code = convert_lamemo if reference is Reference.lamemo else convert_transformer_xl
+        code = convert_lamemo if reference == "lamemo" else convert_transformer_xl
         report = code(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
     if report.placeholders:
         names = list(report.placeholders)
@@ -84,4 +83,4 @@ def _refuse(reference: Reference, options: dict[str, object]) -> None:
     """Refuse options that are for checkpoints of other codes."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference.value}; leave it out")
+        raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference}; leave it out")

@@ -1,7 +1,6 @@
 """`wordorder evaluate MODEL_DIR DATA`: compute exact scores of a saved model."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,8 +8,8 @@ from wordorder.cli.options import Beams, ModelDir
 from wordorder.cli.output import metric_rows, print_json, print_table
 from wordorder.streams import progress_bar
 
-Split = StrEnum("Split", ("train", "validation", "test", "all"))
-ContextKind = StrEnum("ContextKind", ("segment", "sliding", "memory"))
+Split = Literal["train", "validation", "test", "all"]
+ContextKind = Literal["segment", "sliding", "memory"]
 
 
 def evaluate(
@@ -18,7 +17,7 @@ def evaluate(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.")
     ],
-    split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = Split.test,
+    split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time; does not change the scores.")] = 32,
     target: Annotated[
         str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
@@ -59,18 +58,12 @@ def evaluate(
     """
     from wordorder.inference import Context, evaluate_model_dir
 
-    read = Context(
-        kind=None if context is None else context.value,
-        stride=stride,
-        memory_length=memory_length,
-        lanes=lanes,
-        length=length,
-    )
+    read = Context(kind=context, stride=stride, memory_length=memory_length, lanes=lanes, length=length)
     with progress_bar("Translating") as progress:
         scores = evaluate_model_dir(
             model_dir,
             data,
-            split=split.value,
+            split=split,
             batch_size=batch_size,
             target=target,
             num_beams=beams,
@@ -78,6 +71,6 @@ def evaluate(
             progress=progress,
         )
     if json:
-        print_json({"model": str(model_dir), "data": data, "split": split.value, **scores})
+        print_json({"model": str(model_dir), "data": data, "split": split, **scores})
         return
-    print_table(f"{model_dir} on {data}, {split.value} split", ("metric", "value"), metric_rows(scores), numbers=True)
+    print_table(f"{model_dir} on {data}, {split} split", ("metric", "value"), metric_rows(scores), numbers=True)

@@ -230,11 +230,7 @@ class TranslationTally(TokenTally):
         self._counts = torch.zeros(2 * _ORDERS + 4, dtype=torch.int64, device=device)
 
     def add_translations(self, translations: Sequence[str], references: Sequence[str]) -> None:
-        """Count the translations of a batch against their references.
-
-        Raises:
-            MissingExtra: sacrebleu is not installed.
-        """
+        """Count the translations of a batch against their references."""
         found = _bleu().corpus_score(list(translations), [list(references)])
         exact = sum(one.split() == other.split() for one, other in zip(translations, references, strict=True))
         sizes = [found.sys_len, found.ref_len, len(translations), exact]
@@ -256,11 +252,7 @@ class TranslationTally(TokenTally):
 
 
 def bleu_signature() -> str:
-    """Return sacrebleu's signature: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...``.
-
-    Raises:
-        MissingExtra: sacrebleu is not installed.
-    """
+    """Return sacrebleu's signature: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...``."""
     bleu = _bleu()
     bleu.corpus_score(["a"], [["a"]])  # it must have seen how many references there are
     return str(bleu.get_signature().format())

@@ -32,12 +32,7 @@ class ReadingLog:
         self._details: dict[str, list[str]] = {}
 
     def unreadable(self, file: str, line: int, fault: str) -> None:
-        """Count what cannot be read, or refuse it.
-
-        Args:
-            line: its number, from 1; 0 stands for the file as a whole.
-            fault: the whole sentence, which names file and line.
-        """
+        """Count what cannot be read, or refuse it: a line from 1 on, or as line 0 the file as a whole."""
         if not self.skip:
             raise BadInput(f"{fault}; set data.skip_unreadable=true to pass over what cannot be read")
         self.count(UNREADABLE, file, line, fault)

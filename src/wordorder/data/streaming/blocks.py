@@ -62,10 +62,9 @@ class Blocks:
         self._own = self.source.for_process(rank, world)
 
     def for_process(self, rank: int, world: int, *, readers: int = 1) -> "Blocks":
-        """Return the blocks of one of several processes: no two have the same, and together they have all.
+        """Return the blocks of one of several processes, with so many lanes that read blocks of their own each.
 
-        Args:
-            readers: lanes of a process, each of which reads blocks of its own; 1 where there are no lanes.
+        No two processes have the same blocks, and together they have all.
         """
         own = copy(self)
         own._open = None
@@ -103,10 +102,7 @@ class Blocks:
                 return Block(encode_documents(kept, self._tokenizer, cache_dir=self._cache_dir), after)
 
     def _gather(self, position: Position) -> tuple[list[Text], Position | None]:
-        """Gather texts until they are enough, or until a border; beside them, the position after them.
-
-        It is None at the end of the epoch.
-        """
+        """Gather texts until they are enough, or until a border, and the position after them, None at the end."""
         if self._open is None or self._open[0] != position:
             self._open = position, self._own.texts(position)
         texts, size = list[Text](), 0

@@ -1,7 +1,7 @@
 """Examples of a stream by number: reading on is cheap, and going back starts from a place that was noted."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,80 +123,18 @@ class StreamedDataset(KeyedExamples):
         self._go_to(*self._noted[-1])
 
 
-class SegmentReader:
-    """Reads the segments of a stream, one after another, epoch after epoch, from any place.
-
-    Its state is small: the position of the block that is being read, what the block before it left over, and how many
-    segments of the block are done. Going on reads that block again, from the cache if it is there.
-
-    Args:
-        packer: makes segments of blocks.
-        keep: leaves out segments that are good for nothing.
-    """
-
-    def __init__(self, blocks: Blocks, packer: Packer, *, keep: Callable[[Segments], Segments], world: int = 1) -> None:
-        self._blocks, self._packer, self._keep, self._world = blocks, packer, keep, world
-        self._begin(0)
-
-    def _begin(self, epoch: int) -> None:
-        self.load_state_dict({"position": self._blocks.start(epoch), "carry": {}, "used": 0, "example": 0})
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state from which reading goes on."""
-        return {"position": self._position, "carry": self._carry, "used": self._used, "example": self.example}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state and go on reading from it."""
-        self._position, self._carry, self._used = dict(state["position"]), dict(state["carry"]), int(state["used"])
-        self.example = int(state["example"])
-        """Number, in its epoch, of the segment that comes next."""
-        self._segments: Segments | None = None
-        self._after: dict[str, Any] | None = None
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the segment that comes next, or that has just ended."""
-        return int(self._position["epoch"])
-
-    def take(self, most: int) -> list[Ids]:
-        """Return the next segments of this epoch.
-
-        There are fewer only at the end of the epoch, and none at all there; then the next call begins the next epoch.
-        """
-        taken: list[Ids] = []
-        while len(taken) < most:
-            segments = self._load() if self._segments is None else self._segments
-            if self._used < len(segments):
-                end = min(len(segments), self._used + most - len(taken))
-                taken += [segments.ids[segments.starts[n] : segments.starts[n + 1]] for n in range(self._used, end)]
-                self._used = end
-            elif self._after is not None:
-                self._position, self._carry, self._used, self._segments = self._after, self._packer.carry, 0, None
-            else:
-                if not taken:
-                    refuse_empty(self.epoch, self.example, self._world)
-                    self._begin(self.epoch + 1)
-                break
-        self.example += len(taken)
-        return taken
-
-    def _load(self) -> Segments:
-        self._packer.carry = dict(self._carry)
-        block = self._blocks.read(self._position)
-        packed = self._packer.flush() if block is None else self._packer.feed(block.encoded)
-        self._segments, self._after = self._keep(packed), None if block is None else block.after
-        return self._segments
-
-
 class StreamedSegments(StreamedDataset):
     """Segments of a stream, shuffled within runs of `buffer`, with tokens masked or to be predicted from the left.
 
     A segment's place in its run, and its masks, depend on the seed, the epoch and its number in the epoch alone. Unlike
-    a buffer that a random element is taken from, a run needs no contents in a checkpoint to go on exactly.
+    a buffer that a random element is taken from, a run needs no contents in a checkpoint to go on exactly. A place is
+    the position of the block that is being read, what the block before it left over, and how many segments of the block
+    are done. Going on reads that block again, from the cache if it is there.
 
     Args:
+        packer: makes segments of blocks.
         buffer: segments of a run.
-        masking: for masked-lm; None for causal-lm.
+        masking: for masked-lm, whose segments have a token that it may choose; None for causal-lm.
         seed: of the order.
         mask_seed: of the masks.
     """
@@ -206,23 +144,26 @@ class StreamedSegments(StreamedDataset):
         blocks: Blocks,
         sharing: Sharing,
         *,
-        reader: SegmentReader,
+        packer: Packer,
         buffer: int,
         masking: Masking | None,
         seed: int,
         mask_seed: int,
     ) -> None:
-        self._reader, self._buffer, self._masking = reader, buffer, masking
+        self._packer, self._buffer, self._masking = packer, buffer, masking
         self._seed, self._mask_seed = seed, mask_seed
-        self._first, self._run = 0, list[tuple[int, int, Ids]]()
+        self._go_to(0, {"position": blocks.start(0), "carry": {}, "used": 0, "example": 0})
         super().__init__(blocks, sharing)
 
     def _place(self) -> dict[str, object]:
-        return self._reader.state_dict()
+        return {"position": self._position, "carry": self._carry, "used": self._used, "example": self._example}
 
     def _go_to(self, first: int, place: Mapping[str, Any]) -> None:
-        self._reader.load_state_dict(place)
-        self._first, self._run = first, []
+        self._position, self._carry, self._used = dict(place["position"]), dict(place["carry"]), int(place["used"])
+        self._example = int(place["example"])  # number, in its epoch, of the segment that comes next
+        self._segments: Segments | None = None
+        self._after: dict[str, Any] | None = None
+        self._first, self._run = first, list[tuple[int, int, Ids]]()
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         rows = [self._row(self.own_number(key)) for key in keys]
@@ -246,11 +187,44 @@ class StreamedSegments(StreamedDataset):
             self._run = []
             self._note(self._first, at_least=4 * self._sharing.batch)
             while not self._run:
-                epoch, first = self._reader.epoch, self._reader.example
-                taken = self._reader.take(self._buffer)
+                epoch, first = int(self._position["epoch"]), self._example
+                taken = self._take()
                 order = np.arange(len(taken))
                 if self._buffer > 1:
                     drawn = counter_hash(self._seed, _SHUFFLE, self._sharing.rank, epoch, first + order)
                     order = np.argsort(drawn, kind="stable")
                 self._run = [(epoch, first + n, taken[n]) for n in order.tolist()]
         return self._run[number - self._first]
+
+    def _take(self) -> list[Ids]:
+        """Return the next segments of this epoch: fewer than a run has at its end, and none behind it.
+
+        Then the next call begins the next epoch.
+        """
+        taken: list[Ids] = []
+        while len(taken) < self._buffer:
+            segments = self._load() if self._segments is None else self._segments
+            if self._used < len(segments):
+                end = min(len(segments), self._used + self._buffer - len(taken))
+                taken += [segments.ids[segments.starts[n] : segments.starts[n + 1]] for n in range(self._used, end)]
+                self._used = end
+            elif self._after is not None:
+                self._position, self._carry, self._used, self._segments = self._after, self._packer.carry, 0, None
+            elif taken:
+                break
+            else:
+                epoch = int(self._position["epoch"])
+                refuse_empty(epoch, self._example, self._sharing.world)
+                start = self._blocks.start(epoch + 1)
+                self._go_to(self._first, {"position": start, "carry": {}, "used": 0, "example": 0})
+                break
+        self._example += len(taken)
+        return taken
+
+    def _load(self) -> Segments:
+        self._packer.carry = dict(self._carry)
+        block = self._blocks.read(self._position)
+        packed = self._packer.flush() if block is None else self._packer.feed(block.encoded)
+        self._segments = packed if self._masking is None else packed.having(~self._masking.special)
+        self._after = None if block is None else block.after
+        return self._segments

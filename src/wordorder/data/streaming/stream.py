@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.data.examples.masking import Masking
-from wordorder.data.examples.segments import PACKERS, CausalSegments, Segments
+from wordorder.data.examples.segments import PACKERS, CausalSegments
 from wordorder.data.names import LANES
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.settings import DataSettings
 from wordorder.data.streaming.blocks import Blocks
-from wordorder.data.streaming.examples import SegmentReader, Sharing, StreamedSegments
+from wordorder.data.streaming.examples import Sharing, StreamedSegments
 from wordorder.data.streaming.lanes import StreamedLanes
 from wordorder.data.streaming.texts import FileTexts, open_source
 from wordorder.errors import BadInput
@@ -68,15 +68,12 @@ class TextStream:
         return StreamedSegments(
             blocks,
             sharing,
-            reader=SegmentReader(blocks, packer(length=length, **self.ends), keep=self._keep, world=sharing.world),
+            packer=packer(length=length, **self.ends),
             buffer=self.data.shuffle_buffer,
             masking=self.masking,
             seed=self.seed,
             mask_seed=self.mask_seed,
         )
-
-    def _keep(self, segments: Segments) -> Segments:
-        return segments if self.masking is None else segments.having(~self.masking.special)
 
 
 def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[str]:
@@ -97,7 +94,7 @@ def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[st
 def open_blocks(
     data: DataSettings, tokenizer: "PreTrainedTokenizerFast", held_out: HeldOut, *, seed: int, cache_dir: Path
 ) -> Blocks:
-    """Open the streamed source of a recipe; `seed` is that of the order."""
+    """Open the streamed source of a recipe, encoded; `seed` is that of the order."""
     log = ReadingLog(skip=data.skip_unreadable)
     # lanes read on in the order of the files where nothing is to be turned
     source = open_source(data, log, seed=seed if data.packing != LANES or data.roll else None)

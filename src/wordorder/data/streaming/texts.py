@@ -208,12 +208,7 @@ Source = FileTexts | HubTexts
 
 
 def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> Source:
-    """Open the streamed source of a recipe.
-
-    Args:
-        log: takes what cannot be read.
-        seed: of the order of files; None: as they come.
-    """
+    """Open the streamed source of a recipe; `seed` is that of the order of files, None: as they come."""
     if not data.source.startswith("hub:"):
         return FileTexts(data, log, seed=seed)
     name = data.source.removeprefix("hub:")
