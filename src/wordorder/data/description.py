@@ -1,6 +1,6 @@
 """Describe a corpus before anything is trained on it, as `wordorder data` does."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +73,7 @@ def describe(
     else:
         first = training_texts(split)
     trained = load_tokenizer(tokenizer, first, cache_dir=cache_dir)
-    splits: dict[str, Any] = {}
-    for name, texts in parts.items():
-        splits[name] = _numbers(texts, trained, lambda text, name=name: found.add(name, text), cache_dir)
+    splits = {name: _numbers(name, texts, trained, found, cache_dir) for name, texts in parts.items()}
     if data.streaming and not splits["train"]["documents"]:
         raise BadInput(f"data.source {data.source} has no text")
     return {
@@ -89,20 +87,20 @@ def describe(
 
 
 def _numbers(
-    texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", each: Callable[[str], None], cache_dir: Path
+    name: str, texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates, cache_dir: Path
 ) -> dict[str, Any]:
-    """Return the numbers of one split, and call `each` with every text."""
+    """Return the numbers of one split, and look for duplicates of its texts."""
     lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     characters = words = 0
     kept = cache_dir if isinstance(texts, list) else None  # of a stream it would be another cut than training's
     rest = iter(texts)
     while held := list(rest) if kept is not None else list(islice(rest, _AT_A_TIME)):
         for text in held:
-            each(text)
+            found.add(name, text)
             characters += len(text)
             words += len(text.split())
         encoded = encode_documents(held, tokenizer, cache_dir=kept)
-        lengths.append(np.diff(encoded.sentence_starts[encoded.document_starts]))
+        lengths.append(np.diff(encoded.borders))
     tokens = np.concatenate([np.zeros(0, np.int64), *lengths])
     table = {"min": 0, "median": 0, "95%": 0, "max": 0, "mean": 0.0}
     if len(tokens):

@@ -26,11 +26,7 @@ class Search:
 
 
 def check_beams(config: Any, beams: int) -> None:
-    """Refuse more beams than a model has tokens, or than fit in a batch: each is a row with its own keys.
-
-    Raises:
-        BadInput: names the limit.
-    """
+    """Refuse more beams than a model has tokens, or than fit in a batch: each is a row with its own keys."""
     most = min(config.vocab_size, MOST_BEAMS)
     if not 1 <= beams <= most:
         raise BadInput(f"beams must lie between 1 and {most} for this model, got {beams}; 4 to 10 are usual")
@@ -76,16 +72,13 @@ def translate_examples(
     batch_size: int,
     device: torch.device,
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Translate examples in batches of about the same length, shortest first.
+    """Yield translations and references of batches of about the same length, shortest first.
 
     Args:
         translate: a `Translator`.
         mine: indices of the examples that are wanted.
         batch_size: sentences at a time.
         device: where the model is.
-
-    Yields:
-        Translations and references of each batch.
     """
     order = np.asarray(mine, np.int64)
     order = order[np.argsort(examples.source_lengths[order], kind="stable")]

@@ -219,11 +219,7 @@ class Task(ABC):
         return class_with_head(network, self.head)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
-        """Tell whether a saved model was trained for this task.
-
-        Args:
-            config: the contents of its config.json, with at least one name in `architectures`.
-        """
+        """Tell from a saved model's config.json, which names its `architectures`, if it was trained for this task."""
         return str(config["architectures"][0]).endswith(self.head)
 
     def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
@@ -234,7 +230,6 @@ class Task(ABC):
         """Return a batch as label smoothing outside the model needs it, which takes the labels from the model.
 
         Args:
-            batch: with `labels`.
             start: the token that a translation begins with.
             padding: what stands in the decoder's inputs where nothing is predicted.
         """

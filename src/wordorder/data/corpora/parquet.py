@@ -17,11 +17,7 @@ _BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the con
 def read_parquet(
     path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
 ) -> Iterator[Found]:
-    """Yield one row per record, with all columns; see `RowReader`.
-
-    Args:
-        whole: all rows are held in memory; else those of one row group.
-    """
+    """Yield one row per record, with all columns; not `whole`, one row group is in memory. See `RowReader`."""
     try:
         import pyarrow
         from pyarrow import parquet

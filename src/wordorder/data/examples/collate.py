@@ -29,19 +29,23 @@ class Collate:
         M is N, or of translations the width of the targets.
         """
         ids, labels = ([example[name] for example in examples] for name in ("input_ids", "labels"))
-        present = self._present(ids)
+        input_ids, present = self._padded(ids, self.padding)
+        scalars = not labels[0].ndim
         batch = {
-            "input_ids": pad_right(ids, present, self.padding),
-            "labels": pad_right(labels, self._present(labels), IGNORED) if labels[0].ndim else torch.stack(labels),
+            "input_ids": input_ids,
+            "labels": torch.stack(labels) if scalars else self._padded(labels, IGNORED)[0],
         }
-        return batch if present.all() else {**batch, "attention_mask": present.long()}
+        return batch if present is None else {**batch, "attention_mask": present.long()}
 
-    def _present(self, rows: list[Tensor]) -> Tensor:
-        lengths = torch.tensor([len(row) for row in rows])
-        width = longest = int(lengths.max())
-        if lengths.min() < longest:
-            width = max(longest, min(-(-longest // self.multiple) * self.multiple, self.longest))
-        return torch.arange(width) < lengths[:, None]
+    def _padded(self, rows: list[Tensor], value: int) -> tuple[Tensor, Tensor | None]:
+        """Return rows as one tensor, and True where a row has an element, None where that is everywhere."""
+        lengths = [len(row) for row in rows]
+        longest = max(lengths)
+        if min(lengths) == longest:
+            return torch.stack(rows), None
+        width = max(longest, min(-(-longest // self.multiple) * self.multiple, self.longest))
+        present = torch.arange(width) < torch.tensor(lengths)[:, None]
+        return pad_right(rows, present, value), present
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +60,11 @@ class CollateLanes:
         lengths = torch.tensor([len(example["input_ids"]) for example in examples])
         # One column at least: the row of a lane that has ended is all padding, and so may all rows of a batch be.
         present = torch.arange(max(1, int(lengths.max()))) < lengths[:, None]
-        batch = {
-            name: pad_right([example[name] for example in examples], present, value)
-            for name, value in (("input_ids", self.padding), ("shift_labels", IGNORED))
-        }
-        if not present.all():
+        full, batch = bool(present.all()), dict[str, Tensor]()
+        for name, value in (("input_ids", self.padding), ("shift_labels", IGNORED)):
+            rows = [example[name] for example in examples]
+            batch[name] = torch.stack(rows) if full else pad_right(rows, present, value)
+        if not full:
             batch["attention_mask"] = present.long()
         reset = [example["memory_reset"] for example in examples if "memory_reset" in example]
         # Left out where nothing is reset, so that nobody has to ask an accelerator whether anything is.
@@ -73,8 +77,6 @@ def pad_right(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
     Args:
         present: bool (B, N), True where a row has an element.
     """
-    if present.all():
-        return torch.stack(rows)
     padded = torch.full(present.shape, value)
     padded[present] = torch.cat(rows)
     return padded
