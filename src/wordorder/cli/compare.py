@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wordorder.cli.options import Overrides
+from wordorder.cli.output import Overrides, print_json
 from wordorder.streams import drop_lost_output, printable
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def compare(
 
     An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
     """
-    from wordorder.cli.output import print_json
-
     if not json and not dry_run:
         drop_lost_output()
     from wordorder.training import read_recipe

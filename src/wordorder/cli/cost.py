@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from wordorder.cli.options import Overrides
-from wordorder.cli.output import print_json, print_table
+from wordorder.cli.output import Overrides, print_json, print_table
 from wordorder.streams import printable
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wordorder.cli.options import Overrides, RecipeFile
-from wordorder.cli.output import print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table
 from wordorder.streams import printable
 
 

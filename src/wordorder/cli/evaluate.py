@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from wordorder.cli.options import Beams, ModelDir
-from wordorder.cli.output import metric_rows, print_json, print_table
+from wordorder.cli.output import Beams, ModelDir, metric_rows, print_json, print_table
 from wordorder.streams import progress_bar
 
 Split = Literal["train", "validation", "test", "all"]

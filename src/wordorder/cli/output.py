@@ -1,13 +1,26 @@
-"""Print the output of a command: JSON for machines on stdout and nothing else there, or a table for people."""
+"""Options of several commands, and their output: JSON for machines on stdout and nothing else there, or a table."""
 
 import json
 import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from wordorder.streams import printable
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
+]
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.")]
+Beams = Annotated[
+    int | None, typer.Option(min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.")
+]
 
 
 def print_json(value: object) -> None:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.options import Beams, ModelDir
-from wordorder.cli.output import print_json, print_table
+from wordorder.cli.output import Beams, ModelDir, print_json, print_table
 from wordorder.errors import BadInput
 from wordorder.streams import lines_of_stdin, printable, progress_bar
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.options import Overrides, RecipeFile
-from wordorder.cli.output import metric_rows, print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, metric_rows, print_json, print_table
 from wordorder.launch import is_main
 from wordorder.streams import drop_lost_output, printable
 

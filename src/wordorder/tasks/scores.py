@@ -204,10 +204,10 @@ class NumberTally:
             return {"loss": math.nan, "pearson": math.nan, "spearmanr": math.nan, "examples": 0}
         loss = float(np.mean((predicted - label) ** 2))
         defined = math.isfinite(loss) and np.ptp(predicted) > 0 and np.ptp(label) > 0
-        pearson, spearmanr = (
+        found = [
             float(measure(predicted, label)[0]) if defined else 0.0 for measure in (library.pearsonr, library.spearmanr)
-        )
-        return {"loss": loss, "pearson": pearson, "spearmanr": spearmanr, "examples": len(label)}
+        ]
+        return {"loss": loss, "pearson": found[0], "spearmanr": found[1], "examples": len(label)}
 
 
 class TranslationTally(TokenTally):
