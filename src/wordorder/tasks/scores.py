@@ -202,7 +202,8 @@ class NumberTally:
         predicted, label = rows[:, 0], rows[:, 1]
         if not len(label):
             return {"loss": math.nan, "pearson": math.nan, "spearmanr": math.nan, "examples": 0}
-        loss = float(np.mean((predicted - label) ** 2))
+        errors: npt.NDArray[np.float64] = predicted - label
+        loss = float(np.mean(errors * errors))
         defined = math.isfinite(loss) and np.ptp(predicted) > 0 and np.ptp(label) > 0
         found = [
             float(measure(predicted, label)[0]) if defined else 0.0 for measure in (library.pearsonr, library.spearmanr)
