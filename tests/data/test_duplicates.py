@@ -8,8 +8,7 @@ import pytest
 
 from wordorder.data import DataConfig, Document, TokenizerConfig, prepare
 from wordorder.data.description import describe
-from wordorder.data.quality.duplicates import Duplicates
-from wordorder.data.quality.near_duplicates import Signatures, near_pairs
+from wordorder.data.quality.duplicates import Duplicates, Signatures, near_pairs
 from wordorder.data.quality.reading_log import LEAKS, ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage, normalised
 from wordorder.errors import BadInput

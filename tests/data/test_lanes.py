@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from wordorder.data import DataConfig, EpochOrder, TokenizerConfig, prepare
 from wordorder.data.examples.collate import CollateLanes
 from wordorder.data.examples.encode import EncodedDocuments
-from wordorder.data.examples.lanes import Lanes, running_text
+from wordorder.data.examples.lanes import Lanes, RunningText
 from wordorder.errors import BadInput
 
 CLS, SEP = 2, 3
@@ -30,7 +30,7 @@ def text_of(sizes, length=5, **options):
         sentence_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         document_starts=np.arange(len(sizes) + 1, dtype=np.int64),
     )
-    return running_text(documents, sep_id=SEP, length=length, characters=2 * total, words=total, **options)
+    return RunningText(documents, sep_id=SEP, length=length, characters=2 * total, words=total, **options)
 
 
 def documents_of(sizes):

@@ -7,11 +7,11 @@ import pytest
 
 from wordorder import limits
 from wordorder.data import DataConfig, TokenizerConfig, prepare, read_documents
+from wordorder.data.corpora import lines
 from wordorder.data.corpora import parquet as parquet_files
-from wordorder.data.corpora.gzipped import unpack
-from wordorder.data.corpora.lines import read_rows
+from wordorder.data.corpora.lines import read_rows, unpack
 from wordorder.data.corpora.parquet import read_parquet
-from wordorder.data.corpora.scan import is_scan
+from wordorder.data.corpora.sentence_pairs import is_scan
 from wordorder.data.split import split_documents
 from wordorder.errors import BadInput
 
@@ -51,11 +51,13 @@ def test_a_damaged_file_is_one_line(tmp_path, content, words):
     assert "texts.jsonl.gz" in fault
 
 
-def test_what_unpacks_to_too_much_is_refused_before_it_fills_the_memory(tmp_path):
+def test_what_unpacks_to_too_much_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"0" * 10_000_000))
+    monkeypatch.setattr(lines, "most_unpacked", lambda path: 5_000_000)
     with pytest.raises(BadInput, match=r"holds more than 0.00466 GiB"):
-        unpack(tmp_path / "bomb.gz", most=5_000_000)
-    assert len(unpack(tmp_path / "bomb.gz", most=10_000_000)) == 10_000_000
+        unpack(tmp_path / "bomb.gz")
+    monkeypatch.setattr(lines, "most_unpacked", lambda path: 10_000_000)
+    assert len(unpack(tmp_path / "bomb.gz")) == 10_000_000
 
 
 COMMANDS = [

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wordorder.data.examples.classification import cut_in_pieces, label_names
 from wordorder.data.examples.encode import EncodedDocuments, split_sentences
-from wordorder.data.examples.segments import keep, pack_across_documents, pack_contiguous, pack_full_sentences
+from wordorder.data.examples.segments import AcrossDocuments, Contiguous, WholeSentences, cut_in_pieces
+from wordorder.tasks.classification import label_names
 
 CLS, SEP = 2, 3
 
@@ -50,7 +50,7 @@ corpora = st.lists(st.lists(st.integers(0, 25), min_size=1, max_size=12), min_si
 
 @given(corpora, st.integers(8, 20))
 def test_full_sentences_as_the_rules_say(documents, length):
-    segments = pack_full_sentences(encoded(documents), length=length, cls_id=CLS, sep_id=SEP)
+    segments = WholeSentences(length=length, cls_id=CLS, sep_id=SEP).pack(encoded(documents))
     assert examples(segments) == slow_full_sentences(documents, length)
     assert segments.lengths.sum() == len(segments.ids)
     assert (segments.lengths <= length).all()
@@ -77,7 +77,7 @@ def slow_across_documents(documents, length):
 
 @given(corpora, st.integers(8, 20))
 def test_sentences_across_documents_as_the_rules_say(documents, length):
-    segments = pack_across_documents(encoded(documents), length=length, cls_id=CLS, sep_id=SEP)
+    segments = AcrossDocuments(length=length, cls_id=CLS, sep_id=SEP).pack(encoded(documents))
     assert examples(segments) == slow_across_documents(documents, length)
     assert (segments.lengths <= length).all()
     ordinary = segments.ids[(segments.ids != CLS) & (segments.ids != SEP)]
@@ -86,7 +86,7 @@ def test_sentences_across_documents_as_the_rules_say(documents, length):
 
 @given(corpora, st.integers(8, 20))
 def test_contiguous_segments_are_full_and_in_order(documents, length):
-    segments = pack_contiguous(encoded(documents), length=length, cls_id=CLS, sep_id=SEP)
+    segments = Contiguous(length=length, cls_id=CLS, sep_id=SEP).pack(encoded(documents))
     running, token = [], 10
     for document in documents:
         running += [*range(token, token + sum(document)), SEP]
@@ -96,11 +96,11 @@ def test_contiguous_segments_are_full_and_in_order(documents, length):
 
 
 def test_rows_are_padded_on_the_right():
-    segments = pack_full_sentences(encoded([[6, 6], [2]]), length=8, cls_id=CLS, sep_id=SEP)
+    segments = WholeSentences(length=8, cls_id=CLS, sep_id=SEP).pack(encoded([[6, 6], [2]]))
     ids, present = segments.rows(np.array([2, 0]), padding=0)
     assert ids.tolist() == [[CLS, 22, 23, SEP, 0, 0, 0, 0], [CLS, *range(10, 16), SEP]]
     assert present.sum(axis=1).tolist() == [4, 8]
-    assert examples(keep(segments, np.array([False, True, True]))) == examples(segments)[1:]
+    assert examples(segments.having(np.arange(30) >= 16)) == examples(segments)[1:]
 
 
 @given(st.text())

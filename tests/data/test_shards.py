@@ -5,9 +5,7 @@ import pytest
 
 from wordorder.data import TokenizerConfig, load_tokenizer
 from wordorder.data.examples import encode as encoding
-from wordorder.data.examples.encode import encode_documents
-from wordorder.data.examples.encoded import EncodedDocuments
-from wordorder.data.shards import read_shard, write_shard
+from wordorder.data.examples.encode import EncodedDocuments, encode_documents, read_shard, write_shard
 
 TEXTS = [f"Text {number} says this. And that " + "again " * number for number in range(60)]
 

@@ -10,8 +10,7 @@ import pytest
 
 from wordorder.data import DataConfig, ReadingLog, documents
 from wordorder.data.corpora import lines
-from wordorder.data.corpora.json_lines import read_json_lines
-from wordorder.data.corpora.lines import Place
+from wordorder.data.corpora.lines import Place, read_json_lines
 from wordorder.data.corpora.plain_text import WHOLE_FILE
 from wordorder.data.corpora.read import STREAM_READERS
 from wordorder.data.documents import read_and_count

@@ -6,7 +6,7 @@ import torch
 from wordorder.comparison.quality import lower_is_better, metric_of, quality_of
 from wordorder.comparison.results_file import parse_results
 from wordorder.errors import BadInput
-from wordorder.tasks.translation_scores import TranslationTally
+from wordorder.tasks.scores import TranslationTally
 from wordorder.training import read_recipe, run
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from wordorder.errors import BadInput, MissingExtra
 from wordorder.inference import evaluate_model_dir, translate
 from wordorder.inference.predict import source_ids
 from wordorder.tasks import TASKS
-from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
+from wordorder.tasks.scores import TranslationTally, bleu_signature
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.loop import Loop, StepLoss
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wordorder.cli.train import Overrides
+from wordorder.cli.output import Overrides, print_json
 from wordorder.streams import drop_lost_output, printable
 
 if TYPE_CHECKING:
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 def compare(
     recipe: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RECIPE", help="A recipe in TOML with [compare] and [[compare.arms]].", show_default=False
-        ),
+        Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML with [compare] and [[compare.arms]].")
     ],
     overrides: Overrides = None,
     own_arms: Annotated[
@@ -44,8 +41,6 @@ def compare(
 
     An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
     """
-    from wordorder.cli.output import print_json
-
     if not json and not dry_run:
         drop_lost_output()
     from wordorder.training import read_recipe

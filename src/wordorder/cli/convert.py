@@ -2,9 +2,8 @@
 
 import sys
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,63 +11,37 @@ from wordorder.cli.output import print_json, print_table
 from wordorder.errors import BadInput
 from wordorder.streams import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wordorder.conversion import ConversionReport
-
 _SHOWN = 20  # placeholders; the JSON has them all
 
 
-class Reference(StrEnum):
-    """The codes with checkpoints that can be read."""
-
-    tupe = "tupe"
-    transformer_xl = "transformer-xl"
-    lamemo = "lamemo"
+Reference = Literal["tupe", "transformer-xl", "lamemo"]
 
 
 def convert(
     reference: Annotated[
         Reference,
-        typer.Argument(
-            metavar="CODE",
-            help="The code that wrote the checkpoint: tupe, transformer-xl or lamemo.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="CODE", help="The code that wrote the checkpoint: tupe, transformer-xl or lamemo."),
     ],
     checkpoint: Annotated[
         Path,
         typer.Argument(
             metavar="CHECKPOINT",
             help="A .pt file of that code, or .safetensors; or a folder of transformers' old TransfoXL.",
-            show_default=False,
         ),
     ],
-    out_dir: Annotated[
-        Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.", show_default=False)
-    ],
+    out_dir: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="The folder to make; new or empty.")],
     config: Annotated[
-        Path | None,
-        typer.Option(metavar="JSON", help="Settings of the model, in place of those in the file.", show_default=False),
+        Path | None, typer.Option(metavar="JSON", help="Settings of the model, in place of those in the file.")
     ] = None,
     dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TXT", help="tupe: fairseq's dict.txt: write a tokeniser for BPE pieces.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="TXT", help="tupe: fairseq's dict.txt: write a tokeniser for BPE pieces.")
     ] = None,
     head: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="tupe: which classification head to take, of several.", show_default=False),
+        str | None, typer.Option(metavar="NAME", help="tupe: which classification head to take, of several.")
     ] = None,
     vocab: Annotated[
         Path | None,
-        typer.Option(
-            metavar="TXT",
-            help="transformer-xl, lamemo: the words, one a line: write a tokeniser for words.",
-            show_default=False,
-        ),
+        typer.Option(metavar="TXT", help="transformer-xl, lamemo: the words, one a line: write a tokeniser for words."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier conversion.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
@@ -83,14 +56,18 @@ def convert(
     """
     from wordorder.conversion import convert_lamemo, convert_transformer_xl, convert_tupe
 
-    if reference is Reference.tupe:
+    if reference == "tupe":
         _refuse(reference, {"--vocab": vocab})
         report = convert_tupe(checkpoint, out_dir, config=config, dictionary=dictionary, head=head, overwrite=overwrite)
     else:
         _refuse(reference, {"--dictionary": dictionary, "--head": head})
-        code = convert_lamemo if reference is Reference.lamemo else convert_transformer_xl
+        code = convert_lamemo if reference == "lamemo" else convert_transformer_xl
         report = code(checkpoint, out_dir, config=config, vocab=vocab, overwrite=overwrite)
-    list_placeholders(report)
+    if report.placeholders:
+        names = list(report.placeholders)
+        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+        said = f"wordorder: names in the checkpoint that were neither imported nor called: {listed}"
+        print(printable(said), file=sys.stderr)
     if json:
         print_json({"out_dir": str(out_dir), **asdict(report)})
         return
@@ -102,19 +79,8 @@ def convert(
         print(printable(f"{note[0].upper()}{note[1:]}."))
 
 
-def _refuse(reference: Reference, options: "Mapping[str, object]") -> None:
+def _refuse(reference: Reference, options: dict[str, object]) -> None:
     """Refuse options that are for checkpoints of other codes."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference.value}; leave it out")
-
-
-def list_placeholders(report: "ConversionReport") -> None:
-    """Print on stderr the names that the file wanted imported, and say that they were not."""
-    names = list(report.placeholders)
-    if names:
-        listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
-        print(
-            printable(f"wordorder: names in the checkpoint that were neither imported nor called: {listed}"),
-            file=sys.stderr,
-        )
+        raise BadInput(f"{', '.join(given)}: not for checkpoints of {reference}; leave it out")

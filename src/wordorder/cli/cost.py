@@ -1,34 +1,26 @@
 """`wordorder cost RECIPE`: count parameters, arithmetic and memory of every arm, before anything is trained."""
 
-from dataclasses import asdict, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from wordorder.cli.output import print_json, print_table
-from wordorder.cli.train import Overrides
+from wordorder.cli.output import Overrides, print_json, print_table
 from wordorder.streams import printable
-from wordorder.tasks import TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from wordorder.comparison.fairness.arms import Arm
     from wordorder.comparison.results_file import MatchedBudget
     from wordorder.cost import GPUs
-    from wordorder.training import Recipe
 
 MIB = 2**20
-CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
-"""Both names that transformers has had for gradient checkpointing."""
+
+Cost = Mapping[str, Any]
+"""One arm of `costs_of`, which documents the values."""
 
 
 def cost(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML, with arms or without.", show_default=False)
-    ],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML, with arms or without.")],
     overrides: Overrides = None,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="GPUs, each with the recipe's batch.")] = 1,
     sharding: Annotated[
@@ -62,58 +54,85 @@ def cost(
     The vocabulary is that of training where it is cheap to know: byte, an existing tokeniser, and characters of a small
     source on this machine. Otherwise no data is read, and it is assumed to have its largest size, tokenizer.vocab_size.
     """
+    from wordorder.comparison.costs import costs_of
     from wordorder.cost import GPUs
     from wordorder.training import read_recipe
 
-    asked = GPUs(count=gpus, sharding=cast("Any", sharding or "ddp"), peak_tflops=peak_tflops, utilisation=utilisation)
     resolved = read_recipe(recipe, overrides or ())
-    if sharding is None and resolved.training.get("fsdp"):
-        asked = replace(asked, sharding="fsdp")
-    budget = None
-    if resolved.compare is not None:
-        arms, budget = matched_arms(resolved)
-        recipes = {arm.name: arm.recipe for arm in arms}
-    else:
-        from wordorder.data import exact_vocab_size
-
-        recipes = {resolved.name: with_vocabulary(resolved, exact_vocab_size)}
-    costs = {name: cost_of(own) for name, own in recipes.items()}
-    found = {name: on_gpus(own, costs[name], asked) for name, own in recipes.items()}
+    usual = "fsdp" if resolved.training.get("fsdp") else "ddp"
+    asked = GPUs(count=gpus, sharding=cast("Any", sharding or usual), peak_tflops=peak_tflops, utilisation=utilisation)
+    costs, budget = costs_of(resolved, asked)
     if json:
         matched = {"budget": budget.as_json()} if budget and budget.sentence else {}
-        each = [{"arm": name, **parts, **found[name]} for name, parts in costs.items()]
-        print_json({"recipe": str(recipe), "arms": each, **matched})
+        print_json({"recipe": str(recipe), "arms": costs, **matched})
         return
-    print_costs(costs)
-    print_gpus(found, asked)
+    assumed = sorted({own["vocab_size"] for own in costs if own["vocab_size_is_upper_bound"]})
+    print_costs(costs, assumed)
+    print_gpus(costs, asked)
     if budget is not None:
         print_matched(budget)
-    print_assumed(costs)
+    for size in assumed:
+        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
+        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
 
 
-def matched_arms(recipe: "Recipe") -> "tuple[tuple[Arm, ...], MatchedBudget | None]":
-    """Return the arms as `wordorder compare` sizes them, and what it changes."""
-    from wordorder.comparison.fairness.arms import resolve_arms
-    from wordorder.comparison.fairness.budget import fit_budget
-    from wordorder.comparison.pipeline import Pipeline
-    from wordorder.data import exact_vocab_size
+def print_costs(costs: Sequence[Cost], assumed: Sequence[int]) -> None:
+    """Print the parameters of each arm by part, those of its encodings, and its FLOPs."""
+    title = "Parameters"
+    if assumed:
+        title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"
+    parts = ("total", "embedding", "encoding", "body", "head")
+    parameters = [(own["arm"], *(own["parameters"][part] for part in parts)) for own in costs]
+    print_table(title, ("arm", *parts), parameters, numbers=True)
 
-    size_of = cache(exact_vocab_size)
-    arms = tuple(replace(arm, recipe=with_vocabulary(arm.recipe, size_of)) for arm in resolve_arms(recipe))
-    if recipe.compare is None:
-        return arms, None
-    return fit_budget(arms, recipe, pipeline=Pipeline(), config_of=lambda own: counted_config(own)[0])
+    encoding = [(own["arm"], part, n) for own in costs for part, n in own["encoding_parameters"].items()]
+    print_table("Parameters of the encodings, by part", ("arm", "part", "parameters"), encoding)
+
+    columns = ("arm", "forward FLOPs per token", "with backward")
+    flops = [(own["arm"], own["forward_flops_per_token"], own["flops_per_token"]) for own in costs]
+    print_table("Arithmetic of one training step", columns, flops, numbers=True)
 
 
-def with_vocabulary(recipe: "Recipe", size_of: "Callable[..., int | None]") -> "Recipe":
-    """Return the recipe with the size of its vocabulary as model.vocab_size, or as it is where that is not known.
+def print_gpus(costs: Sequence[Cost], gpus: "GPUs") -> None:
+    """Print the memory of each GPU and the time, one row per arm, or how to ask for the time."""
+    settings = {
+        own["precision"] + (", gradient checkpointing" if own["gradient_checkpointing"] else "") for own in costs
+    }
+    layout = f"{gpus.count:,} GPUs, {gpus.sharding}" if gpus.count > 1 else "one GPU"
+    print_table(
+        f"MiB of each GPU, by formula ({layout}, {' or '.join(sorted(settings))})",
+        ("arm", *costs[0]["bytes_per_gpu"]),
+        [(own["arm"], *(f"{size / MIB:,.1f}" for size in own["bytes_per_gpu"].values())) for own in costs],
+        numbers=True,
+    )
+    if gpus.peak_tflops is None:
+        print("No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's")
+        print("data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4.")
+        return
+    print_table(
+        f"Time at {gpus.utilisation:.0%} of {gpus.peak_tflops:g} TFLOPS on each GPU, FLOPs / (GPUs x P x U)",
+        ("arm", "tokens of a step", "TFLOP of a step", "ms of a step", "steps", "run"),
+        [
+            (
+                own["arm"],
+                own["tokens_per_step"],
+                f"{own['flops_per_step'] / 1e12:,.4g}",
+                f"{1e3 * own['seconds_per_step']:,.4g}",
+                own["steps"] or "set by epochs",
+                in_words(own["seconds"]),
+            )
+            for own in costs
+        ],
+        numbers=True,
+    )
 
-    Args:
-        recipe: with a vocabulary of its own, which stays, or without.
-        size_of: `wordorder.data.exact_vocab_size`, cached where several arms share their data.
-    """
-    size = None if recipe.model.get("vocab_size") is not None else size_of(recipe.data, recipe.tokenizer)
-    return recipe if size is None else replace(recipe, model={**recipe.model, "vocab_size": size})
+
+def in_words(seconds: float | None) -> str:
+    """Return a time in days, hours or minutes; a run that is set by epochs has none before its data is read."""
+    if seconds is None:
+        return "needs training.max_steps"
+    days, hours, minutes = seconds / 86400, seconds / 3600, seconds / 60
+    return f"{days:,.1f} days" if days >= 2 else f"{hours:.1f} hours" if hours >= 1 else f"{minutes:.1f} minutes"
 
 
 def print_matched(budget: "MatchedBudget") -> None:
@@ -127,142 +146,3 @@ def print_matched(budget: "MatchedBudget") -> None:
         print_table("Changed so that arms agree", ("arm", "name", "from", "to"), changed)
     if budget.sentence:
         print(printable(budget.sentence))
-
-
-# The other values are those of `wordorder.cost.cost`, which documents them.
-def cost_of(recipe: "Recipe") -> dict[str, Any]:
-    """Return the cost of the recipe's model at the recipe's length and batch size, and the vocabulary counted with."""
-    from wordorder.comparison.pipeline import cost_of_config
-
-    config, known = counted_config(recipe)
-    return {"vocab_size": config.vocab_size, "vocab_size_is_upper_bound": not known, **cost_of_config(recipe, config)}
-
-
-def counted_config(recipe: "Recipe") -> "tuple[Any, bool]":
-    """Return the configuration of the recipe's model without its data, and whether its vocabulary is known.
-
-    A vocabulary that is not known has the largest size that there can be.
-    """
-    from wordorder.data import fixed_vocab_size
-    from wordorder.models import build_config
-    from wordorder.training.recipe.pretrained import saved_version
-    from wordorder.training.recipe.sections import declared_cls
-
-    given = recipe.model.get("vocab_size")
-    known = given if given is not None else fixed_vocab_size(recipe.tokenizer)
-    size = known if known is not None else recipe.tokenizer.vocab_size
-    known_before = declared_cls(recipe.tokenizer) if recipe.pretrained is None else saved_version(recipe.pretrained)
-    fields = {**known_before, **recipe.model, "vocab_size": size}
-    return build_config(recipe.network, **fields), known is not None
-
-
-def assumed_sizes(costs: dict[str, dict[str, Any]]) -> list[int]:
-    """Return the sizes of vocabularies that are assumed, since only the data says how large they are."""
-    return sorted({parts["vocab_size"] for parts in costs.values() if parts["vocab_size_is_upper_bound"]})
-
-
-def print_assumed(costs: dict[str, dict[str, Any]]) -> None:
-    """Print the sizes of vocabularies that the costs were counted with, where they are assumed."""
-    for size in assumed_sizes(costs):
-        print(f"Counted with the largest vocabulary, tokenizer.vocab_size = {size:,}. The corpus may give fewer tokens")
-        print("(characters always give far fewer), and then embedding, head, FLOPs and memory are smaller.")
-
-
-def print_costs(costs: dict[str, dict[str, Any]]) -> None:
-    """Print the parameters of each arm by part, those of its encodings, and its FLOPs."""
-    title, assumed = "Parameters", assumed_sizes(costs)
-    if assumed:
-        title += f" (a vocabulary of {', '.join(f'{size:,}' for size in assumed)} is assumed)"
-    parts = ("total", "embedding", "encoding", "body", "head")
-    parameters = [(name, *(cost["parameters"][part] for part in parts)) for name, cost in costs.items()]
-    print_table(title, ("arm", *parts), parameters, numbers=True)
-
-    encoding = [(name, part, n) for name, cost in costs.items() for part, n in cost["encoding_parameters"].items()]
-    print_table("Parameters of the encodings, by part", ("arm", "part", "parameters"), encoding)
-
-    columns = ("arm", "forward FLOPs per token", "with backward")
-    flops = [(name, cost["forward_flops_per_token"], cost["flops_per_token"]) for name, cost in costs.items()]
-    print_table("Arithmetic of one training step", columns, flops, numbers=True)
-
-
-def on_gpus(recipe: "Recipe", counted: "Mapping[str, Any]", gpus: "GPUs") -> dict[str, Any]:
-    """Return the memory of each GPU, and the FLOPs and the time of a step and of the run on all of them.
-
-    Activations are those of the formula of `wordorder.cost.activation_bytes`, or, for a network that is no stack of
-    Transformer layers, those that were counted in float32.
-    """
-    from wordorder.cost import activation_bytes
-
-    training, pieces = recipe.training, recipe.segments_per_step
-    half, checkpointing = bool(training.get("bf16") or training.get("fp16")), any(map(training.get, CHECKPOINTING))
-    rows = int(training["per_device_train_batch_size"])
-    estimated = activation_bytes(
-        counted_config(recipe)[0],
-        recipe.data.task,
-        length=recipe.segment_length,
-        rows=rows,
-        half=half,
-        checkpointing=checkpointing,
-        labelled_share=recipe.data.mask_probability,
-    )
-    activations = counted["activation_bytes"] if estimated is None else estimated
-    memory = gpus.memory(counted, activations=activations, half=half, optimizer=str(training.get("optim")))
-    passes = max(1, int(training.get("gradient_accumulation_steps") or 1) // pieces) * pieces
-    tokens = rows * passes * recipe.segment_length * (2 if TASKS[recipe.data.task].translates else 1)
-    flops = gpus.flops(counted, tokens=tokens, checkpointing=checkpointing)
-    steps, seconds = int(training.get("max_steps") or -1), gpus.seconds(flops)
-    return {
-        "gpus": gpus.count,
-        "sharding": gpus.sharding,
-        "precision": "float32" if not half else "bf16" if training.get("bf16") else "fp16",
-        "gradient_checkpointing": checkpointing,
-        "bytes_per_gpu": {**asdict(memory), "total": memory.total},
-        "tokens_per_step": gpus.count * tokens,
-        "flops_per_step": flops,
-        "seconds_per_step": seconds,
-        "steps": steps if steps > 0 else None,
-        "seconds": steps * seconds if steps > 0 and seconds is not None else None,
-    }
-
-
-def print_gpus(found: "Mapping[str, Mapping[str, Any]]", gpus: "GPUs") -> None:
-    """Print the memory of each GPU and the time, one row per arm, or how to ask for the time."""
-    settings = {
-        one["precision"] + (", gradient checkpointing" if one["gradient_checkpointing"] else "")
-        for one in found.values()
-    }
-    layout = f"{gpus.count:,} GPUs, {gpus.sharding}" if gpus.count > 1 else "one GPU"
-    print_table(
-        f"MiB of each GPU, by formula ({layout}, {' or '.join(sorted(settings))})",
-        ("arm", *next(iter(found.values()))["bytes_per_gpu"]),
-        [(name, *(f"{size / MIB:,.1f}" for size in one["bytes_per_gpu"].values())) for name, one in found.items()],
-        numbers=True,
-    )
-    if gpus.peak_tflops is None:
-        print("No time is predicted: add --peak-tflops P --utilisation U for FLOPs / (GPUs x P x U). P is on the GPU's")
-        print("data sheet, for the recipe's precision; U is the share of it that your training reaches, such as 0.4.")
-        return
-    print_table(
-        f"Time at {gpus.utilisation:.0%} of {gpus.peak_tflops:g} TFLOPS on each GPU, FLOPs / (GPUs x P x U)",
-        ("arm", "tokens of a step", "TFLOP of a step", "ms of a step", "steps", "run"),
-        [
-            (
-                name,
-                one["tokens_per_step"],
-                f"{one['flops_per_step'] / 1e12:,.4g}",
-                f"{1e3 * one['seconds_per_step']:,.4g}",
-                one["steps"] or "set by epochs",
-                in_words(one["seconds"]),
-            )
-            for name, one in found.items()
-        ],
-        numbers=True,
-    )
-
-
-def in_words(seconds: float | None) -> str:
-    """Return a time in days, hours or minutes; a run that is set by epochs has none before its data is read."""
-    if seconds is None:
-        return "needs training.max_steps"
-    days, hours, minutes = seconds / 86400, seconds / 3600, seconds / 60
-    return f"{days:,.1f} days" if days >= 2 else f"{hours:.1f} hours" if hours >= 1 else f"{minutes:.1f} minutes"

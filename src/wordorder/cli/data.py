@@ -1,21 +1,18 @@
 """`wordorder data RECIPE`: describe a corpus, and check whether its splits are apart."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from wordorder.cli.output import print_json, print_table
-from wordorder.cli.train import Overrides
+from wordorder.cli.output import Overrides, RecipeFile, print_json, print_table
 from wordorder.streams import printable
 
 
 def data(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
+    recipe: RecipeFile,
     overrides: Overrides = None,
     near: Annotated[
-        float,
-        typer.Option("--near", min=0.5, max=1.0, help="Similarity from which two texts are nearly the same."),
+        float, typer.Option("--near", min=0.5, max=1.0, help="Similarity from which two texts are nearly the same.")
     ] = 0.8,
     examples: Annotated[int, typer.Option("--examples", min=0, help="Examples to show for each pair of splits.")] = 3,
     documents: Annotated[

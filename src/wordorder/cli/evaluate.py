@@ -1,70 +1,36 @@
 """`wordorder evaluate MODEL_DIR DATA`: compute exact scores of a saved model."""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from wordorder.cli.output import counted, print_json, print_table
-from wordorder.cli.train import metric_rows
+from wordorder.cli.output import Beams, ModelDir, metric_rows, print_json, print_table
+from wordorder.streams import progress_bar
 
-
-class Split(StrEnum):
-    """The parts of the data that can be scored."""
-
-    train = "train"
-    validation = "validation"
-    test = "test"
-    all = "all"
-
-
-class ContextKind(StrEnum):
-    """The kinds of context that a language model reads before the token that it predicts."""
-
-    segment = "segment"
-    sliding = "sliding"
-    memory = "memory"
+Split = Literal["train", "validation", "test", "all"]
+ContextKind = Literal["segment", "sliding", "memory"]
 
 
 def evaluate(
-    model_dir: Annotated[
-        Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.", show_default=False)
-    ],
+    model_dir: ModelDir,
     data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.", show_default=False
-        ),
+        str, typer.Argument(metavar="DATA", help="sotu, a path or glob of .txt .jsonl .csv .tsv ..., or hub:NAME.")
     ],
-    split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = Split.test,
+    split: Annotated[Split, typer.Option(help="The part to score; all for data the model never saw.")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time; does not change the scores.")] = 32,
     target: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.", show_default=False),
+        str | None, typer.Option(metavar="FILE", help="Translations of the lines of DATA, line by line.")
     ] = None,
-    beams: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.", show_default=False
-        ),
-    ] = None,
+    beams: Beams = None,
     context: Annotated[
         ContextKind | None,
-        typer.Option(
-            help="Language model: what it reads before a token. Default: memory if it has one, else segment.",
-            show_default=False,
-        ),
+        typer.Option(help="Language model: what it reads before a token. Default: memory if it has one, else segment."),
     ] = None,
     stride: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Context sliding: tokens by which the window moves. Default: half of it.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="Context sliding: tokens by which the window moves. Default: half of it.")
     ] = None,
     memory_length: Annotated[
-        int | None,
-        typer.Option(min=1, help="Context memory: slots. Default: as in training.", show_default=False),
+        int | None, typer.Option(min=1, help="Context memory: slots. Default: as in training.")
     ] = None,
     lanes: Annotated[
         int | None,
@@ -72,14 +38,10 @@ def evaluate(
             min=1,
             help="Context memory: streams that the text is read in, each from an empty memory; 1 is exact. "
             "Default: as in training.",
-            show_default=False,
         ),
     ] = None,
     length: Annotated[
-        int | None,
-        typer.Option(
-            min=8, help="Language model: tokens of a segment or window. Default: as in training.", show_default=False
-        ),
+        int | None, typer.Option(min=8, help="Language model: tokens of a segment or window. Default: as in training.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
@@ -95,18 +57,12 @@ def evaluate(
     """
     from wordorder.inference import Context, evaluate_model_dir
 
-    read = Context(
-        kind=None if context is None else context.value,
-        stride=stride,
-        memory_length=memory_length,
-        lanes=lanes,
-        length=length,
-    )
-    with counted("Translating") as progress:
+    read = Context(kind=context, stride=stride, memory_length=memory_length, lanes=lanes, length=length)
+    with progress_bar("Translating") as progress:
         scores = evaluate_model_dir(
             model_dir,
             data,
-            split=split.value,
+            split=split,
             batch_size=batch_size,
             target=target,
             num_beams=beams,
@@ -114,6 +70,6 @@ def evaluate(
             progress=progress,
         )
     if json:
-        print_json({"model": str(model_dir), "data": data, "split": split.value, **scores})
+        print_json({"model": str(model_dir), "data": data, "split": split, **scores})
         return
-    print_table(f"{model_dir} on {data}, {split.value} split", ("metric", "value"), metric_rows(scores), numbers=True)
+    print_table(f"{model_dir} on {data}, {split} split", ("metric", "value"), metric_rows(scores), numbers=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wordorder.cli.output import counted, print_json
+from wordorder.cli.output import print_json
 from wordorder.errors import BadInput, Stopped
-from wordorder.streams import lines_of_stdin, printable
+from wordorder.streams import lines_of_stdin, printable, progress_bar
 
 if TYPE_CHECKING:
     from wordorder.inference.continuation import Written
@@ -25,11 +25,7 @@ def generate(
     ],
     prompt: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PROMPT",
-            help='What is gone on with; "": a new text; left out: read from stdin.',
-            show_default=False,
-        ),
+        typer.Argument(metavar="PROMPT", help='What is gone on with; "": a new text; left out: read from stdin.'),
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens that are written.")] = 200,
     temperature: Annotated[
@@ -56,11 +52,9 @@ def generate(
     from wordorder.inference.saved_model import task_of
 
     drawn = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
-    faults = [f"{name} is for drawing, beam search draws nothing; leave out one of them" for name in drawn]
-    if beams > 1 and (
-        given := [fault for fault, value in zip(faults, drawn.values(), strict=True) if value is not None]
-    ):
-        raise BadInput(given)
+    given = [name for name, value in drawn.items() if value is not None]
+    if beams > 1 and given:
+        raise BadInput([f"{name} is for drawing, beam search draws nothing; leave out one of them" for name in given])
     if prompt is None:
         task_of(model_dir)  # nobody should be waited for, or write a text, for a folder that is no model
     text = "".join(lines_of_stdin()).rstrip("\n") if prompt is None else prompt
@@ -85,23 +79,17 @@ def generate(
 
 
 def show(written: "Iterable[Written]", *, most: int, silent: bool) -> tuple[list[str], int, bool, str | None]:
-    """Print each piece as it comes.
+    """Print each of at most `most` pieces as it comes, or, silent, collect them.
 
-    Args:
-        written: the steps.
-        most: how many there will be at most.
-        silent: print nothing, but collect the pieces.
-
-    Returns:
-        The pieces where they are collected, the number of tokens, whether the text ended, and the name of the signal
-        that asked to stop.
+    Returns these, the number of tokens, whether the text ended, and the name of the signal that asked to stop.
     """
     from wordorder.training.loop.interruption import Interruption
 
     pieces: list[str] = []
     tokens, ended = 0, False
     hidden = silent or not sys.stdout.isatty()
-    with counted("Writing") if hidden and most >= _LONG else nullcontext() as progress, Interruption() as interruption:
+    bar = progress_bar("Writing") if hidden and most >= _LONG else nullcontext()
+    with bar as progress, Interruption() as interruption:
         for step in written:
             tokens, ended = tokens + (step.token is not None), ended or step.ended
             if silent:

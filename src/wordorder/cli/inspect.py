@@ -12,26 +12,19 @@ from wordorder.streams import printable
 
 def inspect(
     model_dir: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL_DIR", help="A folder with an encoder, or with a causal language model.", show_default=False
-        ),
+        Path, typer.Argument(metavar="MODEL_DIR", help="A folder with an encoder, or with a causal language model.")
     ],
     length: Annotated[
-        int | None,
-        typer.Option(help="Positions to look at; default: all that the model takes, up to 512.", show_default=False),
+        int | None, typer.Option(help="Positions to look at; default: all that the model takes, up to 512.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the figures; default: inspect, beside MODEL_DIR.", show_default=False),
+        Path | None, typer.Option(help="Folder for the figures; default: inspect, beside MODEL_DIR.")
     ] = None,
     text: Annotated[
-        Path | None,
-        typer.Option(help="A text whose words the correlations are of; a language model reads it.", show_default=False),
+        Path | None, typer.Option(help="A text whose words the correlations are of; a language model reads it.")
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(help="Also score the model on this data with parts of its maps alone.", show_default=False),
+        str | None, typer.Option(help="Also score the model on this data with parts of its maps alone.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the content of numbers.json.")] = False,
 ) -> None:

@@ -7,9 +7,7 @@ import typer
 from wordorder.cli.output import print_json, print_table
 
 
-def list_names(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-) -> None:
+def list_names(json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False) -> None:
     """List the encodings, tasks, corpora and tokenisers that a recipe may name.
 
     Example: **wordorder list**

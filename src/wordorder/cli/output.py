@@ -1,14 +1,26 @@
-"""Print the output of a command: JSON for machines on stdout and nothing else there, or a table for people."""
+"""Options of several commands, and their output: JSON for machines on stdout and nothing else there, or a table."""
 
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from wordorder.streams import printable
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
+]
+ModelDir = Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.")]
+Beams = Annotated[
+    int | None, typer.Option(min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.")
+]
 
 
 def print_json(value: object) -> None:
@@ -27,28 +39,6 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [without_nan(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
-
-
-@contextmanager
-def counted(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr, from the first update on, if it is a terminal; else show nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task(title, total=None)
-
-    def show(done: int, total: int) -> None:
-        bar.start()
-        bar.update(task, completed=done, total=total)
-
-    try:
-        yield show
-    finally:
-        bar.stop()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:
@@ -81,3 +71,14 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def metric_rows(metrics: dict[str, object]) -> list[tuple[str, object]]:
+    """Flatten metrics by split into rows."""
+    rows: list[tuple[str, object]] = []
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            rows += [(f"{name} {inner}", cell) for inner, cell in metric_rows(value)]  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            rows.append((name, f"{value:.5g}" if isinstance(value, float) else value))
+    return rows

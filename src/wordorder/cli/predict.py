@@ -6,33 +6,25 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import counted, print_json, print_table
+from wordorder.cli.output import Beams, ModelDir, print_json, print_table
 from wordorder.errors import BadInput
-from wordorder.streams import lines_of_stdin, printable
+from wordorder.streams import lines_of_stdin, printable, progress_bar
 
 
 def predict(
-    model_dir: Annotated[
-        Path, typer.Argument(metavar="MODEL_DIR", help="A folder with a model and its tokenizer.", show_default=False)
-    ],
+    model_dir: ModelDir,
     texts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TEXT]...", help="Texts; without any: one a line from stdin.", show_default=False),
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; without any: one a line from stdin.")
     ] = None,
     pairs: Annotated[
         list[str] | None,
         typer.Option("--pair", metavar="TEXT", help="The second text of each, in the same order, for models of pairs."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many answers for each mask or text.")] = 5,
-    beams: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Translation: beams of the search; 1 is greedy. Default: as in its run.", show_default=False
-        ),
-    ] = None,
+    beams: Beams = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Translation: sentences at a time.")] = 32,
     max_length: Annotated[
-        int | None, typer.Option(min=2, help="Translation: most tokens of one, with start and end.", show_default=False)
+        int | None, typer.Option(min=2, help="Translation: most tokens of one, with start and end.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
@@ -72,13 +64,7 @@ def predict(
 
 
 def print_translations(
-    model_dir: Path,
-    texts: list[str] | None,
-    *,
-    beams: int | None,
-    batch_size: int,
-    max_length: int | None,
-    json: bool,
+    model_dir: Path, texts: list[str] | None, *, beams: int | None, batch_size: int, max_length: int | None, json: bool
 ) -> None:
     """Print the translation of each text, or of each line of stdin, empty lines included: line n is that of line n."""
     from wordorder.inference import translate
@@ -86,7 +72,7 @@ def print_translations(
     given = texts or [line.rstrip("\n") for line in lines_of_stdin()]
     if not any(text.strip() for text in given):
         raise BadInput("no text given; write texts after the model's folder, or send one a line to stdin")
-    with counted("Translating") as progress:
+    with progress_bar("Translating") as progress:
         found = translate(
             model_dir, given, num_beams=beams, batch_size=batch_size, max_length=max_length, progress=progress
         )

@@ -17,10 +17,8 @@ def push(
     private: Annotated[
         bool | None, typer.Option("--private/--public", help="Of a new repository. Default: the owner's setting.")
     ] = None,
-    message: Annotated[str | None, typer.Option(metavar="TEXT", help="Of the commit.", show_default=False)] = None,
-    revision: Annotated[
-        str | None, typer.Option(metavar="BRANCH", help="Commit to this branch.", show_default=False)
-    ] = None,
+    message: Annotated[str | None, typer.Option(metavar="TEXT", help="Of the commit.")] = None,
+    revision: Annotated[str | None, typer.Option(metavar="BRANCH", help="Commit to this branch.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was uploaded as JSON.")] = False,
 ) -> None:
     """Upload a saved model, its tokenizer and its card to the Hugging Face hub, or to that of HF_ENDPOINT.

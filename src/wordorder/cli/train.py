@@ -6,18 +6,13 @@ from typing import Annotated
 
 import typer
 
-from wordorder.cli.output import print_json, print_table
+from wordorder.cli.output import Overrides, RecipeFile, metric_rows, print_json, print_table
 from wordorder.launch import is_main
 from wordorder.streams import drop_lost_output, printable
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one value of the recipe; may be repeated."),
-]
-
 
 def train(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.", show_default=False)],
+    recipe: RecipeFile,
     overrides: Overrides = None,
     pretrained: Annotated[
         Path | None,
@@ -63,14 +58,3 @@ def train(
         return
     shown = {name: value for name, value in result.metrics.items() if name != "batches"}  # digests, for comparisons
     print_table(f"Model in {result.model_dir}", ("metric", "value"), metric_rows(shown), numbers=True)
-
-
-def metric_rows(metrics: dict[str, object]) -> list[tuple[str, object]]:
-    """Flatten metrics by split into rows."""
-    rows: list[tuple[str, object]] = []
-    for name, value in metrics.items():
-        if isinstance(value, dict):
-            rows += [(f"{name} {inner}", cell) for inner, cell in metric_rows(value)]  # pyright: ignore[reportUnknownArgumentType]
-        else:
-            rows.append((name, f"{value:.5g}" if isinstance(value, float) else value))
-    return rows

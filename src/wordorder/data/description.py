@@ -1,6 +1,6 @@
 """Describe a corpus before anything is trained on it, as `wordorder data` does."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from wordorder.data.quality.duplicates import Duplicates
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.settings import TokenizerConfig
-from wordorder.data.split import split_documents, split_held_out
+from wordorder.data.split import split_documents, training_texts
 from wordorder.data.streaming.stream import first_texts
 from wordorder.data.streaming.texts import open_source
 from wordorder.data.tokenizers.tokenizer import load_tokenizer
@@ -58,7 +58,7 @@ def describe(
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log, found = ReadingLog(skip=data.skip_unreadable), Duplicates(threshold)
     read, dropped_empty = read_and_count(data, log)
-    split = split_held_out(read, data) if data.streaming else split_documents(read, data)
+    split = split_documents(read, data)
     parts: dict[str, Iterable[str]] = {
         name: [f"{document.text} {document.pair or ''}".strip() for document in part]
         for name, part in split.parts().items()
@@ -67,13 +67,13 @@ def describe(
     if data.streaming:
         held_out = HeldOut({name: part for name, part in split.parts().items() if part})
         first = list(first_texts(data, held_out, data.tokenizer_documents)) if data.tokenizer_documents else []
-        parts = {"train": islice(_streamed(data, log), documents), **parts}
+        source = open_source(data, log, seed=None)
+        streamed = (text.text for text in source.texts(source.start(0)) if text.text is not None)
+        parts = {"train": islice(streamed, documents), **parts}
     else:
-        first = [text for document in split.train for text in (document.text, document.pair) if text]
+        first = training_texts(split)
     trained = load_tokenizer(tokenizer, first, cache_dir=cache_dir)
-    splits: dict[str, Any] = {}
-    for name, texts in parts.items():
-        splits[name] = _numbers(texts, trained, lambda text, name=name: found.add(name, text), cache_dir)
+    splits = {name: _numbers(name, texts, trained, found, cache_dir) for name, texts in parts.items()}
     if data.streaming and not splits["train"]["documents"]:
         raise BadInput(f"data.source {data.source} has no text")
     return {
@@ -86,26 +86,21 @@ def describe(
     }
 
 
-def _streamed(data: DataConfig, log: ReadingLog) -> Iterator[str]:
-    source = open_source(data, log, seed=None)
-    return (text.text for text in source.texts(source.start(0)) if text.text is not None)
-
-
 def _numbers(
-    texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", each: Callable[[str], None], cache_dir: Path
+    name: str, texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates, cache_dir: Path
 ) -> dict[str, Any]:
-    """Return the numbers of one split, and call `each` with every text."""
+    """Return the numbers of one split, and look for duplicates of its texts."""
     lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     characters = words = 0
     kept = cache_dir if isinstance(texts, list) else None  # of a stream it would be another cut than training's
     rest = iter(texts)
     while held := list(rest) if kept is not None else list(islice(rest, _AT_A_TIME)):
         for text in held:
-            each(text)
+            found.add(name, text)
             characters += len(text)
             words += len(text.split())
         encoded = encode_documents(held, tokenizer, cache_dir=kept)
-        lengths.append(np.diff(encoded.sentence_starts[encoded.document_starts]))
+        lengths.append(np.diff(encoded.borders))
     tokens = np.concatenate([np.zeros(0, np.int64), *lengths])
     table = {"min": 0, "median": 0, "95%": 0, "max": 0, "mean": 0.0}
     if len(tokens):

@@ -1,24 +1,23 @@
 """Read the documents of a recipe's `source`, with every fault of every file in one report."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from wordorder.data.config import DataConfig
-from wordorder.data.corpora.document import Document, Part, Row
+from wordorder.data.corpora.document import Document, Part, Row, is_unicode, text_fault
 from wordorder.data.corpora.lines import read_rows
-from wordorder.data.corpora.parallel import keep_translations_together, read_line_pairs
 from wordorder.data.corpora.plain_text import cut_into_documents
 from wordorder.data.corpora.read import (
     NAMED_READERS,
+    READERS,
     ROW_READERS,
     TEXT_READERS,
     find_files,
     kind_of,
     official_splits,
 )
-from wordorder.data.corpora.scan import is_scan, read_scan
+from wordorder.data.corpora.sentence_pairs import is_scan, keep_translations_together, read_line_pairs, read_scan
 from wordorder.data.names import NONE
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.errors import BadInput
@@ -73,10 +72,7 @@ def read_and_count(data: DataConfig, log: ReadingLog | None = None) -> tuple[lis
 
 
 def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Part]:
-    """Read one of the sources.
-
-    `name` is what stands before `source` in the option that names it, such as "test_".
-    """
+    """Read one of the sources, that of data.source or of data.<name>source."""
     target: str | None = getattr(data, f"{name}target_source")
     if target is not None:
         pairs = read_line_pairs(Path(source).expanduser(), Path(target).expanduser(), name=name)
@@ -120,16 +116,12 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
                 pairs: list[Row] = [{data.text_column: text, data.target_column: to} for text, to in read_scan(path)]
                 parts.append(Part(origin=str(path), rows=pairs, split=split, by_rule=True))
                 continue
-            ending = kind_of(path)
-            text = TEXT_READERS.get(ending)
-            rows = text(path) if text else read_rows(ROW_READERS[ending], path, data.columns)
-            if text and splits.count(split) == 1 and len(rows) == 1:
+            rows = read_rows(READERS[kind_of(path)], path, data.columns)
+            if kind_of(path) in TEXT_READERS and splits.count(split) == 1 and len(rows) == 1:
                 rows = [row | {"text": own} for row in rows for own in cut_into_documents(str(row["text"]))]
             parts.append(Part(origin=str(path), rows=rows, split=split))
         except (BadInput, OSError) as error:
-            own = (
-                error.faults if isinstance(error, BadInput) else (f"{path} cannot be read: {error.strerror or error}",)
-            )
+            own = error.faults if isinstance(error, BadInput) else (_unreadable(path, error),)
             if not log.skip:
                 faults += own
             elif rows := _readable_rows(path, data, own[0], log):
@@ -139,10 +131,7 @@ def _read_files(name: str, source: str, data: DataConfig, log: ReadingLog) -> li
 
 
 def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) -> list[Row]:
-    """Read the lines or records of a damaged file that are whole, and log the others.
-
-    Of a file without lines or records nothing is read.
-    """
+    """Read the lines or records of a damaged file that are whole, and log the others; a text is not read at all."""
     if kind_of(path) not in ROW_READERS:
         log.unreadable(str(path), 0, fault)
         return []
@@ -154,8 +143,12 @@ def _readable_rows(path: Path, data: DataConfig, fault: str, log: ReadingLog) ->
             else:
                 rows.append(found.row)
     except OSError as error:
-        log.unreadable(str(path), 0, f"{path} cannot be read: {error.strerror or error}")
+        log.unreadable(str(path), 0, _unreadable(path, error))
     return rows
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"{path} cannot be read: {error.strerror or error}"
 
 
 def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> list[Document]:
@@ -178,28 +171,22 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
     documents: list[Document] = []
     for number, row in enumerate(part.rows, start=1):
         text, label, pair = (row.get(name) if name else None for name in (data.text_column, label_column, pair_column))
-        own = _row_faults(f"{part.origin} row {number}", ((data.text_column, text), (pair_column, pair)))
+        found = [text_fault(str(name), value) for name, value in ((data.text_column, text), (pair_column, pair))]
+        if label_column and isinstance(text, str) and text.strip() and (wrong := _label_fault(label)):
+            found.append(f"column {label_column!r} {wrong}")
+        own = [f"{part.origin} row {number}: {fault}" for fault in found if fault]
         if own and log.skip:
             log.unreadable(part.origin, number, own[0])
             continue
         faults += own
         if not isinstance(text, str) or not text.strip():
             continue
-        if translated:
-            if isinstance(pair, str) and pair.strip():
-                documents.append(Document(text=text.strip(), pair=pair.strip(), split=part.split))
-            continue
-        fault = _label_fault(label) if label_column else ""
-        if fault:
-            fault = f"{part.origin} row {number}: column {label_column!r} {fault}"
-            if log.skip:
-                log.unreadable(part.origin, number, fault)
-                continue
-            faults.append(fault)
-        label_name = str(label).strip() if label_column else None
-        documents.append(
-            Document(text=text, label=label_name, pair=str(pair or "") if data.pair_column else None, split=part.split)
-        )
+        second, label_name = str(pair or ""), str(label).strip() if label_column else None
+        if not translated:
+            second = second if data.pair_column else None
+            documents.append(Document(text=text, label=label_name, pair=second, split=part.split))
+        elif second.strip():
+            documents.append(Document(text=text.strip(), pair=second.strip(), split=part.split))
     return documents
 
 
@@ -207,23 +194,4 @@ def _label_fault(label: object) -> str:
     """Return what is wrong with a label, or ""; pandas writes NaN for a missing one."""
     if label is None or not str(label).strip() or (isinstance(label, float) and math.isnan(label)):
         return _NO_LABEL
-    return "" if _is_unicode(str(label)) else "holds half of a surrogate pair, not text"
-
-
-def _row_faults(row: str, columns: Iterable[tuple[str | None, object]]) -> list[str]:
-    """Return the faults of the texts of a row."""
-    faults: list[str] = []
-    for name, value in columns:
-        if value is not None and not isinstance(value, str):
-            faults.append(f"{row}: column {name!r} holds {type(value).__name__}, not text")
-        elif value and not _is_unicode(value):
-            faults.append(f"{row}: column {name!r} holds half of a surrogate pair, not text")
-    return faults
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # JSON can spell it: "\\ud800"
-        return False
-    return True
+    return "" if is_unicode(str(label)) else "holds half of a surrogate pair, not text"

@@ -1,12 +1,8 @@
 """Prepare the data of a recipe: from `[data]` and `[tokenizer]` to datasets that a trainer can use."""
 
-import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,20 +11,17 @@ from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.examples.masking import Masking
 from wordorder.data.names import LANES, NONE
 from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
-from wordorder.data.split import Split, split_documents, split_held_out
-from wordorder.data.streaming.stream import TextStream, first_texts, open_stream
-from wordorder.data.tokenizers.tokenizer import character_vocab_size, fixed_vocab_size, load_tokenizer
+from wordorder.data.split import split_documents, training_texts
+from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
+from wordorder.data.tokenizers.tokenizer import characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
+from wordorder.streams import progress_bar
 from wordorder.tasks import TASKS, Corpus
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
@@ -55,18 +48,18 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
     log = ReadingLog(skip=data.skip_unreadable)
     documents, dropped_empty = read_and_count(data, log)
-    split = split_documents(documents, data) if not data.streaming else split_held_out(documents, data)
+    split = split_documents(documents, data)
     parts = {name: part for name, part in split.parts().items() if part}
     held_out = HeldOut({name: part for name, part in parts.items() if name != "train"})
     if data.streaming:
         texts = list(first_texts(data, held_out, data.tokenizer_documents)) if data.tokenizer_documents else []
     else:
-        texts = _training_texts(split)
+        texts = training_texts(split)
         check_leakage(split.train, held_out, data, log)
     trained = load_tokenizer(tokenizer, texts, cache_dir=cache_dir)
     if data.packing != LANES:  # a text in lanes may be of any length
         trained.model_max_length = data.length
-    with _progress("Encoding") as progress:
+    with progress_bar("Encoding") as progress:
         encoded = {
             name: encode_documents([d.text for d in part], trained, cache_dir=cache_dir, progress=progress)
             for name, part in parts.items()
@@ -75,6 +68,10 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
             name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
             for name, part in (parts.items() if data.pair_column or task.translates else ())
         }
+    known = list(trained.get_vocab().values())
+    special = np.ones(max(known) + 1, np.bool_)
+    special[known] = False
+    special[trained.all_special_ids] = True
     corpus = Corpus(
         data=data,
         length=data.length,
@@ -82,16 +79,23 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         parts=parts,
         encoded=encoded,
         encoded_pairs=encoded_pairs,
-        special=_special(trained),
+        special=special,
         dropped_empty=dropped_empty,
         dropped_duplicates=split.dropped_duplicates,
     )
     if data.streaming:
-        corpus = replace(corpus, stream=partial(_stream, corpus, held_out, seed=seed, cache_dir=cache_dir))
-    prepared = replace(task.prepare(corpus, seed), reported=encoded["test" if split.test else "validation"])
-    prepared = replace(prepared, log=log)
+        blocks = open_blocks(data, trained, held_out, seed=seed, cache_dir=cache_dir)
+        stream = partial(
+            TextStream, data=data, blocks=blocks, ends=corpus.ends, running_text=task.running_text, seed=seed
+        )
+        corpus = replace(corpus, stream=stream)
+    prepared = task.prepare(corpus, seed)
+    prepared = replace(prepared, reported=encoded["test" if split.test else "validation"], log=log)
     if isinstance(prepared.train, TextStream):
-        prepared = replace(prepared, statistics=_with_stream(prepared.statistics, prepared.train))
+        # the statistics are those of a text that is not read yet, and the fingerprint covers it too
+        whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.fingerprint])
+        statistics = {"train": prepared.train.statistics(), **prepared.statistics, "fingerprint": whole}
+        prepared = replace(prepared, statistics=statistics)
     # one object, so that whoever scores all parts does not score this one twice
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 
@@ -113,7 +117,7 @@ def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None
         if not _is_small(data):
             return None
         documents, _ = read_and_count(data)
-        return character_vocab_size(_training_texts(split_documents(documents, data)), tokenizer)
+        return len(characters(training_texts(split_documents(documents, data)), tokenizer))
     except (BadInput, MissingExtra, OSError):
         return None
 
@@ -134,53 +138,3 @@ def _is_small(data: DataConfig) -> bool:
                 return False
             size += sum(file.stat().st_size for file in files)
     return size <= MOST_COUNTED
-
-
-def _training_texts(split: Split) -> list[str]:
-    """Return the texts that a tokeniser is trained on: the training split, and nothing else."""
-    return [text for d in split.train for text in (d.text, d.pair) if text]
-
-
-def _stream(
-    corpus: Corpus, held_out: HeldOut, masking: Masking | None, mask_seed: int, *, seed: int, cache_dir: Path
-) -> TextStream:
-    return open_stream(
-        corpus.data,
-        corpus.tokenizer,
-        held_out,
-        ends=corpus.ends,
-        running_text=TASKS[corpus.data.task].running_text,
-        masking=masking,
-        seed=seed,
-        mask_seed=mask_seed,
-        cache_dir=cache_dir,
-    )
-
-
-def _with_stream(statistics: Mapping[str, Any], stream: TextStream) -> dict[str, Any]:
-    """Return the statistics with those of a text that is not read yet, and with a fingerprint that covers it too."""
-    whole = content_hash([statistics["fingerprint"], stream.blocks.fingerprint])
-    return {"train": stream.statistics(), **statistics, "fingerprint": whole}
-
-
-def _special(tokenizer: "PreTrainedTokenizerFast") -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Return True for ids that text never has: special tokens, and numbers that an existing tokeniser skips."""
-    known = list(tokenizer.get_vocab().values())
-    special = np.ones(max(known) + 1, np.bool_)
-    special[known] = False
-    special[tokenizer.all_special_ids] = True
-    return special
-
-
-@contextmanager
-def _progress(title: str) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on a terminal, and nothing where standard error is a file or rich is not installed."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda done, total: None
-        return
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from wordorder.data.examples.collate import Collate, CollateLanes, CollatePairs
+from wordorder.data.examples.collate import Collate, CollateLanes
 from wordorder.data.examples.datasets import (
     CausalLanguageExamples,
     LabelledExamples,
@@ -31,7 +31,7 @@ class PreparedData:
     validation: Examples
     test: Examples | None
     """None where data.test_source is "none"."""
-    collate: Collate | CollatePairs | CollateLanes
+    collate: Collate | CollateLanes
     reported: EncodedDocuments | None = None
     """The tokens of the texts of `test`, or of `validation` where there is no test, document by document: for other
     ways to read them than the examples have. `prepare` always gives them."""

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from wordorder.data.config import DataConfig
-from wordorder.data.corpora import Document
-from wordorder.data.corpora.document import same_text
-from wordorder.data.names import BEST_ON_TEST, NONE
-from wordorder.data.names import SPLITS as SPLITS
+from wordorder.data.corpora.document import Document, same_text
+from wordorder.data.names import BEST_ON_TEST, NONE, SPLITS
 from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 
@@ -24,11 +22,16 @@ class Split:
     validation: list[Document]
     test: list[Document]
     dropped_duplicates: int = 0
-    """Documents of official splits that were dropped because a later part holds the same text (see `Split`)."""
+    """Documents of official splits that were dropped because a later part holds the same text."""
 
     def parts(self) -> dict[str, list[Document]]:
         """Return the three lists by name, in the order of `SPLITS`."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def training_texts(split: Split) -> list[str]:
+    """Return the texts that a tokeniser is trained on: the training split, and nothing else."""
+    return [text for document in split.train for text in (document.text, document.pair) if text]
 
 
 def split_documents(documents: list[Document], data: DataConfig) -> Split:
@@ -38,49 +41,16 @@ def split_documents(documents: list[Document], data: DataConfig) -> Split:
     list sorted by label and then by hash, every n-th goes to test, so each label's share is right to within one
     document; one document of every label stays in train. Splits that the source itself has, or that have a source of
     their own, are kept, but for documents whose text (and pair) a later part holds too; only what is missing is taken
-    from train. With data.test_source "none" there is no test. With data.folds the test part is one of the folds.
+    from train. With data.test_source "none" there is no test. With data.folds the test part is one of the folds. Of a
+    streamed source the documents are those of validation and test.
 
     Raises:
-        BadInput: there are too few different documents, or folds or a protocol that the source's own splits forbid.
+        BadInput: there are too few different documents, or none for validation; or folds or a protocol that the
+            source's own splits forbid.
     """
     official: dict[str, list[Document]] = {name: [] for name in SPLITS}
     for document in _limited(documents, data):
         official[document.split or "train"].append(document)
-    _refuse_own_splits(official, data)
-    seen = {content for document in official["test"] for content in _contents(document)}
-    kept_validation = [document for document in official["validation"] if seen.isdisjoint(_contents(document))]
-    seen |= {content for document in kept_validation for content in _contents(document)}
-    train = [document for document in official["train"] if seen.isdisjoint(_contents(document))]
-    dropped = sum(map(len, official.values())) - len(train) - len(kept_validation) - len(official["test"])
-
-    test, test_share = official["test"], 0.0
-    if not test and data.test_source != NONE:
-        test_share = data.test_fraction if data.folds is None else 1 / data.folds
-        train, test = _take(train, test_share, data) if data.folds is None else _take_fold(train, data.folds, data)
-    validation = test if data.protocol == BEST_ON_TEST else kept_validation
-    if not validation:
-        # validation_fraction is a share of all texts, and the test part has been taken from them already
-        train, validation = _take(train, data.validation_fraction / (1 - test_share), data)
-    return Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
-
-
-def split_held_out(documents: list[Document], data: DataConfig) -> Split:
-    """Put documents that are validation's and test's already into their parts; training texts are streamed.
-
-    Raises:
-        BadInput: there is no text for validation, or none that the test has not.
-    """
-    test = [document for document in documents if document.split == "test"]
-    seen = {content for document in test for content in _contents(document)}
-    validation = [d for d in documents if d.split == "validation" and seen.isdisjoint(_contents(d))]
-    if not validation:
-        raise BadInput(f"data.validation_source {data.validation_source} has no text that data.test_source has not")
-    return Split(
-        train=[], validation=validation, test=test, dropped_duplicates=len(documents) - len(test) - len(validation)
-    )
-
-
-def _refuse_own_splits(official: dict[str, list[Document]], data: DataConfig) -> None:
     own = [name for name in ("validation", "test") if official[name]]
     if own and data.folds is not None:
         raise BadInput(
@@ -92,6 +62,25 @@ def _refuse_own_splits(official: dict[str, list[Document]], data: DataConfig) ->
             f"data.protocol {BEST_ON_TEST} is for a source without a validation split, but data.source {data.source} "
             "has one; leave data.protocol out"
         )
+    seen = {content for document in official["test"] for content in _contents(document)}
+    kept_validation = [document for document in official["validation"] if seen.isdisjoint(_contents(document))]
+    seen |= {content for document in kept_validation for content in _contents(document)}
+    train = [document for document in official["train"] if seen.isdisjoint(_contents(document))]
+    dropped = sum(map(len, official.values())) - len(train) - len(kept_validation) - len(official["test"])
+
+    test, test_share = official["test"], 0.0
+    if data.streaming:
+        if not kept_validation:
+            raise BadInput(f"data.validation_source {data.validation_source} has no text that data.test_source has not")
+        return Split(train=[], validation=kept_validation, test=test, dropped_duplicates=dropped)
+    if not test and data.test_source != NONE:
+        test_share = data.test_fraction if data.folds is None else 1 / data.folds
+        train, test = _take(train, test_share, data) if data.folds is None else _take_fold(train, data.folds, data)
+    validation = test if data.protocol == BEST_ON_TEST else kept_validation
+    if not validation:
+        # validation_fraction is a share of all texts, and the test part has been taken from them already
+        train, validation = _take(train, data.validation_fraction / (1 - test_share), data)
+    return Split(train=train, validation=validation, test=test, dropped_duplicates=dropped)
 
 
 def _contents(document: Document) -> set[tuple[str | None, str | None]]:
@@ -142,10 +131,7 @@ def _ranked(documents: list[Document], data: DataConfig, purpose: str) -> list[D
 
 
 def _too_few(left: int, classes: int, wanted: int, data: DataConfig) -> str:
-    """Return the fault of a source that has too few documents to split.
-
-    At least one document, or one of every class, stays behind.
-    """
+    """Return the fault of a source with too few documents: one, or one of every class, must stay behind."""
     of = f" of {classes} classes" if TASKS[data.task].labels == "class" and classes > 1 else ""
     needed = wanted + classes
     text = (

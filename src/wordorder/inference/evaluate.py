@@ -132,8 +132,7 @@ def evaluate_model_dir(
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams, translate_examples
-    from wordorder.tasks.scores import CausalTally, score
-    from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
+    from wordorder.tasks.scores import CausalTally, TranslationTally, bleu_signature, score
     from wordorder.training.loop.carried_memory import has_memory
 
     folder = Path(model_dir)

@@ -12,7 +12,7 @@ from wordorder.errors import BadInput
 from wordorder.limits import MOST_BEAMS
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from wordorder.data.examples.datasets import TranslationExamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,45 +26,32 @@ class Search:
 
 
 def check_beams(config: Any, beams: int) -> None:
-    """Refuse more beams than a model has tokens, or than fit in a batch: each is a row with its own keys.
-
-    Args:
-        config: of the model.
-        beams: of a search; 1 is greedy.
-
-    Raises:
-        BadInput: names the limit.
-    """
+    """Refuse more beams than a model has tokens, or than fit in a batch: each is a row with its own keys."""
     most = min(config.vocab_size, MOST_BEAMS)
     if not 1 <= beams <= most:
         raise BadInput(f"beams must lie between 1 and {most} for this model, got {beams}; 4 to 10 are usual")
 
 
+@dataclass(frozen=True)
 class Translator:
     """Turns source tokens into target text.
 
     Args:
         model: has `generate`; in evaluation mode.
         tokenizer: its [CLS] begins and its [SEP] ends a translation.
-        search: how it is looked for.
     """
 
-    def __init__(self, model: Any, tokenizer: "PreTrainedTokenizerBase", search: Search) -> None:
-        self.model, self.tokenizer, self.search = model, tokenizer, search
+    model: Any
+    tokenizer: Any
+    search: Search
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> list[str]:
-        """Translate a batch of source tokens.
-
-        Args:
-            input_ids: (B, N), `[CLS] source [SEP]`, padded.
-            attention_mask: (B, N), 0 at padding; None: nothing is padded.
-        """
-        tokens: Any = self.tokenizer
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        """Translate a batch of source tokens (B, N), `[CLS] source [SEP]`, padded where attention_mask is 0."""
+        tokens = self.tokenizer
         with torch.no_grad():
             found = self.model.generate(
                 input_ids=input_ids,
-                attention_mask=mask,
+                attention_mask=torch.ones_like(input_ids) if attention_mask is None else attention_mask,
                 num_beams=self.search.num_beams,
                 max_length=self.search.max_length,
                 do_sample=False,
@@ -78,25 +65,20 @@ class Translator:
 
 def translate_examples(
     translate: Callable[..., list[str]],
-    examples: Any,
+    examples: "TranslationExamples",
     mine: Sequence[int],
     *,
     collate: Callable[[list[Any]], Mapping[str, Tensor]],
     batch_size: int,
     device: torch.device,
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Translate examples in batches of about the same length, shortest first.
+    """Yield translations and references of batches of about the same length, shortest first.
 
     Args:
         translate: a `Translator`.
-        examples: `wordorder.data.examples.datasets.TranslationExamples`.
-        mine: indices of those that are wanted.
-        collate: makes a batch of examples.
+        mine: indices of the examples that are wanted.
         batch_size: sentences at a time.
         device: where the model is.
-
-    Yields:
-        Translations and references of each batch.
     """
     order = np.asarray(mine, np.int64)
     order = order[np.argsort(examples.source_lengths[order], kind="stable")]
@@ -104,4 +86,4 @@ def translate_examples(
         numbers = order[start : start + batch_size].tolist()
         batch = {name: value.to(device) for name, value in collate(examples.__getitems__(numbers)).items()}
         translations = translate(batch["input_ids"], batch.get("attention_mask"))
-        yield translations, [examples.texts[number] for number in numbers]
+        yield translations, [examples.texts[int(number)] for number in numbers]

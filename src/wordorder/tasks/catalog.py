@@ -26,8 +26,6 @@ class _Tasks(Mapping[str, Task]):
     """Name in recipes -> task. A file is loaded when its task is first asked for, so that it may import torch."""
 
     def __getitem__(self, name: str) -> Task:
-        if name not in CLASSES:
-            raise KeyError(name)
         return _load(CLASSES[name])
 
     def __contains__(self, name: object) -> bool:
@@ -67,10 +65,6 @@ def check_data(data: DataSettings) -> list[str]:
 def model_class(network: str, task: str) -> "type[PreTrainedModel]":
     """Return the class of models for a network and a task of recipes, or another name that `build_model` takes.
 
-    Args:
-        network: "encoder", "decoder", ...
-        task: a name.
-
     Raises:
         BadInput: unknown network, or a task that the network does not do.
     """
@@ -81,11 +75,7 @@ def model_class(network: str, task: str) -> "type[PreTrainedModel]":
 
 
 def tasks_of(network: str) -> tuple[str, ...]:
-    """Return the names of the tasks that a network does: those that `build_model` takes, then those of recipes alone.
-
-    Args:
-        network: "encoder", "decoder", ...
-    """
+    """Return the names of the tasks of a network: those that `build_model` takes, then those of recipes alone."""
     from wordorder.models import NETWORK_TASKS
 
     done = [name for name, task in TASKS.items() if task.model_class(network) is not None]
@@ -104,12 +94,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 def metric_fault(metric: str, task: str) -> str | None:
-    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
-
-    Args:
-        metric: as the recipe names it.
-        task: a name of `TASKS`.
-    """
+    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can."""
     valid = TASKS[task].metric_names
     if metric in valid or metric not in metric_names():
         return None  # an unknown name is reported with the other names of [training]

@@ -11,7 +11,6 @@ from wordorder.tasks.task import Corpus, Task, TaskOption
 if TYPE_CHECKING:
     import torch
 
-    from wordorder.data.examples.lanes import RunningText
     from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
 
@@ -43,32 +42,42 @@ class CausalLM(Task):
         """Return segments that begin with [CLS] each, or the running text that is read in lanes."""
         from wordorder.data.examples.collate import Collate, CollateLanes
         from wordorder.data.examples.datasets import CausalLanguageExamples
-        from wordorder.data.examples.segments import pack_running_text
-        from wordorder.data.prepared import PreparedData
+        from wordorder.data.examples.lanes import RunningText
+        from wordorder.data.examples.segments import CausalSegments
 
+        data = corpus.data
         if corpus.stream is None and len(corpus.encoded["train"].ids) < corpus.length - 1:
             raise BadInput(
-                f"data.source {corpus.data.source}: train has {len(corpus.encoded['train'].ids)} tokens, less than one "
+                f"data.source {data.source}: train has {len(corpus.encoded['train'].ids)} tokens, less than one "
                 f"segment of data.length {corpus.length}; give more text or a smaller length"
             )
-        in_lanes, padding = corpus.data.packing == LANES, corpus.id_of("pad")
-        # a segment that begins with [CLS] has room for one token less
-        length = corpus.length if in_lanes else corpus.length - 1
-        texts = {name: _running_text(corpus, name, length) for name in corpus.parts}
-        segments = {
-            name: pack_running_text(corpus.encoded[name], length=corpus.length, **corpus.ends) for name in corpus.parts
+        in_lanes, padding = data.packing == LANES, corpus.id_of("pad")
+        texts = {
+            name: RunningText(
+                corpus.encoded[name],
+                sep_id=corpus.ends["sep_id"],
+                # a segment that begins with [CLS] has room for one token less
+                length=corpus.length if in_lanes else corpus.length - 1,
+                characters=sum(len(document.text) for document in part),
+                words=sum(len(document.text.split()) for document in part),
+                by_document=data.reset_memory == "documents",
+                eval_lanes=data.eval_lanes,
+                roll=data.roll,
+            )
+            for name, part in corpus.parts.items()
         }
-        examples: dict[str, Any] = texts
+        examples: dict[str, Any] = {**texts}
+        collate = CollateLanes(padding=padding)
         if not in_lanes:
-            examples = {name: CausalLanguageExamples(segments[name], text) for name, text in texts.items()}
-        return PreparedData(
-            tokenizer=corpus.tokenizer,
-            train=examples["train"] if corpus.stream is None else corpus.stream(None, 0),
-            validation=examples["validation"],
-            test=examples.get("test"),
-            collate=CollateLanes(padding=padding) if in_lanes else Collate(padding=padding, longest=corpus.length),
-            statistics=corpus.statistics(texts if in_lanes else segments),
-        )
+            packer = CausalSegments(length=corpus.length, **corpus.ends)
+            examples = {
+                name: CausalLanguageExamples(packer.pack(corpus.encoded[name]), text) for name, text in texts.items()
+            }
+            collate = Collate(padding=padding, longest=corpus.length)
+        statistics = corpus.statistics(examples)
+        if corpus.stream is not None:
+            examples["train"] = corpus.stream(masking=None, mask_seed=0)
+        return corpus.prepared(examples, collate, statistics=statistics)
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
         """Return a tally that knows the characters and words of the texts that are scored."""
@@ -85,19 +94,3 @@ class CausalLM(Task):
 
         labels = batch["labels"]
         return {**batch, "labels": torch.cat((labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)), dim=1)}
-
-
-def _running_text(corpus: Corpus, name: str, length: int) -> "RunningText":
-    from wordorder.data.examples.lanes import running_text
-
-    texts = [document.text for document in corpus.parts[name]]
-    return running_text(
-        corpus.encoded[name],
-        sep_id=corpus.ends["sep_id"],
-        length=length,
-        characters=sum(map(len, texts)),
-        words=sum(len(text.split()) for text in texts),
-        by_document=corpus.data.reset_memory == "documents",
-        eval_lanes=corpus.data.eval_lanes,
-        roll=corpus.data.roll,
-    )

@@ -70,8 +70,6 @@ class Classification(LabelledTask):
         """Return pieces of texts with the ids of their classes, which are sorted by name."""
         import numpy as np
 
-        from wordorder.data.examples.classification import label_names
-
         names = label_names({str(document.label) for part in corpus.parts.values() for document in part})
         return self.prepare_labelled(corpus, names.index, np.int64, names)
 
@@ -85,6 +83,12 @@ class Classification(LabelledTask):
 
         assert classes is not None, "scoring classification needs the number of classes"
         return ClassTally(device, classes)
+
+
+def label_names(labels: set[str]) -> tuple[str, ...]:
+    """Return the classes in the order of their ids: numbers by value, otherwise by the alphabet."""
+    numbers = all(label.lstrip("-").isdecimal() for label in labels)
+    return tuple(sorted(labels, key=int if numbers else None))
 
 
 def _of_folders(data: DataSettings) -> str:

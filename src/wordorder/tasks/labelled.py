@@ -28,27 +28,21 @@ class LabelledTask(Task):
         dtype: "type[np.generic]",
         label_names: tuple[str, ...] = (),
     ) -> "PreparedData":
-        """Return pieces of texts with their labels.
+        """Return pieces of texts with their labels: `value_of` a label's text, as numbers of a `dtype`.
 
         Args:
-            corpus: the documents.
-            value_of: turns a label's text into a number.
-            dtype: of these numbers.
             label_names: classes in the order of their ids.
         """
         import numpy as np
 
-        from wordorder.data.examples.classification import cut_in_pieces
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import LabelledExamples
-        from wordorder.data.examples.segments import Segments
-        from wordorder.data.prepared import PreparedData
+        from wordorder.data.examples.segments import cut_in_pieces
         from wordorder.data.tokenizers.tokenizer import adds_special_tokens, pair_separators
 
-        segments: dict[str, Segments] = {}
         examples: dict[str, LabelledExamples] = {}
         for name, part in corpus.parts.items():
-            segments[name], owners = cut_in_pieces(
+            segments, owners = cut_in_pieces(
                 corpus.encoded[name],
                 corpus.encoded_pairs.get(name),
                 length=corpus.length,
@@ -60,16 +54,9 @@ class LabelledTask(Task):
                 **corpus.ends,
             )
             labels: Any = np.array([value_of(str(document.label)) for document in part], dtype)
-            examples[name] = LabelledExamples(segments[name], labels[owners], owners)
-        return PreparedData(
-            tokenizer=corpus.tokenizer,
-            train=examples["train"],
-            validation=examples["validation"],
-            test=examples.get("test"),
-            label_names=label_names,
-            collate=Collate(padding=corpus.id_of("pad"), longest=corpus.length),
-            statistics=corpus.statistics(segments),
-        )
+            examples[name] = LabelledExamples(segments, labels[owners], owners)
+        collate = Collate(padding=corpus.id_of("pad"), longest=corpus.length)
+        return corpus.prepared(examples, collate, statistics=corpus.statistics(examples), label_names=label_names)
 
 
 def is_number(label: str) -> bool:

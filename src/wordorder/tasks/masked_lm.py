@@ -1,7 +1,7 @@
 """Masked language modelling: predict tokens that are masked, from those around them."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.names import LANES, PACKINGS
 from wordorder.errors import BadInput
@@ -9,7 +9,6 @@ from wordorder.tasks.metrics import ACCURACY, PERPLEXITY
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
-    from wordorder.data.examples.segments import Segments
     from wordorder.data.prepared import PreparedData
 
 
@@ -37,39 +36,26 @@ class MaskedLM(Task):
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import MaskedLanguageExamples
         from wordorder.data.examples.masking import Masking
-        from wordorder.data.prepared import PreparedData
+        from wordorder.data.examples.segments import PACKERS
 
-        segments = {name: _segments(corpus, name) for name in corpus.parts}
-        masking = Masking(
-            probability=corpus.data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special
-        )
+        data, packer = corpus.data, PACKERS[corpus.data.packing](length=corpus.length, **corpus.ends)
+        masking = Masking(probability=data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
         padding = corpus.id_of("pad")
         # Test masks are not validation's: the seeds differ, and both differ from a training seed of the same number.
-        mask_seeds = {"train": 3 * seed, "validation": 3 * corpus.data.seed + 1, "test": 3 * corpus.data.seed + 2}
-        examples = {
-            name: MaskedLanguageExamples(
-                segments[name], masking, seed=mask_seeds[name], padding=padding, fixed=name != "train"
+        mask_seeds = {"train": 3 * seed, "validation": 3 * data.seed + 1, "test": 3 * data.seed + 2}
+        examples: dict[str, Any] = {}
+        for name, encoded in corpus.encoded.items():
+            # a segment of [UNK] alone has nothing to predict
+            segments, tokens = packer.pack(encoded).having(~corpus.special), len(encoded.ids)
+            if not len(segments) or (name == "train" and tokens < corpus.length - 2):
+                raise BadInput(
+                    f"data.source {data.source}: {name} has {tokens} tokens, "
+                    f"less than one segment of data.length {corpus.length}; give more text or a smaller length"
+                )
+            examples[name] = MaskedLanguageExamples(
+                segments, masking, seed=mask_seeds[name], padding=padding, fixed=name != "train"
             )
-            for name in corpus.parts
-        }
-        return PreparedData(
-            tokenizer=corpus.tokenizer,
-            train=examples["train"] if corpus.stream is None else corpus.stream(masking, mask_seeds["train"]),
-            validation=examples["validation"],
-            test=examples.get("test"),
-            collate=Collate(padding=padding, longest=corpus.length),
-            statistics=corpus.statistics(segments),
-        )
-
-
-def _segments(corpus: Corpus, name: str) -> "Segments":
-    from wordorder.data.examples.segments import SEGMENT_PACKERS, with_something_to_predict
-
-    segments = SEGMENT_PACKERS[corpus.data.packing](corpus.encoded[name], length=corpus.length, **corpus.ends)
-    segments = with_something_to_predict(corpus.special, segments)
-    if not len(segments) or (name == "train" and len(corpus.encoded[name].ids) < corpus.length - 2):
-        raise BadInput(
-            f"data.source {corpus.data.source}: {name} has {len(corpus.encoded[name].ids)} tokens, "
-            f"less than one segment of data.length {corpus.length}; give more text or a smaller length"
-        )
-    return segments
+        statistics = corpus.statistics(examples)
+        if corpus.stream is not None:
+            examples["train"] = corpus.stream(masking=masking, mask_seed=mask_seeds["train"])
+        return corpus.prepared(examples, Collate(padding=padding, longest=corpus.length), statistics=statistics)

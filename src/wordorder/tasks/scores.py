@@ -1,7 +1,7 @@
 """Exact scores of a model on a data set: sums over all predictions, divided once."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from wordorder.errors import MissingExtra
+
 IGNORED = -100
+_ORDERS = 4  # BLEU counts n-grams of up to this many words, as is common
+
+Combine = Callable[[Tensor], Tensor]
 
 
 class Tally(Protocol):
@@ -20,7 +25,7 @@ class Tally(Protocol):
         """Count one batch."""
         ...
 
-    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
         """Combine the counts of all processes.
 
         Args:
@@ -68,12 +73,10 @@ class TokenTally:
         self._correct += (logits.argmax(dim=-1) == labels).sum()
         self._count += labels.numel()
 
-    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """Combine the counts of all processes; see `Tally`."""
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
         self._loss, self._correct, self._count = map(add_over_processes, (self._loss, self._correct, self._count))
 
     def scores(self) -> dict[str, float]:
-        """Return the scores that the class lists."""
         loss, accuracy, count = self._means()
         # exp overflows above 709 nats, and JSON has no infinity.
         return {"loss": loss, "accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "tokens": count}
@@ -90,14 +93,9 @@ class CausalTally(TokenTally):
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
     of the sum in nats divided by its words by white space. Both need every token of the text to be predicted once, as
-    `pack_running_text` and the lanes have it, and the losses of a whole text; the [SEP] after each document is
-    predicted too, and counts neither as a character nor as a word. What
-    the tokeniser cannot write ([UNK]) is predicted too easily, so compare only where there is none or the same.
-
-    Args:
-        device: see `TokenTally`.
-        characters: of the text.
-        words: of the text, by white space.
+    `CausalSegments` and the lanes have it, and the losses of a whole text; the [SEP] after each document is predicted
+    too, and counts neither as a character nor as a word. What the tokeniser cannot write ([UNK]) is predicted too
+    easily, so compare only where there is none or the same.
     """
 
     def __init__(self, device: torch.device, *, characters: int, words: int) -> None:
@@ -105,25 +103,14 @@ class CausalTally(TokenTally):
         self._characters, self._words = characters, words
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Count one batch.
-
-        Args:
-            logits: (B, T, V); those at one place predict the token at the next.
-            labels: (B, T), -100 where nothing is predicted.
-        """
+        """Count one batch: logits (B, T, V), of which those at one place predict the label (B, T) at the next."""
         super().add(logits[:, :-1], labels[:, 1:])
 
     def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
-        """Count one batch whose labels are shifted already, as those of lanes and windows are.
-
-        Args:
-            logits: (B, T, V).
-            labels: (B, T), what the logits at the same place predict; -100 where nothing is predicted.
-        """
+        """Count one batch whose labels (B, T) are shifted already, as those of lanes and windows are."""
         super().add(logits, labels)
 
     def scores(self) -> dict[str, float]:
-        """Return the scores that the class lists."""
         nats = float(self._loss) if int(self._count) else math.nan
         return {
             **super().scores(),
@@ -138,10 +125,6 @@ class ClassTally(TokenTally):
     F1 and Matthews' correlation are scikit-learn's. Classes that occur neither among the labels nor among the
     predictions are left out of macro-F1. Where all labels or all predictions are the same class, Matthews' correlation
     is undefined, and 0 is given. Their number is `examples`.
-
-    Args:
-        device: see `TokenTally`.
-        classes: number of classes.
     """
 
     def __init__(self, device: torch.device, classes: int) -> None:
@@ -154,14 +137,12 @@ class ClassTally(TokenTally):
         super()._count_rows(logits, labels)
         self._rows.append(torch.stack((labels, logits.argmax(dim=-1)), dim=1).float())
 
-    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """Combine the counts of all processes; see `Tally`."""
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
         super().reduce(add_over_processes, join)
         rows = join(torch.cat(self._rows))
         self._rows = [rows[~rows[:, 0].isnan()]]  # the others are padding
 
     def scores(self) -> dict[str, float]:
-        """Return the scores that the class lists."""
         from sklearn import metrics
 
         library: Any = metrics  # it has no types
@@ -206,21 +187,14 @@ class NumberTally:
         self._rows = [torch.zeros(0, 2, device=device)]  # predicted, label
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Count one batch.
-
-        Args:
-            logits: (B, 1), the predictions.
-            labels: (B,), numbers.
-        """
+        """Count one batch: logits (B, 1), the predictions, and labels (B,), numbers."""
         self._rows.append(torch.stack((logits.reshape(-1).float(), labels.reshape(-1).float()), dim=1))
 
-    def reduce(self, add_over_processes: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]) -> None:
-        """Combine the predictions of all processes; see `Tally`."""
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
         rows = join(torch.cat(self._rows))
         self._rows = [rows[~rows[:, 1].isnan()]]  # a label is never NaN, so that row is padding
 
     def scores(self) -> dict[str, float]:
-        """Return the scores that the class lists."""
         from scipy import stats
 
         library: Any = stats  # its functions return values without types
@@ -235,6 +209,62 @@ class NumberTally:
             float(measure(predicted, label)[0]) if defined else 0.0 for measure in (library.pearsonr, library.spearmanr)
         ]
         return {"loss": loss, "pearson": found[0], "spearmanr": found[1], "examples": len(label)}
+
+
+class TranslationTally(TokenTally):
+    """Tally of translations: loss in nats per target token (also the final [SEP]), accuracy, perplexity, tokens; bleu.
+
+    Loss, accuracy and perplexity are those of the human translation's tokens, each predicted from those before it,
+    without label smoothing. bleu, from 0 to 100, and exact_match are there once translations were counted, with their
+    number, sentences. exact_match, from 0 to 1, is the share of the translations that are their reference character by
+    character, white space aside: the measure where one answer alone is right, as of SCAN's commands.
+    bleu is sacrebleu's: corpus BLEU of text as it is read (detokenised, with its capitals) against one reference. Its
+    counts of n-grams are added up, so batches and processes do not change it.
+
+    Papineni et al. 2002, https://aclanthology.org/P02-1040; Post 2018, https://aclanthology.org/W18-6319.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        # per order the n-grams that are right, and all; words of the translations, of the references; sentences, and
+        # those of them that are exactly right
+        self._counts = torch.zeros(2 * _ORDERS + 4, dtype=torch.int64, device=device)
+
+    def add_translations(self, translations: Sequence[str], references: Sequence[str]) -> None:
+        """Count the translations of a batch against their references."""
+        found = _bleu().corpus_score(list(translations), [list(references)])
+        exact = sum(one.split() == other.split() for one, other in zip(translations, references, strict=True))
+        sizes = [found.sys_len, found.ref_len, len(translations), exact]
+        self._counts += torch.tensor([*found.counts, *found.totals, *sizes], device=self._counts.device)
+
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
+        super().reduce(add_over_processes, join)
+        self._counts = add_over_processes(self._counts)
+
+    def scores(self) -> dict[str, float]:
+        scores, counts = super().scores(), [int(count) for count in self._counts]
+        words, reference_words, sentences, exact = counts[-4:]
+        if not sentences:
+            return scores
+        bleu = _bleu()
+        smoothing = {"smooth_method": bleu.smooth_method, "smooth_value": bleu.smooth_value}
+        found = bleu.compute_bleu(counts[:_ORDERS], counts[_ORDERS:-4], words, reference_words, **smoothing)
+        return {**scores, "bleu": float(found.score), "exact_match": exact / sentences, "sentences": sentences}
+
+
+def bleu_signature() -> str:
+    """Return sacrebleu's signature: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...``."""
+    bleu = _bleu()
+    bleu.corpus_score(["a"], [["a"]])  # it must have seen how many references there are
+    return str(bleu.get_signature().format())
+
+
+def _bleu() -> Any:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError as error:
+        raise MissingExtra("sacrebleu", "train") from error
+    return BLEU(force=True)  # without it a text whose full stops stand apart gives a warning; it changes no score
 
 
 def score(

@@ -1,10 +1,11 @@
 """The base of the tasks: what a task decides about data, model, scores and words."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from wordorder.data.cache import content_hash
 from wordorder.data.settings import DataSettings
 from wordorder.tasks.metrics import Metric
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from wordorder.data.corpora.document import Document
-    from wordorder.data.examples.encoded import EncodedDocuments
-    from wordorder.data.examples.masking import Masking
+    from wordorder.data.examples.collate import Collate, CollateLanes
+    from wordorder.data.examples.encode import EncodedDocuments
     from wordorder.data.prepared import PreparedData
     from wordorder.data.streaming.stream import TextStream
     from wordorder.tasks.scores import Tally
@@ -40,11 +41,9 @@ class Corpus:
     """Documents that are read, split and encoded, from which a task makes its examples."""
 
     data: DataSettings
-    """The section [data]."""
     length: int
     """Tokens of an example, special ones included."""
     tokenizer: "PreTrainedTokenizerFast"
-    """The tokenizer that encoded the documents."""
     parts: "dict[str, list[Document]]"
     """Split -> documents."""
     encoded: "dict[str, EncodedDocuments]"
@@ -57,8 +56,8 @@ class Corpus:
     """Number of rows without text."""
     dropped_duplicates: int
     """Number of documents that a later part holds too."""
-    stream: "Callable[[Masking | None, int], TextStream] | None" = None
-    """Function from a masking and its seed to the training text, where it is streamed; `parts` has no "train" then."""
+    stream: "Callable[..., TextStream] | None" = None
+    """Function from `masking` and `mask_seed` to the training text, where it is streamed; `parts` has no "train"."""
 
     @property
     def ends(self) -> dict[str, int]:
@@ -72,16 +71,17 @@ class Corpus:
         return value
 
     def statistics(self, examples: Mapping[str, Sized]) -> dict[str, Any]:
-        """Return the numbers of all splits, see `PreparedData.statistics`.
-
-        Args:
-            examples: split -> the task's examples.
-        """
-        from wordorder.data.quality.statistics import fingerprint, split_statistics
-
-        unknown = self.tokenizer.unk_token_id
+        """Return the numbers of all splits and their examples; see `PreparedData.statistics`."""
         counts = {
-            name: split_statistics(part, self.encoded[name], examples=len(examples[name]), unknown_id=unknown)
+            name: {
+                "documents": len(part),
+                "characters": sum(len(document.text) for document in part),
+                "words": sum(len(document.text.split()) for document in part),
+                "tokens": len(self.encoded[name].ids),
+                "segments": len(examples[name]),
+                "unknown_fraction": self.unknown_fraction(self.encoded[name]),
+                "without_tokens": sum(not len(self.encoded[name].tokens(number)) for number in range(len(part))),
+            }
             for name, part in self.parts.items()
         }
         return {
@@ -89,8 +89,45 @@ class Corpus:
             "dropped_duplicates": self.dropped_duplicates,
             "dropped_empty": self.dropped_empty,
             "vocab_size": len(self.special),
-            "fingerprint": fingerprint(self.parts, self.encoded, self.encoded_pairs),
+            "fingerprint": content_hash(self._contents()),
         }
+
+    def unknown_fraction(self, encoded: "EncodedDocuments") -> float:
+        """Return the share of tokens that are [UNK]."""
+        # None, which no token is, where the tokenizer has no [UNK]
+        unknown: object = self.tokenizer.unk_token_id
+        return float((encoded.ids == unknown).sum()) / max(1, len(encoded.ids))
+
+    def _contents(self) -> Iterator[str | bytes]:
+        """Yield the content of all splits: texts, classes and tokens, so that the tokeniser counts too."""
+        for name, part in self.parts.items():
+            yield name
+            for document in part:
+                yield from (document.text, document.label or "", document.pair or "")
+            for tokens in (self.encoded, self.encoded_pairs):
+                if name in tokens:
+                    yield tokens[name].ids.tobytes()
+
+    def prepared(
+        self,
+        examples: "Mapping[str, Any]",
+        collate: "Collate | CollateLanes",
+        *,
+        statistics: Mapping[str, Any],
+        label_names: tuple[str, ...] = (),
+    ) -> "PreparedData":
+        """Return the result of `Task.prepare`, from a data set for each split, "train" among them."""
+        from wordorder.data.prepared import PreparedData
+
+        return PreparedData(
+            tokenizer=self.tokenizer,
+            train=examples["train"],
+            validation=examples["validation"],
+            test=examples.get("test"),
+            collate=collate,
+            label_names=label_names,
+            statistics=dict(statistics),
+        )
 
 
 class Task(ABC):
@@ -148,79 +185,51 @@ class Task(ABC):
         return (self.headline if self.headline in self.metrics else self.metrics[0]).key
 
     def data_faults(self, data: DataSettings) -> list[str]:
-        """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks.
-
-        Args:
-            data: the section, whatever its values.
-        """
+        """Return the faults of [data] that only this task can see; `check_data` finds options of other tasks."""
         return []
 
     def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:  # noqa: B027  most have none
-        """Refuse labels from which nothing can be learned.
-
-        Args:
-            documents: all of the source, each with its label.
-            data: the section [data].
-
-        Raises:
-            BadInput: names the column.
-        """
+        """Refuse labels from which nothing can be learned, by a `BadInput` that names the column."""
 
     @abstractmethod
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
-        """Return the datasets of training, validation and test.
-
-        Args:
-            corpus: the documents.
-            seed: of the run.
+        """Return the datasets of training, validation and test; `seed` is the run's.
 
         Raises:
             BadInput: the texts are too short, or labels are wrong.
         """
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return an empty tally of this task's scores.
+        """Return an empty tally of this task's scores on the data sets `examples`, its sums on a device.
 
         Args:
-            device: where the sums are kept.
             classes: number of classes, where labels are classes.
-            examples: the data sets that are scored.
         """
         from wordorder.tasks.scores import TokenTally
 
         return TokenTally(device)
 
     def model_class(self, network: str) -> "type[PreTrainedModel] | None":
-        """Return the class of its models on a network, by default the one whose name ends in `head`; None if none can.
+        """Return the class of its models on a network such as "encoder"; None if it has none.
 
-        Args:
-            network: "encoder", "decoder", ...
+        By default it is the one whose name ends in `head`.
         """
         from wordorder.models import class_with_head
 
         return class_with_head(network, self.head)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
-        """Tell whether a saved model was trained for this task.
-
-        Args:
-            config: the contents of its config.json, with at least one name in `architectures`.
-        """
+        """Tell from a saved model's config.json, which names its `architectures`, if it was trained for this task."""
         return str(config["architectures"][0]).endswith(self.head)
 
     def model_fields(self, prepared: "PreparedData") -> dict[str, Any]:
-        """Return the fields of the model's configuration that the task and its data decide.
-
-        Args:
-            prepared: the data.
-        """
+        """Return the fields of the model's configuration that the task and its data decide."""
         return {}
 
     def before_smoothing(self, batch: dict[str, Any], *, start: int, padding: int) -> dict[str, Any]:
         """Return a batch as label smoothing outside the model needs it, which takes the labels from the model.
 
         Args:
-            batch: with `labels`.
             start: the token that a translation begins with.
             padding: what stands in the decoder's inputs where nothing is predicted.
         """

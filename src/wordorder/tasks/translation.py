@@ -63,11 +63,9 @@ class Translation(Task):
 
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return pairs of token ids; training pairs that are too long are left out, or cut with data.truncate."""
-        from wordorder.data.examples.collate import CollatePairs
+        from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import TranslationExamples
-        from wordorder.data.examples.translation import join_pairs
-        from wordorder.data.prepared import PreparedData
-        from wordorder.data.quality.statistics import target_statistics
+        from wordorder.data.examples.segments import join_pairs
 
         pairs = {
             name: join_pairs(
@@ -89,23 +87,24 @@ class Translation(Task):
             name: TranslationExamples(pairs[name], [part[int(number)].pair or "" for number in pairs[name].kept])
             for name, part in corpus.parts.items()
         }
-        statistics = corpus.statistics({name: found.sources for name, found in pairs.items()})
-        for name, found in pairs.items():
-            statistics[name] |= target_statistics(
-                corpus.parts[name], corpus.encoded_pairs[name], found, unknown_id=corpus.tokenizer.unk_token_id
-            )
-        return PreparedData(
-            tokenizer=corpus.tokenizer,
-            train=examples["train"],
-            validation=examples["validation"],
-            test=examples.get("test"),
-            collate=CollatePairs(padding=corpus.id_of("pad"), longest=corpus.length),
-            statistics=statistics,
+        statistics = corpus.statistics(examples)
+        for name, part in corpus.parts.items():
+            texts = [str(document.pair) for document in part]
+            statistics[name] |= {
+                "target_characters": sum(map(len, texts)),
+                "target_words": sum(len(text.split()) for text in texts),
+                "target_tokens": len(corpus.encoded_pairs[name].ids),
+                "target_unknown_fraction": corpus.unknown_fraction(corpus.encoded_pairs[name]),
+                "dropped_long": len(texts) - len(pairs[name].kept),
+                "cut": pairs[name].cut,
+            }
+        return corpus.prepared(
+            examples, Collate(padding=corpus.id_of("pad"), longest=corpus.length), statistics=statistics
         )
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
         """Return a tally that counts whole translations too."""
-        from wordorder.tasks.translation_scores import TranslationTally
+        from wordorder.tasks.scores import TranslationTally
 
         return TranslationTally(device)
 

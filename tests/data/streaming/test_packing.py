@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wordorder.data.examples.encoded import EncodedDocuments
-from wordorder.data.examples.segments import SEGMENT_PACKERS, pack_running_text
-from wordorder.data.streaming.packing import packer_for
-from wordorder.tasks import TASKS
+from wordorder.data.examples.encode import EncodedDocuments
+from wordorder.data.examples.segments import PACKERS, CausalSegments
 
 CLS, SEP = 2, 3
 DOCUMENTS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=9)  # lengths of sentences
-WHOLE = {(packing, "masked-lm"): pack for packing, pack in SEGMENT_PACKERS.items()}
-WHOLE["full-sentences", "causal-lm"] = pack_running_text
 
 
 def encoded(documents, first):
@@ -32,19 +28,19 @@ def rows(segments):
     return [segments.ids[a:b].tolist() for a, b in pairwise(segments.starts)]
 
 
-@pytest.mark.parametrize(("packing", "task"), WHOLE, ids=lambda name: name)
+@pytest.mark.parametrize("kind", [*PACKERS.values(), CausalSegments])
 @given(documents=DOCUMENTS, cuts=st.sets(st.integers(1, 8)), length=st.integers(8, 12))
-def test_blocks_give_the_segments_of_the_whole(packing, task, documents, cuts, length):
+def test_blocks_give_the_segments_of_the_whole(kind, documents, cuts, length):
     ends = {"length": length, "cls_id": CLS, "sep_id": SEP}
     borders = [0, *sorted(cut for cut in cuts if cut < len(documents)), len(documents)]
-    packer, found, first = packer_for(packing, running_text=TASKS[task].running_text, **ends), [], 10
+    packer, found, first = kind(**ends), [], 10
     for a, b in pairwise(borders):
         carry = json.loads(json.dumps(packer.carry))  # as a checkpoint has it
-        packer = packer_for(packing, running_text=TASKS[task].running_text, **ends)
+        packer = kind(**ends)
         packer.carry = carry
         block = encoded(documents[a:b], first)
         first += len(block.ids)
         found += rows(packer.feed(block))
     found += rows(packer.flush())
-    assert found == rows(WHOLE[packing, task](encoded(documents, 10), **ends))
+    assert found == rows(kind(**ends).pack(encoded(documents, 10)))
     assert rows(packer.flush()) == []

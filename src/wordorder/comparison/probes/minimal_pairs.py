@@ -23,8 +23,7 @@ from wordorder.comparison.probes.probe import (
     check_at_least,
 )
 from wordorder.comparison.probes.texts import Ids, Window, causal_windows, enclosed, new_tokens, token_losses
-from wordorder.data.corpora.json_lines import read_json_lines
-from wordorder.data.corpora.lines import read_rows
+from wordorder.data.corpora.lines import read_json_lines, read_rows
 from wordorder.data.corpora.read import kind_of
 from wordorder.data.examples.masking import IGNORED
 from wordorder.data.randomness import counter_hash

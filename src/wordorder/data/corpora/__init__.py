@@ -1,4 +1,4 @@
-"""Readers of text corpora. One file per format; `read.py` holds the dicts that name them."""
+"""Readers of text corpora, a file per kind; `read.py` holds the dicts that name them."""
 
 from wordorder.data.corpora.document import Document, Part, Row
 from wordorder.data.corpora.read import FILE_ENDINGS, NAMED_READERS

@@ -42,8 +42,22 @@ class Document:
 
 
 def same_text(text: str) -> str:
-    """Return a text with each run of white space as one space, the same for texts that differ in white space alone.
-
-    A copy of a text is often kept with other white space at its ends.
-    """
+    """Return a text with each run of white space as one space: a copy is often kept with other white space."""
     return " ".join(text.split())
+
+
+def is_unicode(text: str) -> bool:
+    """Return False for a text with half of a surrogate pair, which JSON can spell: "\\ud800"."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text_fault(column: str, value: object) -> str:
+    """Return what is wrong with a value that should be a text, or ""."""
+    if value is None or (isinstance(value, str) and is_unicode(value)):
+        return ""
+    held = "half of a surrogate pair" if isinstance(value, str) else type(value).__name__
+    return f"column {column!r} holds {held}, not text"

@@ -1,4 +1,4 @@
-"""Lines of a file from any place, and what the readers of rows make of them.
+"""Lines of a file from any place, what the readers of rows make of them, and the reader of JSON Lines.
 
 A reader of rows yields `Found`: a row, or what is wrong with it, and the place where reading goes on after it. Corpora
 that are held in memory and those that are streamed have the same readers: `read_rows` collects what they yield, a
@@ -9,51 +9,42 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, cast
 
 from wordorder.data.corpora.document import Row
-from wordorder.data.corpora.gzipped import unpack
 from wordorder.errors import BadInput
-from wordorder.limits import check_plain
+from wordorder.limits import check_plain, most_unpacked, parse_json
 
 _LINE = 2**24  # most bytes of one line of a stream; more is a file without line ends
-_BROKEN = (OSError, EOFError, zlib.error)
+_AT_A_TIME = 2**22
 
 
 class Place(NamedTuple):
-    """A place in a file at which reading goes on.
-
-    Args:
-        offset: bytes before it, of the unpacked content; of Parquet the row group.
-        line: lines, records or rows before it; of Parquet the rows of the row group.
-    """
+    """A place in a file at which reading goes on."""
 
     offset: int = 0
+    """Bytes before it, of the unpacked content; of Parquet the row group."""
     line: int = 0
+    """Lines, records or rows before it; of Parquet the rows of the row group."""
 
 
 START = Place()
 
 
 class Found(NamedTuple):
-    """A row of a file, or the reason why there is none.
-
-    Args:
-        row: its columns; None where it cannot be read.
-        line: its number, from 1.
-        after: where reading goes on; not there again where the rest of the file is lost.
-        fault: what is wrong, in words that name file and line; empty where nothing is.
-        of_file: the same for somebody who reads the file as a whole, by its bytes or rows; empty: as `fault`.
-    """
+    """A row of a file, or the reason why there is none."""
 
     row: Row | None
     line: int
+    """Its number, from 1."""
     after: Place
+    """Where reading goes on; not there again where the rest of the file is lost."""
     fault: str = ""
+    """What is wrong, in words that name file and line; empty where nothing is."""
     of_file: str = ""
+    """The same for somebody who reads the file as a whole, by its bytes or rows; empty: as `fault`."""
 
 
 class RowReader(Protocol):
@@ -73,13 +64,7 @@ class RowReader(Protocol):
 
 
 def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = None) -> list[Row]:
-    """Return all rows of a file.
-
-    Raises:
-        BadInput: it has no row, or one that cannot be read; the first one is named.
-        OSError: it cannot be opened or read.
-        MissingExtra: the reader's package is not installed.
-    """
+    """Return all rows of a file."""
     rows: list[Row] = []
     for found in reader(path, columns=columns, whole=True):
         if found.row is None:
@@ -88,47 +73,54 @@ def read_rows(reader: RowReader, path: Path, columns: Sequence[str] | None = Non
     return rows
 
 
-@contextmanager
-def _open(path: Path, *, whole: bool) -> Generator[IO[bytes]]:
+def unpack(path: Path) -> bytes | bytearray:
+    """Return what a .gz file holds."""
+    content = bytearray()
+    try:
+        with gzip.open(path, "rb") as file:
+            limit = most_unpacked(path)
+            while part := file.read(_AT_A_TIME):
+                content += part
+                if len(content) > limit:
+                    raise BadInput(
+                        f"{path} holds more than {limit / 2**30:.3g} GiB; unpack it and divide it into files"
+                    )
+    except gzip.BadGzipFile as error:
+        raise BadInput(f"{path} is not a gzip file, or is damaged: {error}") from None
+    except EOFError:
+        raise BadInput(f"{path} is cut off: its end is missing; copy or download it again") from None
+    except zlib.error as error:
+        raise BadInput(f"{path} is damaged: {error}; copy or download it again") from None
+    return content
+
+
+def _open(path: Path, *, whole: bool) -> IO[bytes]:
     check_plain(path)
     if path.suffix != ".gz":
-        file = path.open("rb")
-    else:
-        file = io.BytesIO(unpack(path)) if whole else cast("IO[bytes]", gzip.open(path, "rb"))
-    with file:
-        yield file
+        return path.open("rb")
+    return io.BytesIO(unpack(path)) if whole else cast("IO[bytes]", gzip.open(path, "rb"))
 
 
 def lines_of(
     path: Path, place: Place, *, whole: bool = False, at_returns: bool = True
-) -> Iterator[tuple[bytes, int, int] | Found]:
-    """Yield the lines of a file, with the offset and the number of lines after each.
+) -> Iterator[tuple[bytes, Place] | Found]:
+    """Yield the lines of a file, unpacked where it ends in .gz, with the place after each.
 
     Where the file breaks off, the last item is a `Found`.
 
     Args:
-        path: the file; one that ends in .gz is unpacked.
         at_returns: a carriage return alone ends a line too.
-
-    Raises:
-        BadInput: a packed file that is read as a whole is damaged, or holds too much.
-        OSError: a file that is read as a whole cannot be read.
     """
     offset, number = place
     try:
         with _open(path, whole=whole) as file:
             file.seek(offset)
             for line in file if whole else iter(lambda: file.readline(_LINE), b""):
-                if not (at_returns and b"\r" in line):
-                    offset += len(line)
-                    number += 1
-                    yield line, offset, number
-                    continue
-                for part in line.splitlines(keepends=True):
+                for part in line.splitlines(keepends=True) if at_returns and b"\r" in line else (line,):
                     offset += len(part)
                     number += 1
-                    yield part, offset, number
-    except _BROKEN as error:
+                    yield part, Place(offset, number)
+    except (OSError, EOFError, zlib.error) as error:
         if whole:
             raise
         reason = getattr(error, "strerror", None) or error
@@ -154,3 +146,34 @@ def text_of_line(line: bytes, path: Path, after: Place) -> str | Found:
         f"{path} line {after.line} {what}: {here}",
         f"{path} {what}: byte {after.offset - len(line) + at} is {byte}",
     )
+
+
+def read_json_lines(
+    path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
+) -> Iterator[Found]:
+    """Yield one row per line that is not blank, an object whose keys are the columns; see `RowReader`."""
+    blank = True
+    for line in lines_of(path, place, whole=whole):
+        if isinstance(line, Found):
+            yield line
+            return
+        content, after = line
+        text = text_of_line(content, path, after)
+        if isinstance(text, Found):
+            yield text
+            continue
+        if not text or text.isspace():
+            continue
+        blank = False
+        try:
+            row: object = parse_json(text.rstrip("\r\n"))
+        except ValueError as error:
+            yield Found(None, after.line, after, f"{path} line {after.line} is not JSON: {error}")
+            continue
+        if isinstance(row, dict):
+            yield Found(row, after.line, after)
+        else:
+            fault = f"{path} line {after.line} is not a JSON object with named columns"
+            yield Found(None, after.line, after, fault)
+    if whole and blank:
+        yield Found(None, 0, place, f"{path} is empty")

@@ -17,15 +17,7 @@ _BYTES_OF_A_ROW, _BYTES_OF_A_VALUE = 100, 50  # that Python takes beside the con
 def read_parquet(
     path: Path, place: Place = START, columns: Sequence[str] | None = None, *, whole: bool = False
 ) -> Iterator[Found]:
-    """Yield one row per record, with all columns; see `RowReader`.
-
-    Args:
-        whole: all rows are held in memory; else those of one row group.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-        OSError: a file that is read as a whole is a pipe or a device.
-    """
+    """Yield one row per record, with all columns; not `whole`, one row group is in memory. See `RowReader`."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -77,9 +69,6 @@ def rows_of(file: Any, groups: Sequence[int], path: Path) -> list[Row]:
 
     What the file holds may be so many times its own size, see `most_unpacked`. What Python takes beside it for each row
     and value says nothing of the file, and is held against `MOST_UNPACKED` alone.
-
-    Raises:
-        BadInput: they are more than such a file may unpack to.
     """
     limit = most_unpacked(path)
     if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:

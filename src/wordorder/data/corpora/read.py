@@ -6,17 +6,17 @@ from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
 
-from wordorder.data.corpora.document import Part, Row
-from wordorder.data.corpora.hub import read_hub
-from wordorder.data.corpora.json_lines import read_json_lines
-from wordorder.data.corpora.lines import RowReader
+from wordorder.data.corpora.document import Part
+from wordorder.data.corpora.lines import RowReader, read_json_lines
+from wordorder.data.corpora.named import read_hub, read_sotu
 from wordorder.data.corpora.parquet import read_parquet
-from wordorder.data.corpora.plain_text import read_pieces, read_text
-from wordorder.data.corpora.state_of_the_union import read_sotu
+from wordorder.data.corpora.plain_text import read_text, read_wikitext
 from wordorder.data.corpora.tables import read_table
-from wordorder.data.corpora.wikitext import read_wikitext
 from wordorder.errors import BadInput
 from wordorder.limits import matches
+
+TEXT_READERS: dict[str, RowReader] = {".txt": read_text, ".tokens": read_wikitext}
+"""File name ending -> reader of running text. One row may be a whole corpus, to be cut into documents."""
 
 ROW_READERS: dict[str, RowReader] = {
     ".jsonl": read_json_lines,
@@ -25,17 +25,25 @@ ROW_READERS: dict[str, RowReader] = {
     ".tsv": read_table,
     ".parquet": read_parquet,
 }
-"""File name ending -> reader of a file whose rows have several columns, held in memory or streamed."""
+"""File name ending -> reader of a file whose rows have several columns."""
 
-STREAM_READERS: dict[str, RowReader] = {".txt": read_pieces, **ROW_READERS}
-"""File name ending -> reader of a file that is streamed."""
+READERS = TEXT_READERS | ROW_READERS
+"""File name ending -> reader."""
 
-TEXT_READERS: dict[str, Callable[[Path], list[Row]]] = {".txt": read_text, ".tokens": read_wikitext}
-"""File name ending -> reader of running text that is held in memory. One row may be a whole corpus, to be cut into
-documents."""
+STREAM_READERS = {ending: reader for ending, reader in READERS.items() if ending != ".tokens"}
+"""File name ending -> reader of a file that may be streamed."""
 
-FILE_ENDINGS = (*TEXT_READERS, *ROW_READERS)
+FILE_ENDINGS = tuple(READERS)
 """Endings of the names of files that can be read."""
+
+NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
+"""Word before the first colon of a source -> reader, which gets what follows the colon."""
+
+_SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    "test": "test",
+}
 
 
 def kind_of(path: Path) -> str:
@@ -43,26 +51,8 @@ def kind_of(path: Path) -> str:
     return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
 
 
-NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
-"""Word before the first colon of a source -> reader, which gets what follows the colon."""
-
-_SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-}
-
-
 def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
-    """Return the folder below which file and folder names may name splits, and the files sorted by name.
-
-    Raises:
-        BadInput: there is no such file.
-    """
+    """Return the folder below which file and folder names may name splits, and the files sorted by name."""
     path, known = Path(source).expanduser(), ", ".join(FILE_ENDINGS)
     if path.is_dir():
         root, found = path, path.rglob("*")

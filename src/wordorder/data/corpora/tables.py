@@ -13,37 +13,52 @@ from wordorder.data.corpora.lines import START, Found, Place, lines_of, text_of_
 
 
 class _Texts:
-    """Lines as text, the place after the last one that was taken, and what is wrong with it."""
+    """Lines as text, the place after the last one that was taken, and the line of the record that cannot be read."""
 
     def __init__(self, path: Path, place: Place, *, whole: bool) -> None:
         self._path, self._whole = path, whole
         self.after = place
         self.lost: Found | None = None
-        """A line of the record that cannot be read."""
 
     def __iter__(self) -> Iterator[str]:
         for line in lines_of(self._path, self.after, whole=self._whole):
             if isinstance(line, Found):
                 self.after, self.lost = line.after, line
                 return
-            content, offset, number = line
-            self.after = Place(offset, number)
+            content, self.after = line
             text = text_of_line(content, self._path, self.after)
             if isinstance(text, Found):
                 self.lost = text
                 yield "\n"  # stands for the line, so that those before and after it are read
-            elif self._whole and text.endswith("\r\n"):
-                yield f"{text[:-2]}\n"  # in quotes, where an end of a line is part of a text
-            elif self._whole and text.endswith("\r"):
-                yield f"{text[:-1]}\n"
+            elif self._whole and text.endswith(("\r\n", "\r")):
+                yield text.rstrip("\r\n") + "\n"  # in quotes, where an end of a line is part of a text
             else:
                 yield text
 
-    def records(self) -> Iterator[list[str]]:
-        """Yield the fields of one record after another, none for a blank line."""
+    def records(self) -> Iterator[tuple[int, list[str]] | Found]:
+        """Yield the records that are not blank, each with the number of its first line, or why one cannot be read."""
         if self._path.suffix == ".csv":
-            return csv.reader(self, strict=True)
-        return ([] if not line or line.isspace() else line.rstrip("\r\n").split("\t") for line in self)
+            records = csv.reader(self, strict=True)
+        else:
+            records = ([] if not line or line.isspace() else line.rstrip("\r\n").split("\t") for line in self)
+        while True:
+            first, wrong = self.after.line + 1, None
+            # the limit belongs to the whole process, so it is put back before anybody else runs
+            limit = csv.field_size_limit(sys.maxsize)
+            try:
+                record = next(records, None)
+            except csv.Error as error:
+                record, reason = [], f"is not CSV: {error}"
+                wrong = Found(None, first, self.after, f"{self._path} line {first} {reason}", f"{self._path} {reason}")
+            finally:
+                csv.field_size_limit(limit)
+            lost, self.lost = self.lost or wrong, None
+            if lost is not None:
+                yield lost._replace(line=first, after=self.after)
+            elif record:
+                yield first, record
+            if record is None:
+                return
 
 
 def read_table(
@@ -56,14 +71,17 @@ def read_table(
         columns: names of the columns where the first line does not name them (CoLA's train.tsv); None: it does.
         whole: all rows are held in memory. An end of a line within quotes is then "\\n" however the file has it.
     """
-    head = _head(path, whole=whole) if columns is None else (columns, START)
-    if isinstance(head, Found):
-        yield head
-        return
-    names, begin = head
+    names, begin = columns, START
+    if names is None:
+        texts = _Texts(path, START, whole=whole)
+        head = next(texts.records(), None)
+        if isinstance(head, Found):
+            yield head._replace(after=Place(sys.maxsize, 1))
+            return
+        names, begin = head[1] if head else (), texts.after
     texts = _Texts(path, max(place, begin), whole=whole)
     rows = 0
-    for found in _records(texts, path):
+    for found in texts.records():
         if isinstance(found, Found):
             yield found
             continue
@@ -83,35 +101,3 @@ def read_table(
     if whole and not rows:
         named = columns is None and names
         yield Found(None, 0, place, f"{path} {'has a line of column names and no row' if named else 'is empty'}")
-
-
-def _head(path: Path, *, whole: bool) -> tuple[Sequence[str], Place] | Found:
-    """Return the names of the columns and the place after them, or why they cannot be read."""
-    texts = _Texts(path, START, whole=whole)
-    found = next(_records(texts, path), None)
-    if isinstance(found, Found):
-        return found._replace(after=Place(sys.maxsize, 1))
-    return (found[1] if found else ()), texts.after
-
-
-def _records(texts: _Texts, path: Path) -> Iterator[tuple[int, list[str]] | Found]:
-    """Yield the records that are not blank, each with the number of its first line, or why one cannot be read."""
-    records = texts.records()
-    while True:
-        first, wrong = texts.after.line + 1, None
-        # the limit belongs to the whole process, so it is put back before anybody else runs
-        limit = csv.field_size_limit(sys.maxsize)
-        try:
-            record = next(records, None)
-        except csv.Error as error:
-            record, reason = [], f"is not CSV: {error}"
-            wrong = Found(None, first, texts.after, f"{path} line {first} {reason}", f"{path} {reason}")
-        finally:
-            csv.field_size_limit(limit)
-        lost, texts.lost = texts.lost or wrong, None
-        if lost is not None:
-            yield lost._replace(line=first, after=texts.after)
-        elif record:
-            yield first, record
-        if record is None:
-            return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wordorder.data.examples.datasets import Example
+from wordorder.data.examples.keys import Example
 from wordorder.data.examples.masking import IGNORED
 
 
@@ -24,48 +24,28 @@ class Collate:
     multiple: int = 8
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return input_ids (B, N), labels (B,) or (B, N) with -100 at padding, and maybe attention_mask (B, N)."""
-        lengths = [len(example["input_ids"]) for example in examples]
-        labels = [example["labels"] for example in examples]
-        if len(set(lengths)) == 1:
-            return {"input_ids": torch.stack([e["input_ids"] for e in examples]), "labels": torch.stack(labels)}
-        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
-        present = torch.arange(width) < torch.tensor(lengths)[:, None]
-        return {
-            "input_ids": pad_right([example["input_ids"] for example in examples], present, self.padding),
-            "labels": pad_right(labels, present, IGNORED) if labels[0].ndim else torch.stack(labels),
-            "attention_mask": present.long(),
-        }
+        """Return input_ids (B, N), labels (B,) or (B, M) with -100 at padding, and maybe attention_mask (B, N).
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollatePairs:
-    """Stack sentence pairs into a batch; each side is padded on the right to its own width.
-
-    Args:
-        longest: no side is padded beyond this, so that a learned position table is long enough.
-        multiple: widths are padded up to a multiple of this.
-    """
-
-    padding: int
-    longest: int
-    multiple: int = 8
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Return input_ids (B, N), labels (B, M) with -100 at padding, and attention_mask (B, N) where N is padded."""
-        sources, targets = ([example[side] for example in examples] for side in ("input_ids", "labels"))
-        there, predicted = self._present(sources), self._present(targets)
+        M is N, or of translations the width of the targets.
+        """
+        ids, labels = ([example[name] for example in examples] for name in ("input_ids", "labels"))
+        input_ids, present = self._padded(ids, self.padding)
+        scalars = not labels[0].ndim
         batch = {
-            "input_ids": pad_right(sources, there, self.padding),
-            "labels": pad_right(targets, predicted, IGNORED),
+            "input_ids": input_ids,
+            "labels": torch.stack(labels) if scalars else self._padded(labels, IGNORED)[0],
         }
-        return batch if there.all() else {**batch, "attention_mask": there.long()}
+        return batch if present is None else {**batch, "attention_mask": present.long()}
 
-    def _present(self, rows: list[Tensor]) -> Tensor:
+    def _padded(self, rows: list[Tensor], value: int) -> tuple[Tensor, Tensor | None]:
+        """Return rows as one tensor, and True where a row has an element, None where that is everywhere."""
         lengths = [len(row) for row in rows]
-        width = max(max(lengths), min(-(-max(lengths) // self.multiple) * self.multiple, self.longest))
-        width = lengths[0] if len(set(lengths)) == 1 else width
-        return torch.arange(width) < torch.tensor(lengths)[:, None]
+        longest = max(lengths)
+        if min(lengths) == longest:
+            return torch.stack(rows), None
+        width = max(longest, min(-(-longest // self.multiple) * self.multiple, self.longest))
+        present = torch.arange(width) < torch.tensor(lengths)[:, None]
+        return pad_right(rows, present, value), present
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +60,11 @@ class CollateLanes:
         lengths = torch.tensor([len(example["input_ids"]) for example in examples])
         # One column at least: the row of a lane that has ended is all padding, and so may all rows of a batch be.
         present = torch.arange(max(1, int(lengths.max()))) < lengths[:, None]
-        batch = {
-            name: pad_right([example[name] for example in examples], present, value)
-            for name, value in (("input_ids", self.padding), ("shift_labels", IGNORED))
-        }
-        if not present.all():
+        full, batch = bool(present.all()), dict[str, Tensor]()
+        for name, value in (("input_ids", self.padding), ("shift_labels", IGNORED)):
+            rows = [example[name] for example in examples]
+            batch[name] = torch.stack(rows) if full else pad_right(rows, present, value)
+        if not full:
             batch["attention_mask"] = present.long()
         reset = [example["memory_reset"] for example in examples if "memory_reset" in example]
         # Left out where nothing is reset, so that nobody has to ask an accelerator whether anything is.
@@ -92,12 +72,10 @@ class CollateLanes:
 
 
 def pad_right(rows: list[Tensor], present: Tensor, value: int) -> Tensor:
-    """Pad rows of unequal length on the right, and return them as one tensor (B, N).
+    """Pad rows of whole numbers with a value on the right, to (B, N).
 
     Args:
-        rows: of whole numbers.
         present: bool (B, N), True where a row has an element.
-        value: stands everywhere else.
     """
     padded = torch.full(present.shape, value)
     padded[present] = torch.cat(rows)

@@ -1,23 +1,34 @@
 """Map-style torch datasets over prepared examples; `collate.py` makes batches of them."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from wordorder.data.examples.keys import Example, Key, resolve_keys
+from wordorder.data.examples.keys import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.examples.masking import IGNORED, Masking
-from wordorder.data.examples.segments import Segments
-from wordorder.data.examples.translation import SentencePairs
+from wordorder.data.examples.segments import Segments, SentencePairs
 
 
-class SegmentExamples(Dataset[Example], ABC):
-    """Examples of one segment each, by their index or by (epoch, index)."""
+def _tokens(segments: Segments, index_B: npt.NDArray[np.int64]) -> list[Tensor]:
+    ids_BN, present_BN = segments.rows(index_B, padding=0)
+    counts = present_BN.sum(axis=1).tolist()
+    return [ids[:count] for ids, count in zip(torch.as_tensor(ids_BN), counts, strict=True)]
+
+
+def continued(ids: Tensor) -> Example:
+    """Make the example of a causal segment: nothing stands before [CLS], so it is not predicted."""
+    labels = ids.clone()
+    labels[0] = IGNORED
+    return {"input_ids": ids, "labels": labels}
+
+
+class SegmentExamples(KeyedExamples, ABC):
+    """Examples of one segment each."""
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -29,13 +40,6 @@ class SegmentExamples(Dataset[Example], ABC):
 
     def __len__(self) -> int:
         return len(self.segments)
-
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
-
-    @abstractmethod
-    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
-        """Return the examples of a batch."""
 
 
 class MaskedLanguageExamples(SegmentExamples):
@@ -58,9 +62,7 @@ class MaskedLanguageExamples(SegmentExamples):
         epoch_B, index_B = resolve_keys(keys, len(self))
         ids_BN, present_BN = self.segments.rows(index_B, padding=self.padding)
         epoch_B = epoch_B * 0 if self.fixed else epoch_B
-        seen_BN, labels_BN = self.masking(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
-        rows = zip(torch.as_tensor(seen_BN), torch.as_tensor(labels_BN), present_BN.sum(axis=1).tolist(), strict=True)
-        return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]
+        return self.masking.examples(ids_BN, present_BN, seed=self.seed, epoch_B=epoch_B, index_B=index_B)
 
 
 class LabelledExamples(SegmentExamples):
@@ -84,11 +86,8 @@ class LabelledExamples(SegmentExamples):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        ids_BN, present_BN = self.segments.rows(index_B, padding=0)
-        rows = zip(
-            torch.as_tensor(ids_BN), torch.as_tensor(self.labels[index_B]), present_BN.sum(1).tolist(), strict=True
-        )
-        return [{"input_ids": ids[:count], "labels": label} for ids, label, count in rows]
+        rows = zip(_tokens(self.segments, index_B), torch.as_tensor(self.labels[index_B]), strict=True)
+        return [{"input_ids": ids, "labels": label} for ids, label in rows]
 
 
 class CausalLanguageExamples(SegmentExamples):
@@ -98,7 +97,7 @@ class CausalLanguageExamples(SegmentExamples):
     which nothing stands before. The model compares its output at one place with the label at the next.
 
     Args:
-        segments: from `pack_running_text`.
+        segments: from `CausalSegments`.
         text: the same text without segments, for other ways to score it; its numbers of characters and words are what
             losses are divided by so that they do not depend on the tokeniser.
     """
@@ -109,16 +108,10 @@ class CausalLanguageExamples(SegmentExamples):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        ids_BN, present_BN = self.segments.rows(index_B, padding=0)
-        examples: list[Example] = []
-        for ids, count in zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True):
-            labels = ids[:count].clone()
-            labels[0] = IGNORED
-            examples.append({"input_ids": ids[:count], "labels": labels})
-        return examples
+        return [continued(ids) for ids in _tokens(self.segments, index_B)]
 
 
-class TranslationExamples(Dataset[Example]):
+class TranslationExamples(KeyedExamples):
     """Sentences and their translations; nothing is random, so the epoch is ignored.
 
     `examples[(epoch, index)]` has input_ids (source tokens,) and labels (target tokens,).
@@ -134,7 +127,7 @@ class TranslationExamples(Dataset[Example]):
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Number of tokens of each example, source and target together, shape (examples,)."""
-        return self.pairs.lengths
+        return self.pairs.sources.lengths + self.pairs.targets.lengths
 
     @property
     def source_lengths(self) -> npt.NDArray[np.int64]:
@@ -144,14 +137,7 @@ class TranslationExamples(Dataset[Example]):
     def __len__(self) -> int:
         return len(self.pairs.kept)
 
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
-
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
-        sides: list[list[Tensor]] = []
-        for side in (self.pairs.sources, self.pairs.targets):
-            ids_BN, present_BN = side.rows(index_B, padding=0)
-            rows = zip(torch.as_tensor(ids_BN), present_BN.sum(1).tolist(), strict=True)
-            sides.append([ids[:count] for ids, count in rows])
-        return [{"input_ids": source, "labels": target} for source, target in zip(*sides, strict=True)]
+        sides = zip(_tokens(self.pairs.sources, index_B), _tokens(self.pairs.targets, index_B), strict=True)
+        return [{"input_ids": source, "labels": target} for source, target in sides]

@@ -1,20 +1,35 @@
-"""Encode texts as token ids, shard by shard through the cache."""
+"""Encode texts as token ids, shard by shard through the cache.
 
+A shard holds encoded documents in a file of bounded size: named by their content, checked by a checksum, mapped.
+"""
+
+import hashlib
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.data.examples.encoded import EncodedDocuments, Integers
-from wordorder.data.shards import SHARD, read_shard, shard_name, write_shard
+from wordorder.data.cache import content_hash, write_cached
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+Ids = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.int64]
+
+SHARD = 2**22
+"""Characters after which a shard ends: about a million tokens of words, 4 MB."""
+
+_FORMAT = "2"  # version of the file and of the sentence borders: raise it when either changes
+_LONGEST_HEADER = 2**16
+_ARRAYS = {"ids": "I32", "sentence_starts": "I64", "document_starts": "I64"}
+_TYPES = {"I32": np.dtype(np.int32), "I64": np.dtype(np.int64)}  # names of safetensors
 _CHUNK = 4096  # sentences between two reports of progress: about 0.1 s
 
 # After . ! ? and a closing quote or bracket, before white space and anything but a small letter; after the full-width
@@ -24,6 +39,39 @@ _SENTENCE_BORDER = re.compile(
     r"|(?<=[\u3002\uff01\uff1f])(?=[^\s\u3002\uff01\uff1f])"
     r"|(?<=\S)(?=[^\S\n]*\n\s*\n)"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedDocuments:
+    """The tokens of many documents, without special tokens: one flat array, and borders in it."""
+
+    ids: Ids
+    sentence_starts: Integers
+    """Where each sentence begins in `ids`, and at last the end of `ids`, shape (sentences + 1,)."""
+    document_starts: Integers
+    """Where each document begins in `sentence_starts`, and at last its end, shape (documents + 1,)."""
+
+    def __len__(self) -> int:
+        return len(self.document_starts) - 1
+
+    @property
+    def borders(self) -> Integers:
+        """Where each document begins in `ids`, and at last its end, shape (documents + 1,)."""
+        return self.sentence_starts[self.document_starts]
+
+    def sentences(self, document: int) -> Integers:
+        """Return where the sentences of a document begin in `ids`, and at last its end."""
+        return self.sentence_starts[self.document_starts[document] : self.document_starts[document + 1] + 1]
+
+    def tokens(self, document: int) -> Ids:
+        """Return the ids of a document."""
+        borders = self.sentences(document)
+        return self.ids[borders[0] : borders[-1]]
+
+
+def starts_of(lengths: Sequence[int] | Integers) -> Integers:
+    """Return where pieces of these lengths begin in a row, and at last the end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def split_sentences(text: str) -> list[str]:
@@ -45,10 +93,9 @@ def encode_documents(
 ) -> EncodedDocuments:
     """Encode texts sentence by sentence, or take what is there from the cache.
 
-    The cache holds shards: whole documents one after another, until they have `SHARD` characters. Each is a file named
-    by a hash of the tokeniser and of its texts, written whole or not at all, with a checksum of what is in it. So
-    encoding that was interrupted goes on at the shard where it stopped, a text that has changed costs the shards that
-    hold it, and a damaged shard is encoded again. A result of one shard is not read into memory but mapped.
+    The cache holds shards: whole documents one after another, until they have `SHARD` characters. Encoding that was
+    interrupted goes on at the shard where it stopped, a text that has changed costs the shards that hold it, and a
+    damaged shard is encoded again. A result of one shard is not read into memory but mapped.
 
     A special token's name inside a text ("[MASK]") is encoded as the characters that it is, never as the token.
 
@@ -61,16 +108,23 @@ def encode_documents(
     total, done = sum(map(len, texts)), 0
     shards: list[EncodedDocuments] = []
     for first, end in _shard_borders(texts):
-        part = texts[first:end]
-        path = None if cache_dir is None else cache_dir / "encoded" / f"{shard_name(part, state)}.safetensors"
-        shard = None if path is None else read_shard(path, documents=len(part), vocabulary=vocabulary)
+        part, path, shard = texts[first:end], None, None
+        if cache_dir is not None:
+            path = cache_dir / "encoded" / f"{content_hash([_FORMAT, state, *part])}.safetensors"
+            shard = read_shard(path, documents=len(part), vocabulary=vocabulary)
         if shard is None:
             shard = _encode(part, state, lambda more, before=done: progress(before + more, total))
             if path is not None:
                 write_shard(path, shard)
         done += sum(map(len, part))
         shards.append(shard)
-    return shards[0] if len(shards) == 1 else _joined(shards)
+    if len(shards) == 1:
+        return shards[0]
+    return EncodedDocuments(
+        ids=np.concatenate([shard.ids for shard in shards]),
+        sentence_starts=starts_of(np.concatenate([np.diff(shard.sentence_starts) for shard in shards])),
+        document_starts=starts_of(np.concatenate([np.diff(shard.document_starts) for shard in shards])),
+    )
 
 
 def _shard_borders(texts: Sequence[str]) -> list[tuple[int, int]]:
@@ -95,7 +149,7 @@ def _encode(texts: Sequence[str], state: str, progress: Callable[[int], None]) -
     encoder.encode_special_tokens = True
     sentences = [split_sentences(text) for text in texts]
     flat = [sentence for document in sentences for sentence in document]
-    pieces: list[npt.NDArray[np.int32]] = []
+    pieces: list[Ids] = []
     done = 0
     for start in range(0, len(flat), _CHUNK):
         chunk = flat[start : start + _CHUNK]
@@ -105,23 +159,67 @@ def _encode(texts: Sequence[str], state: str, progress: Callable[[int], None]) -
         progress(done)
     return EncodedDocuments(
         ids=np.concatenate([np.empty(0, np.int32), *pieces]),
-        sentence_starts=_starts([len(piece) for piece in pieces]),
-        document_starts=_starts([len(document) for document in sentences]),
+        sentence_starts=starts_of([len(piece) for piece in pieces]),
+        document_starts=starts_of([len(document) for document in sentences]),
     )
 
 
-def _starts(lengths: list[int]) -> Integers:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+def write_shard(path: Path, encoded: EncodedDocuments) -> None:
+    """Write a shard, whole or not at all; a folder that cannot be written is a warning."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(getattr(encoded, name)) for name in _ARRAYS}
+    write_cached(path, save(arrays, metadata={"blake2b": _checksum(arrays.values())}))
 
 
-def _joined(shards: Sequence[EncodedDocuments]) -> EncodedDocuments:
-    """Join shards, one after another, into one."""
-    return EncodedDocuments(
-        ids=np.concatenate([shard.ids for shard in shards]),
-        sentence_starts=_one_after_another([shard.sentence_starts for shard in shards]),
-        document_starts=_one_after_another([shard.document_starts for shard in shards]),
+def read_shard(path: Path, *, documents: int, vocabulary: int) -> EncodedDocuments | None:
+    """Map a shard into memory: None where there is none, or it is not as it was written, or does not fit.
+
+    Only its pages that are looked at are in memory, and the system may drop them again; safetensors would read them.
+    """
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _LONGEST_HEADER:
+                return None
+            header = json.loads(file.read(length))
+        written = header.pop("__metadata__")["blake2b"]
+        if {name: entry["dtype"] for name, entry in header.items()} != _ARRAYS:
+            return None
+        arrays = {
+            name: _mapped(path, _TYPES[code], header[name]["shape"], header[name]["data_offsets"], begin=8 + length)
+            for name, code in _ARRAYS.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if _checksum(arrays.values()) != written:
+        return None
+    encoded = EncodedDocuments(**arrays)
+    ids, sentences, borders = encoded.ids, encoded.sentence_starts, encoded.document_starts
+    sound = (
+        len(borders) == documents + 1
+        and _are_borders(borders, len(sentences) - 1)
+        and _are_borders(sentences, len(ids))
+        and (not len(ids) or (ids.min() >= 0 and ids.max() < vocabulary))
     )
+    return encoded if sound else None
 
 
-def _one_after_another(borders: Sequence[Integers]) -> Integers:
-    return _starts([length for starts in borders for length in np.diff(starts).tolist()])
+def _mapped(path: Path, kind: np.dtype[Any], shape: list[int], offsets: list[int], *, begin: int) -> npt.NDArray[Any]:
+    (count,), (first, end) = shape, offsets
+    if end - first != count * kind.itemsize:
+        raise ValueError("the sizes of a shard do not agree")
+    if not count:
+        return np.empty(0, kind)
+    return np.memmap(path, kind, mode="r", offset=begin + first, shape=count).view(np.ndarray)
+
+
+def _checksum(arrays: Iterable[npt.NDArray[Any]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def _are_borders(borders: Integers, end: int) -> bool:
+    return len(borders) > 0 and borders[0] == 0 and borders[-1] == end and bool((np.diff(borders) >= 0).all())

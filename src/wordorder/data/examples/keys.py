@@ -1,10 +1,12 @@
 """The keys of examples: an index, or an epoch and an index."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
+from torch.utils.data import Dataset
 
 Example = dict[str, Tensor]
 
@@ -12,15 +14,22 @@ Key = int | tuple[int, int]
 """An index (of epoch 0), or (epoch, index)."""
 
 
+class KeyedExamples(Dataset[Example], ABC):
+    """A data set whose examples are asked for by key, one by one or a batch together."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        """Return the examples of a batch."""
+
+    def __getitem__(self, key: Key) -> Example:
+        return self.__getitems__([key])[0]
+
+
 def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the epoch and the index of each key, both of shape (keys,).
-
-    Args:
-        length: of the data set; a negative index counts from its end.
-
-    Raises:
-        IndexError: an index is out of range.
-    """
+    """Return the epoch and the index of each key; a negative index counts from the end of the data set."""
     pairs = np.array([key if isinstance(key, tuple) else (0, key) for key in keys], dtype=np.int64).reshape(-1, 2)
     epoch_B, index_B = pairs[:, 0], pairs[:, 1]
     index_B = np.where(index_B < 0, index_B + length, index_B)

@@ -4,15 +4,16 @@ import heapq
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset
 
 from wordorder.data.examples.encode import EncodedDocuments, Integers
-from wordorder.data.examples.keys import Example, Key, resolve_keys
+from wordorder.data.examples.keys import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.masking import IGNORED
+from wordorder.data.examples.segments import in_a_row
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput
 
@@ -27,29 +28,31 @@ class RunningText:
     streams of their own, or else the whole text is one stream; memory never crosses streams.
 
     Args:
-        ids: the tokens, each document with its [SEP], shape (tokens,).
-        streams: where each stream begins in `ids`, and at last the end, shape (streams + 1,).
         length: tokens of a segment.
         characters: of the split's text, and
         words: by white space; what losses are divided by so that they do not depend on the tokeniser.
-        whole: a stream is never divided among lanes.
+        by_document: each document is a stream of its own, which is never divided among lanes.
         eval_lanes: most lanes that the text is divided into where it is scored.
         roll: whether training turns the text, or shuffles its documents, anew in each epoch; see `Lanes`.
     """
 
     def __init__(
         self,
-        ids: npt.NDArray[np.int32],
-        streams: Integers,
+        documents: EncodedDocuments,
         *,
+        sep_id: int,
         length: int,
         characters: int,
         words: int,
-        whole: bool = False,
+        by_document: bool = False,
         eval_lanes: int = 16,
         roll: bool = True,
     ) -> None:
-        self.ids, self.streams, self.length, self.whole = ids, streams, length, whole
+        self.ids = in_a_row(documents, sep_id)
+        after = documents.borders[1:] + np.arange(1, len(documents) + 1)  # behind each [SEP]
+        self.streams: Integers = np.append(0, after if by_document else after[-1:])
+        """Where each stream begins in `ids`, and at last the end, shape (streams + 1,)."""
+        self.length, self.whole = length, by_document
         self.characters, self.words = characters, words
         self.eval_lanes, self.roll = eval_lanes, roll
 
@@ -108,11 +111,7 @@ class RunningText:
         return Windows(self, stride=self.length if stride is None else stride, start_id=start_id)
 
     def inputs(self, where: Integers) -> Integers:
-        """Return the tokens that stand before places of the text.
-
-        Args:
-            where: places, taken modulo the length of the text.
-        """
+        """Return the tokens that stand before places of the text, which are taken modulo its length."""
         return self.ids[(where - 1) % len(self.ids)].astype(np.int64)
 
     def labels(self, where: Integers) -> Integers:
@@ -120,51 +119,16 @@ class RunningText:
         return self.ids[where % len(self.ids)].astype(np.int64)
 
 
-def running_text(
-    documents: EncodedDocuments,
-    *,
-    sep_id: int,
-    length: int,
-    characters: int,
-    words: int,
-    by_document: bool = False,
-    eval_lanes: int = 16,
-    roll: bool = True,
-) -> RunningText:
-    """Put documents in a row, with [SEP] after each.
-
-    Args:
-        by_document: each document is a stream of its own.
-    """
-    ends = documents.sentence_starts[documents.document_starts[1:]]
-    ids = np.insert(documents.ids, ends, np.int32(sep_id))
-    after = ends + np.arange(1, len(ends) + 1)  # behind each [SEP]
-    borders = np.concatenate([np.zeros(1, np.int64), after if by_document else after[-1:]]).astype(np.int64)
-    return RunningText(
-        ids,
-        borders,
-        length=length,
-        characters=characters,
-        words=words,
-        whole=by_document,
-        eval_lanes=eval_lanes,
-        roll=roll,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Layout of the pieces of a text by step (K) and lane (R).
-
-    It says where each piece begins, how many tokens it has, and whether the memory of the lane is reset before it.
-    """
+    """The pieces of a text by step (K) and lane (R): begin, number of tokens, and whether memory is reset before it."""
 
     start_KR: Integers
     count_KR: Integers
     reset_KR: npt.NDArray[np.bool_]
 
 
-class Lanes(Dataset[Example]):
+class Lanes(KeyedExamples):
     """A running text in lanes: segment k + 1 of a lane goes on where its segment k ended.
 
     Example ``k * rows + r`` is segment k of lane r, so that plain batches of consecutive examples, shared out to
@@ -209,9 +173,6 @@ class Lanes(Dataset[Example]):
 
     def __len__(self) -> int:
         return self.steps * self.rows
-
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         epoch_B, index_B = resolve_keys(keys, len(self))
@@ -290,7 +251,7 @@ def _dealt(segments: Integers, rows: int) -> list[Integers]:
     return [np.array(sorted(streams), np.int64) for streams in dealt]
 
 
-class Windows(Dataset[Example]):
+class Windows(KeyedExamples):
     """A running text in windows of `length` tokens that advance by a stride and are read each by itself.
 
     Each token is predicted once, in the first window that holds it: shift_labels are -100 where a window repeats what
@@ -312,14 +273,11 @@ class Windows(Dataset[Example]):
             raise ValueError(f"stride must lie between 1 and the length of a segment, {text.length}, got {stride}")
         self.text, self.start_id = text, start_id
         self.characters, self.words = text.characters, text.words
-        spans = [_window_ends(int(a), int(b), text.length, stride) for a, b in _pairs(text.streams)]
+        spans = [_window_ends(begin, end, text.length, stride) for begin, end in pairwise(text.streams.tolist())]
         self._begin, self._new, self._end = np.concatenate(spans, axis=1)
 
     def __len__(self) -> int:
         return len(self._end)
-
-    def __getitem__(self, key: Key) -> Example:
-        return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
@@ -332,10 +290,6 @@ class Windows(Dataset[Example]):
             read[0] = self.start_id
         labels[where < self._new[index]] = IGNORED
         return {"input_ids": torch.as_tensor(read), "shift_labels": torch.as_tensor(labels)}
-
-
-def _pairs(borders: Integers) -> list[tuple[int, int]]:
-    return list(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True))
 
 
 def _window_ends(begin: int, end: int, length: int, stride: int) -> Integers:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from wordorder.data.examples.keys import Example
 from wordorder.data.randomness import Words, counter_hash, splitmix64, uniform
 
 IGNORED = -100
@@ -63,6 +65,14 @@ class Masking:
         random_K = ordinary[(uniform(splitmix64(rank_K ^ _WHICH_TOKEN)) * len(ordinary)).astype(np.int64)]
         seen_BN[chosen_BN] = np.where(what_K < 0.8, self.mask_id, np.where(what_K < 0.9, random_K, ids_BN[chosen_BN]))
         return seen_BN, labels_BN
+
+    def examples(
+        self, ids_BN: Ids, present_BN: npt.NDArray[np.bool_], *, seed: int, epoch_B: Ids, index_B: Ids
+    ) -> list[Example]:
+        """Mask a batch, and return its rows without padding as input_ids and labels."""
+        seen_BN, labels_BN = self(ids_BN, present_BN, seed=seed, epoch_B=epoch_B, index_B=index_B)
+        rows = zip(torch.as_tensor(seen_BN), torch.as_tensor(labels_BN), present_BN.sum(axis=1).tolist(), strict=True)
+        return [{"input_ids": seen[:count], "labels": labels[:count]} for seen, labels, count in rows]
 
     def _choose(self, rank_BN: Words, maskable_BN: npt.NDArray[np.bool_], key_B: Words) -> npt.NDArray[np.bool_]:
         """Choose in each row exactly k of the maskable positions: those of the k smallest hashes."""

@@ -48,11 +48,7 @@ class EpochOrder(Sampler[tuple[int, int]]):
 
 
 class StreamOrder(EpochOrder):
-    """The examples of a stream as they come: no list of them is made, since there may be thousands of millions.
-
-    Args:
-        length: number of examples, positive.
-    """
+    """The examples of a stream as they come: no list of them is made, since there may be thousands of millions."""
 
     def __init__(self, length: int) -> None:
         super().__init__(length, seed=0, shuffle=False)
@@ -67,11 +63,11 @@ class LengthGroupedEpochOrder(EpochOrder):
 
     A window of 50 shuffled batches is sorted by length, cut into batches, and the batches are shuffled. The longest
     batch is not moved to the front: that would make the first step of every epoch special.
+    Without shuffling, the examples come sorted by length.
 
     Args:
         lengths: tokens of each example.
         batch_size: examples per batch, positive.
-        shuffle: False yields the examples sorted by length.
     """
 
     def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int, shuffle: bool = True) -> None:

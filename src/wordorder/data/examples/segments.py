@@ -1,25 +1,24 @@
-"""Masked-language-model segments: documents packed into examples of at most `length` tokens."""
+"""Segments: encoded documents, packed or cut into examples of at most `length` tokens."""
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wordorder.data.examples.encode import EncodedDocuments, Integers
+from wordorder.data.examples.encode import EncodedDocuments, Ids, Integers, starts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segments:
-    """Examples one after another in one array.
+    """Examples one after another in one array."""
 
-    Args:
-        ids: tokens of all examples, special tokens included, shape (tokens,).
-        starts: where each example begins in `ids`, and at last the end, shape (examples + 1,).
-    """
-
-    ids: npt.NDArray[np.int32]
+    ids: Ids
+    """Tokens of all examples, special tokens included, shape (tokens,)."""
     starts: Integers
+    """Where each example begins in `ids`, and at last the end, shape (examples + 1,)."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -39,43 +38,125 @@ class Segments:
         where_BN = np.minimum(start_B[:, None] + column_N, len(self.ids) - 1)
         return np.where(present_BN, self.ids[where_BN], padding).astype(np.int64), present_BN
 
+    def having(self, wanted: npt.NDArray[np.bool_]) -> "Segments":
+        """Return the segments in which `wanted`, True or False for each id of the vocabulary, is True for a token."""
+        if not len(self):
+            return self
+        kept = np.add.reduceat(wanted[self.ids], self.starts[:-1]) > 0
+        return Segments(ids=self.ids[np.repeat(kept, self.lengths)], starts=starts_of(self.lengths[kept]))
 
-Packing = Callable[..., Segments]
+
+_NONE = Segments(ids=np.empty(0, np.int32), starts=np.zeros(1, np.int64))
 
 
-def pack_full_sentences(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
-    """Pack `[CLS] sentences [SEP]`: as many whole sentences of one document as fit, as RoBERTa's DOC-SENTENCES.
+def framed(ids: Ids, first: Integers, last: Integers, *, cls_id: int | None, sep_id: int) -> Segments:
+    """Frame the spans from `first` to `last` of `ids` as `[CLS] span [SEP]`, or as `span [SEP]`."""
+    size = last - first
+    starts = starts_of(size + (1 if cls_id is None else 2))
+    found = np.empty(starts[-1], np.int32)
+    inner = np.ones(len(found), np.bool_)
+    found[starts[1:] - 1], inner[starts[1:] - 1] = sep_id, False
+    if cls_id is not None:
+        found[starts[:-1]], inner[starts[:-1]] = cls_id, False
+    # each token's place in `ids`: the start of its span, and its own number within it
+    within: Integers = np.arange(size.sum(), dtype=np.int64) - np.repeat(np.cumsum(size) - size, size)
+    found[inner] = ids[np.repeat(first, size) + within]
+    return Segments(ids=found, starts=starts)
 
-    Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2. A sentence longer than a segment is cut. A segment
-    never crosses documents, so the last of a document may be short. No token is lost.
+
+class Packer(ABC):
+    """Makes segments of documents that come all at once, or block by block.
+
+    What a block leaves for the next one, fewer tokens than a segment has or about so, is `carry`: plain values, which
+    may be put back to go on from any block.
 
     Args:
         length: most tokens of a segment, special tokens included.
     """
-    spans = [span for d in range(len(documents)) for span in _spans(documents.sentences(d).tolist(), length - 2)]
-    first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(last - first + 2)])
-    ids = np.empty(starts[-1], np.int32)
-    ids[starts[:-1]], ids[starts[1:] - 1] = cls_id, sep_id
-    inner = np.ones(len(ids), np.bool_)
-    inner[starts[:-1]] = inner[starts[1:] - 1] = False
-    ids[inner] = documents.ids  # the spans follow each other without a gap, so all tokens go in as they come
-    return Segments(ids=ids, starts=starts)
+
+    def __init__(self, *, length: int, cls_id: int, sep_id: int) -> None:
+        self.length, self.cls_id, self.sep_id = length, cls_id, sep_id
+        self.carry: dict[str, Any] = {}
+
+    @abstractmethod
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """Return the segments that are full after these documents."""
+
+    def flush(self) -> Segments:
+        """Return the segments of what is left at the end of the text."""
+        return _NONE
+
+    def pack(self, documents: EncodedDocuments) -> Segments:
+        """Return the segments of a whole text."""
+        full, rest = self.feed(documents), self.flush()
+        if not len(rest):
+            return full
+        return Segments(
+            ids=np.concatenate([full.ids, rest.ids]),
+            starts=np.concatenate([full.starts, rest.starts[1:] + len(full.ids)]),
+        )
+
+    def _carried(self) -> Ids:
+        return np.array(self.carry.get("ids", ()), np.int32)
 
 
-def _spans(borders: list[int], room: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of runs of whole sentences of at most `room` tokens."""
-    spans, start = closed_spans(borders, room)
-    yield from spans
-    if borders[-1] > start:
-        yield start, borders[-1]
+class WholeSentences(Packer):
+    """Pack `[CLS] sentences [SEP]`: as many whole sentences of one document as fit, as RoBERTa's DOC-SENTENCES.
+
+    Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2. A sentence longer than a segment is cut. A segment
+    never crosses documents, so the last of a document may be short. No token is lost.
+    """
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """Return the segments of these documents."""
+        spans: list[tuple[int, int]] = []
+        for number in range(len(documents)):
+            borders = documents.sentences(number).tolist()
+            closed, start = _closed_spans(borders, self.length - 2)
+            spans += closed if borders[-1] == start else [*closed, (start, borders[-1])]
+        first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+        return framed(documents.ids, first, last, cls_id=self.cls_id, sep_id=self.sep_id)
 
 
-def closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], int]:
-    """Return the runs that no further sentence can change, and where the one begins that is still open.
+class AcrossDocuments(Packer):
+    """Pack `[CLS] sentences [SEP]`: as many whole sentences as fit, of several documents, RoBERTa's FULL-SENTENCES.
 
-    Args:
-        borders: where sentences begin, and at last the end.
+    Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2; TUPE was trained so. A document that ends within a
+    segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost. The open
+    segment is carried: the next sentence may still move its end.
+    """
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """Return the segments that are closed after these documents."""
+        ends = np.unique(documents.borders[1:])
+        ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
+        # each [SEP] belongs to the last sentence before it
+        shift = np.searchsorted(ends, documents.sentence_starts, side="right")
+        before = self._carried()
+        running = np.concatenate([before, np.insert(documents.ids, ends, np.int32(self.sep_id))])
+        new = (documents.sentence_starts + shift)[1:] + len(before)
+        borders = [*self.carry.get("borders", [0]), *new.tolist()]
+        spans, start = _closed_spans(borders, self.length - 2)
+        open_borders = [0, *(border - start for border in borders if border > start)]
+        self.carry = {"ids": running[start:].tolist(), "borders": open_borders}
+        return self._framed(running, spans)
+
+    def flush(self) -> Segments:
+        """Return the open segment, or no segments."""
+        ids, self.carry = self._carried(), {}
+        return self._framed(ids, [(0, len(ids))] if len(ids) else [])
+
+    def _framed(self, running: Ids, spans: list[tuple[int, int]]) -> Segments:
+        first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+        last = last - (running[last - 1] == self.sep_id)  # a segment's own [SEP] follows
+        some = last > first
+        return framed(running, first[some], last[some], cls_id=self.cls_id, sep_id=self.sep_id)
+
+
+def _closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], int]:
+    """Return the runs of whole sentences, at most `room` tokens each, that no further sentence can change.
+
+    Beside them, where the run begins that is still open.
     """
     spans: list[tuple[int, int]] = []
     start = end = borders[0]
@@ -89,97 +170,153 @@ def closed_spans(borders: list[int], room: int) -> tuple[list[tuple[int, int]], 
     return spans, start
 
 
-def pack_across_documents(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
-    """Pack `[CLS] sentences [SEP]`: as many whole sentences as fit, of several documents, RoBERTa's FULL-SENTENCES.
-
-    Liu et al. 2019, https://arxiv.org/abs/1907.11692, Sec. 4.2; TUPE was trained so. A document that ends within a
-    segment is followed by [SEP] and the next one. A sentence longer than a segment is cut. No token is lost.
-    """
-    running, borders = with_separators(documents, sep_id)
-    return framed(running, list(_spans(borders.tolist(), length - 2)), cls_id=cls_id, sep_id=sep_id)
-
-
-def with_separators(documents: EncodedDocuments, sep_id: int) -> tuple[npt.NDArray[np.int32], Integers]:
-    """Join documents in a row with [SEP] after each that has a token.
-
-    Returns the tokens, and where sentences begin in them, and at last their end.
-    """
-    ends = np.unique(documents.sentence_starts[documents.document_starts[1:]])
-    ends = ends[ends > 0]  # a document without a token ends where the one before it does, and adds no [SEP]
-    running = np.insert(documents.ids, ends, np.int32(sep_id))  # each [SEP] belongs to the last sentence before it
-    return running, documents.sentence_starts + np.searchsorted(ends, documents.sentence_starts, side="right")
-
-
-def framed(running: npt.NDArray[np.int32], spans: list[tuple[int, int]], *, cls_id: int, sep_id: int) -> Segments:
-    """Frame spans of running text as `[CLS] span [SEP]`.
-
-    Args:
-        running: the text; a [SEP] at the end of a span is the span's own.
-    """
-    first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    last = last - (running[last - 1] == sep_id)  # a segment's own [SEP] follows
-    first, last = first[last > first], last[last > first]
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(last - first + 2)])
-    shift: Integers = np.repeat(first - 1 - starts[:-1], last - first + 2)
-    where: Integers = np.arange(starts[-1], dtype=np.int64) + shift
-    ids = running[np.clip(where, 0, len(running) - 1)]
-    ids[starts[:-1]], ids[starts[1:] - 1] = cls_id, sep_id
-    return Segments(ids=ids, starts=starts)
-
-
-def pack_contiguous(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
+class Contiguous(Packer):
     """Pack `[CLS]` and length - 1 tokens of running text, cut anywhere: every segment is full, nothing is padded.
 
     Documents follow each other with [SEP] after each. What is left at the end, fewer than length - 1 tokens, is lost.
     """
-    return full_segments(in_a_row(documents, sep_id), length=length, cls_id=cls_id)
+
+    keeps_last = False
+
+    def feed(self, documents: EncodedDocuments) -> Segments:
+        """Return the segments that are full after these documents."""
+        running = np.concatenate([self._carried(), in_a_row(documents, self.sep_id)])
+        size = self.length - 1
+        count = len(running) // size
+        ids = np.full((count, self.length), self.cls_id, np.int32)
+        ids[:, 1:] = running[: count * size].reshape(count, size)
+        self.carry = {"ids": running[count * size :].tolist()}
+        return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * self.length)
+
+    def flush(self) -> Segments:
+        """Return the short segment at the end, or no segments."""
+        ids, self.carry = self._carried(), {}
+        if not len(ids) or not self.keeps_last:
+            return _NONE
+        return Segments(ids=np.insert(ids, 0, self.cls_id), starts=np.array([0, len(ids) + 1], np.int64))
 
 
-def in_a_row(documents: EncodedDocuments, sep_id: int) -> npt.NDArray[np.int32]:
-    """Join documents in a row with [SEP] after each."""
-    return np.insert(documents.ids, documents.sentence_starts[documents.document_starts[1:]], np.int32(sep_id))
-
-
-def full_segments(running: npt.NDArray[np.int32], *, length: int, cls_id: int) -> Segments:
-    """Cut running text into segments of `[CLS]` and length - 1 tokens; tokens that do not fill one are left out."""
-    count = len(running) // (length - 1)
-    ids = np.full((count, length), cls_id, np.int32)
-    ids[:, 1:] = running[: count * (length - 1)].reshape(count, length - 1)
-    return Segments(ids=ids.reshape(-1), starts=np.arange(count + 1, dtype=np.int64) * length)
-
-
-def pack_running_text(documents: EncodedDocuments, *, length: int, cls_id: int, sep_id: int) -> Segments:
+class CausalSegments(Contiguous):
     """Pack `[CLS]` and up to length - 1 tokens of running text, cut anywhere, for causal language models.
 
-    As `pack_contiguous`, but nothing is lost: the last segment may be short. Each token of the text, and the [SEP]
-    after each document, is predicted exactly once, from what stands before it in its segment; so the sum of the losses
-    is that of the whole text, and can be divided by its characters or words.
+    As `Contiguous`, but nothing is lost: the last segment may be short. Each token of the text, and the [SEP] after
+    each document, is predicted exactly once, from what stands before it in its segment; so the sum of the losses is
+    that of the whole text, and can be divided by its characters or words.
     """
-    running = in_a_row(documents, sep_id)
-    cuts = np.arange(0, len(running), length - 1)
-    ids = np.insert(running, cuts, np.int32(cls_id))
-    return Segments(ids=ids, starts=np.append(cuts + np.arange(len(cuts)), len(ids)).astype(np.int64))
+
+    keeps_last = True
 
 
-SEGMENT_PACKERS: dict[str, Packing] = {
-    "full-sentences": pack_full_sentences,
-    "full-sentences-across-documents": pack_across_documents,
-    "contiguous": pack_contiguous,
+PACKERS: dict[str, type[Packer]] = {
+    "full-sentences": WholeSentences,
+    "full-sentences-across-documents": AcrossDocuments,
+    "contiguous": Contiguous,
 }
+"""Value of data.packing -> packer of masked-lm."""
 
 
-def keep(segments: Segments, wanted: npt.NDArray[np.bool_]) -> Segments:
-    """Return the segments for which `wanted` is True, in the same order."""
-    kept = segments.ids[np.repeat(wanted, segments.lengths)]
-    return Segments(ids=kept, starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(segments.lengths[wanted])]))
+def in_a_row(documents: EncodedDocuments, sep_id: int) -> Ids:
+    """Join documents in a row with [SEP] after each."""
+    return np.insert(documents.ids, documents.borders[1:], np.int32(sep_id))
 
 
-def with_something_to_predict(special: npt.NDArray[np.bool_], segments: Segments) -> Segments:
-    """Keep the segments with a token that masking may choose: one of [UNK] alone has nothing to predict.
+def cut_in_pieces(
+    documents: EncodedDocuments,
+    pairs: EncodedDocuments | None,
+    *,
+    length: int,
+    max_pieces: int | None,
+    truncate: bool = False,
+    cls_id: int,
+    sep_id: int,
+    separators: int = 1,
+    add_special_tokens: bool = True,
+    unknown_id: int | None = None,
+) -> tuple[Segments, Integers]:
+    """Make `[CLS] piece [SEP]` of each document, or `[CLS] text [SEP] second [SEP]` of each pair.
+
+    A document of more than length - 2 tokens (length, without special tokens) is cut into pieces of that size. A last
+    piece of less than a quarter of it is left out, because it rarely tells the class. A pair is one example; the longer
+    text loses what does not fit. No token says which text is which: TUPE's encoder has no segment embeddings,
+    [SEP] does it.
 
     Args:
-        special: True for ids that it never chooses.
+        max_pieces: most pieces of one document, evenly spaced; None: all.
+        truncate: keep the beginning of a long document alone.
+        separators: how many [SEP] stand between the texts of a pair: one as in BERT, or two as in RoBERTa and TUPE's
+            fairseq models, `<s> A </s> </s> B </s>`.
+        add_special_tokens: False makes pieces of words alone, without [CLS] and [SEP]; for documents, not for pairs.
+        unknown_id: id of [UNK], the whole example of a text that has no token at all where no special ones are added;
+            None: [CLS] in its place.
+
+    Returns:
+        The examples, and for each the index of its document.
     """
-    if not len(segments):
-        return segments
-    return keep(segments, np.add.reduceat(~special[segments.ids], segments.starts[:-1]) > 0)
+    cls, sep = np.array([cls_id], np.int32), np.array([sep_id], np.int32)
+    before, after = ([cls], [sep]) if add_special_tokens else ([], [])
+    nothing = np.array([cls_id if unknown_id is None else unknown_id], np.int32)
+    room = length - len(before) - len(after)
+    examples: list[Ids] = []
+    owners: list[int] = []
+    for number in range(len(documents)):
+        text = documents.tokens(number)
+        if pairs is None:
+            # a batch, and a network, take no example of no token
+            text = text if len(text) or add_special_tokens else nothing
+            text = text[:room] if truncate else text
+            texts = [[*before, piece, *after] for piece in _pieces(text, room, max_pieces)]
+        else:
+            # the ends are cut off, from the longer text first, until both fit
+            second, both = pairs.tokens(number), length - 2 - separators
+            first = text[: max(both // 2, both - len(second))]
+            texts = [[cls, first, *([sep] * separators), second[: both - len(first)], sep]]
+        examples += [np.concatenate(parts) for parts in texts]
+        owners += [number] * len(texts)
+    starts = starts_of([len(example) for example in examples])
+    return Segments(ids=np.concatenate(examples), starts=starts), np.array(owners, np.int64)
+
+
+def _pieces(tokens: Ids, room: int, most: int | None) -> Iterator[Ids]:
+    starts = [0, *(start for start in range(room, len(tokens), room) if len(tokens) - start >= room / 4)]
+    if most is not None and len(starts) > most:
+        starts = [starts[(2 * i + 1) * len(starts) // (2 * most)] for i in range(most)]
+    return (tokens[start : start + room] for start in starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentencePairs:
+    """The pairs of one split of a translation that are used."""
+
+    sources: Segments
+    """`[CLS] source [SEP]`, as the tokeniser writes a single text."""
+    targets: Segments
+    """`target [SEP]`: what the decoder predicts. It is fed `[CLS] target`, which the model makes by shifting."""
+    kept: Integers
+    """Index of each pair in the split."""
+    cut: int
+    """Pairs of which an end was cut off."""
+
+
+def join_pairs(
+    sources: EncodedDocuments, targets: EncodedDocuments, *, length: int, drop_long: bool, cls_id: int, sep_id: int
+) -> SentencePairs:
+    """Put the special tokens around both sides of every pair.
+
+    Args:
+        length: most tokens of `[CLS] source [SEP]`, and of `[CLS] target`, which is what the decoder reads.
+        drop_long: leave pairs out that are longer on either side, as in training, where half a sentence teaches the
+            model to stop in the middle; False cuts them.
+    """
+    sides = [(sources, length - 2, cls_id), (targets, length - 1, None)]
+    long = np.any([np.diff(texts.borders) > room for texts, room, _ in sides], axis=0)
+    kept = np.flatnonzero(~long) if drop_long else np.arange(len(long))
+    segments: list[Segments] = []
+    for texts, room, begin in sides:
+        first, last = texts.borders[:-1][kept], texts.borders[1:][kept]
+        segments.append(framed(texts.ids, first, np.minimum(last, first + room), cls_id=begin, sep_id=sep_id))
+    return SentencePairs(
+        sources=segments[0],
+        targets=segments[1],
+        kept=kept.astype(np.int64),
+        cut=0 if drop_long else int(long.sum()),
+    )

@@ -32,25 +32,13 @@ class ReadingLog:
         self._details: dict[str, list[str]] = {}
 
     def unreadable(self, file: str, line: int, fault: str) -> None:
-        """Count what cannot be read, or refuse it.
-
-        Args:
-            line: its number, from 1; 0 stands for the file as a whole.
-            fault: the whole sentence, which names file and line.
-
-        Raises:
-            BadInput: nothing is to be skipped.
-        """
+        """Count what cannot be read, or refuse it: a line from 1 on, or as line 0 the file as a whole."""
         if not self.skip:
             raise BadInput(f"{fault}; set data.skip_unreadable=true to pass over what cannot be read")
         self.count(UNREADABLE, file, line, fault)
 
     def count(self, kind: str, file: str, line: int, detail: str) -> None:
-        """Count one text, unless it was counted before.
-
-        Args:
-            detail: a sentence about it; the first few of each kind are kept.
-        """
+        """Count one text, unless it was counted before; the first few details of each kind, sentences, are kept."""
         found = self._files.setdefault(kind, {}).setdefault(file, {"count": 0, "line": -1})
         if line <= found["line"]:
             return
@@ -77,10 +65,7 @@ class ReadingLog:
         return any(self.number(kind) for kind in _WORDS)
 
     def summary(self) -> dict[str, Any]:
-        """Return what a run writes into its folder.
-
-        Of each kind it has the count, that of each file, and the first few in words.
-        """
+        """Return what a run writes into its folder: counts by kind, and by file, and the first few in words."""
         return {
             kind: {
                 "count": self.number(kind),
@@ -111,19 +96,13 @@ class ReadingLog:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the counts and details of a `state_dict`."""
-        self._files = {
-            kind: {name: dict(found) for name, found in files.items()} for kind, files in state["files"].items()
-        }
-        self._details = {kind: list(details) for kind, details in state["details"].items()}
+        self._files, self._details = copy.deepcopy(state["files"]), copy.deepcopy(state["details"])
 
     def merged(self, states: Iterable[Mapping[str, Any]]) -> "ReadingLog":
         """Merge the logs of several processes into one.
 
         Each process sees every line that cannot be read in the files that it opens, but judges only its own texts: so
         of a file that several have read the largest count holds for the former, and the sum for the latter.
-
-        Args:
-            states: from `state_dict` of each.
         """
         whole = ReadingLog(skip=self.skip)
         for state in states:

@@ -60,9 +60,6 @@ def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettin
 
     Texts that differ in white space alone are not there any more: splitting leaves them out of training. Of labelled
     pairs the first text alone says little, and of translations both sides have been looked at: neither is checked.
-
-    Raises:
-        BadInput: there are some, and data.leakage is "error".
     """
     if data.leakage == IGNORE or any(document.pair is not None for document in train[:1]):
         return

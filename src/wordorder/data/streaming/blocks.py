@@ -1,11 +1,12 @@
 """Blocks of a streamed source: runs of whole documents of bounded size, encoded, each process its own."""
 
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wordorder.data.examples.encode import encode_documents
-from wordorder.data.examples.encoded import EncodedDocuments
+from wordorder.data.examples.encode import EncodedDocuments, encode_documents
 from wordorder.data.names import ERROR, IGNORE
 from wordorder.data.quality.reading_log import COPIES, LEAKS, ReadingLog
 from wordorder.data.quality.same_text import HeldOut
@@ -13,8 +14,6 @@ from wordorder.data.streaming.texts import Position, Source, Text
 from wordorder.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedTokenizerFast
 
 BLOCK = 2**20
@@ -36,9 +35,8 @@ class Blocks:
     A block is a pure function of its position: whoever reads it again, after a kill for instance, gets the same.
 
     Args:
-        leakage: what happens where one stands there with other case or punctuation; see `DataConfig.leakage`.
+        leakage: what happens where a text of validation or test stands in the source with other case or punctuation.
         cache_dir: where shards are kept; None keeps none.
-        readers: lanes of a process, each of which reads blocks of its own; 1 where there are no lanes.
     """
 
     def __init__(
@@ -50,36 +48,33 @@ class Blocks:
         leakage: str,
         log: ReadingLog,
         cache_dir: Path | None,
-        rank: int = 0,
-        world: int = 1,
-        readers: int = 1,
     ) -> None:
-        self._source, self._tokenizer, self._held_out, self._leakage = source, tokenizer, held_out, leakage
-        self.log, self._cache_dir, self._rank, self._world = log, cache_dir, rank, world
-        share = BLOCK if source.bytes is None else source.bytes // (_EACH * world * readers)
-        self._size = min(BLOCK, max(_SMALLEST, share))
-        self._own = source.for_process(rank, world)
+        self.source, self._tokenizer, self._held_out, self._leakage = source, tokenizer, held_out, leakage
+        self.log, self._cache_dir = log, cache_dir
         # The iterator that goes on from a position, so that reading on costs no search.
         self._open: tuple[Position, Iterator[Text]] | None = None
+        self._share(0, 1, 1)
+
+    def _share(self, rank: int, world: int, readers: int) -> None:
+        self._rank, self._world = rank, world
+        share = BLOCK if self.source.bytes is None else self.source.bytes // (_EACH * world * readers)
+        self._size = min(BLOCK, max(_SMALLEST, share))
+        self._own = self.source.for_process(rank, world)
 
     def for_process(self, rank: int, world: int, *, readers: int = 1) -> "Blocks":
-        """Return the blocks of one of several processes: no two have the same, and together they have all."""
-        return Blocks(
-            self._source,
-            self._tokenizer,
-            held_out=self._held_out,
-            leakage=self._leakage,
-            log=self.log,
-            cache_dir=self._cache_dir,
-            rank=rank,
-            world=world,
-            readers=readers,
-        )
+        """Return the blocks of one of several processes, with so many lanes that read blocks of their own each.
+
+        No two processes have the same blocks, and together they have all.
+        """
+        own = copy(self)
+        own._open = None
+        own._share(rank, world, readers)
+        return own
 
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the source."""
-        return self._source.fingerprint
+        return self.source.fingerprint
 
     def start(self, epoch: int) -> Position:
         """Return the position at which an epoch begins."""
@@ -107,10 +102,7 @@ class Blocks:
                 return Block(encode_documents(kept, self._tokenizer, cache_dir=self._cache_dir), after)
 
     def _gather(self, position: Position) -> tuple[list[Text], Position | None]:
-        """Gather texts until they are enough, or until a border.
-
-        Returns them and the position after them, None at the end of the epoch.
-        """
+        """Gather texts until they are enough, or until a border, and the position after them, None at the end."""
         if self._open is None or self._open[0] != position:
             self._open = position, self._own.texts(position)
         texts, size = list[Text](), 0
@@ -134,22 +126,20 @@ class Blocks:
         A copy of a text of validation or test is left out and counted. A text with the same words, where only case and
         punctuation differ, is kept and counted; with leakage "error" it is refused, with "ignore" not looked for.
         """
-        content = str(text.text)
+        content, where = str(text.text), f"{text.file} line {text.line}"
         split = self._held_out.copy_of(content)
         if split is not None:
             if count:
-                self.log.count(COPIES, text.file, text.line, f"{text.file} line {text.line} is in {split}")
+                self.log.count(COPIES, text.file, text.line, f"{where} is in {split}")
             return False
         split = None if self._leakage == IGNORE else self._held_out.leak_of(content)
-        if split is not None:
-            where = f"{text.file} line {text.line}"
-            if self._leakage == ERROR:
-                raise RunFailed(
-                    f"{where} stands in {split} too, but for case, punctuation and white space; take it out of one of "
-                    'them, or set data.leakage="warn"'
-                )
-            if count:
-                self.log.count(LEAKS, text.file, text.line, f"{where} is in {split}: {content[:60]!r}")
+        if split is not None and self._leakage == ERROR:
+            raise RunFailed(
+                f"{where} stands in {split} too, but for case, punctuation and white space; take it out of one of "
+                'them, or set data.leakage="warn"'
+            )
+        if split is not None and count:
+            self.log.count(LEAKS, text.file, text.line, f"{where} is in {split}: {content[:60]!r}")
         return True
 
 

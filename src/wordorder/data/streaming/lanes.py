@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from wordorder.data.examples.datasets import Example, Key
+from wordorder.data.examples.encode import Ids
+from wordorder.data.examples.keys import Example, Key
 from wordorder.data.examples.segments import in_a_row
 from wordorder.data.streaming.blocks import Blocks, refuse_empty
-from wordorder.data.streaming.places import StreamedDataset
-from wordorder.data.streaming.sharing import Sharing
+from wordorder.data.streaming.examples import Sharing, StreamedDataset
 from wordorder.data.streaming.texts import Position
 
-Ids = npt.NDArray[np.int32]
 _EVERY = 8  # steps between two noted places
 
 
@@ -46,10 +44,7 @@ class StreamedLanes(StreamedDataset):
     lanes have the same amount at all times, and every token of an epoch is predicted once, from the one before it in
     its lane. Each process does so with its own blocks. Lanes never end: an epoch is followed by the next.
 
-    Where documents are streams of their own, each begins a segment, before which memory is reset.
-
-    Args:
-        by_document: reset memory before each document.
+    With `by_document` documents are streams of their own: each begins a segment, before which memory is reset.
     """
 
     def __init__(self, blocks: Blocks, sharing: Sharing, *, length: int, sep_id: int, by_document: bool) -> None:
@@ -88,16 +83,16 @@ class StreamedLanes(StreamedDataset):
         return [self._example(self.own_number(key)) for key in keys]
 
     def _example(self, number: int) -> Example:
-        piece, row = divmod(number, len(self._lanes))
-        step, part = divmod(piece, self._sharing.parts)
+        turn, row = divmod(number, len(self._lanes))
+        step, part = divmod(turn, self._sharing.parts)
         if step < self._step or (step == self._step and not self._pieces):
             self._return_to(number)
+        per_step = len(self._lanes) * self._sharing.parts
         while self._step < step:
-            self._read_on()
-        return self._part(self._pieces[row], part)
-
-    def _part(self, piece: _Piece, part: int) -> Example:
-        size = self._length // self._sharing.parts
+            self._note((self._step + 1) * per_step, at_least=_EVERY * per_step)
+            self._pieces = [self._segment(lane) for lane in self._lanes]
+            self._step += 1
+        piece, size = self._pieces[row], self._length // self._sharing.parts
         labels = piece.ids[part * size : (part + 1) * size]
         read = np.concatenate([[piece.before], piece.ids])[part * size :][: len(labels)]
         return {
@@ -105,12 +100,6 @@ class StreamedLanes(StreamedDataset):
             "shift_labels": torch.as_tensor(labels.astype(np.int64)),
             "memory_reset": torch.tensor(piece.reset and part == 0),
         }
-
-    def _read_on(self) -> None:
-        per_step = len(self._lanes) * self._sharing.parts
-        self._note((self._step + 1) * per_step, at_least=_EVERY * per_step)
-        self._pieces = [self._segment(lane) for lane in self._lanes]
-        self._step += 1
 
     def _segment(self, lane: _Lane) -> _Piece:
         before, reset = lane.before, lane.fresh
@@ -152,6 +141,6 @@ class StreamedLanes(StreamedDataset):
         documents = block.encoded
         lane.position, lane.offset = position, 0
         lane.ids = in_a_row(documents, self._sep_id)
-        ends = documents.sentence_starts[documents.document_starts[1:]] + np.arange(1, len(documents) + 1)
+        ends = documents.borders[1:] + np.arange(1, len(documents) + 1)
         lane.ends = ends.tolist() if self._by_document else [len(lane.ids)]
         return True

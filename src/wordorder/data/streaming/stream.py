@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wordorder.data.examples.masking import Masking
-from wordorder.data.examples.segments import Segments, with_something_to_predict
+from wordorder.data.examples.segments import PACKERS, CausalSegments
 from wordorder.data.names import LANES
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut
 from wordorder.data.settings import DataSettings
 from wordorder.data.streaming.blocks import Blocks
-from wordorder.data.streaming.examples import StreamedSegments
+from wordorder.data.streaming.examples import Sharing, StreamedSegments
 from wordorder.data.streaming.lanes import StreamedLanes
-from wordorder.data.streaming.packing import packer_for
-from wordorder.data.streaming.segments import SegmentReader
-from wordorder.data.streaming.sharing import Sharing
-from wordorder.data.streaming.texts import FileTexts, Source, open_source
+from wordorder.data.streaming.texts import FileTexts, open_source
 from wordorder.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,7 +27,7 @@ class TextStream:
 
     Args:
         data: the section [data]; its length is set.
-        blocks: the same texts, encoded.
+        blocks: its texts, encoded.
         ends: ids of [CLS] and [SEP], as packing wants them: cls_id, sep_id.
         running_text: cut text anywhere, whatever data.packing says.
         masking: of masked language modelling; None: tokens are not masked.
@@ -40,7 +36,6 @@ class TextStream:
     """
 
     data: DataSettings
-    source: Source
     blocks: Blocks
     ends: Mapping[str, int]
     running_text: bool
@@ -55,35 +50,30 @@ class TextStream:
 
     def statistics(self) -> dict[str, Any]:
         """Return the statistics that are known before the text is read."""
-        known = {"files": self.source.files, "bytes": self.source.bytes} if isinstance(self.source, FileTexts) else {}
+        source = self.blocks.source
+        known = {"files": source.files, "bytes": source.bytes} if isinstance(source, FileTexts) else {}
         return {"streamed": True, **known}
 
     def examples(self, sharing: Sharing) -> StreamedSegments | StreamedLanes:
         """Return the training examples of one process."""
-        assert self.data.length is not None  # `prepare` refuses data without it
-        lanes = sharing.rows // sharing.world if self.data.packing == LANES else 1
+        length, in_lanes = self.data.length, self.data.packing == LANES
+        assert length is not None  # `prepare` refuses data without it
+        lanes = sharing.rows // sharing.world if in_lanes else 1
         blocks = self.blocks.for_process(sharing.rank, sharing.world, readers=lanes)
         self.log.clear()  # another training of the same process may have counted before
-        if self.data.packing == LANES:
+        if in_lanes:
             by_document = self.data.reset_memory == "documents"
-            return StreamedLanes(
-                blocks, sharing, length=self.data.length, sep_id=self.ends["sep_id"], by_document=by_document
-            )
-        packer = packer_for(self.data.packing, running_text=self.running_text, length=self.data.length, **self.ends)
-        wanted = _all_of_them if self.masking is None else partial(with_something_to_predict, self.masking.special)
+            return StreamedLanes(blocks, sharing, length=length, sep_id=self.ends["sep_id"], by_document=by_document)
+        packer = CausalSegments if self.running_text else PACKERS[self.data.packing]
         return StreamedSegments(
             blocks,
             sharing,
-            reader=SegmentReader(blocks, packer, keep=wanted, world=sharing.world),
+            packer=packer(length=length, **self.ends),
             buffer=self.data.shuffle_buffer,
             masking=self.masking,
             seed=self.seed,
             mask_seed=self.mask_seed,
         )
-
-
-def _all_of_them(segments: Segments) -> Segments:
-    return segments
 
 
 def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[str]:
@@ -101,42 +91,19 @@ def first_texts(data: DataSettings, held_out: HeldOut, most: int) -> Iterator[st
         raise BadInput(f"data.source {data.source} has no text")
 
 
-def open_stream(
-    data: DataSettings,
-    tokenizer: "PreTrainedTokenizerFast",
-    held_out: HeldOut,
-    *,
-    ends: dict[str, int],
-    running_text: bool,
-    masking: Masking | None,
-    seed: int,
-    mask_seed: int,
-    cache_dir: Path,
-) -> TextStream:
-    """Open the streamed source of a recipe.
-
-    Raises:
-        BadInput: there is no such source.
-    """
+def open_blocks(
+    data: DataSettings, tokenizer: "PreTrainedTokenizerFast", held_out: HeldOut, *, seed: int, cache_dir: Path
+) -> Blocks:
+    """Open the streamed source of a recipe, encoded; `seed` is that of the order."""
     log = ReadingLog(skip=data.skip_unreadable)
     # lanes read on in the order of the files where nothing is to be turned
     source = open_source(data, log, seed=seed if data.packing != LANES or data.roll else None)
     cached = isinstance(source, FileTexts) if data.cache_shards is None else data.cache_shards
-    blocks = Blocks(
+    return Blocks(
         source,
         tokenizer,
         held_out=held_out,
         leakage=data.leakage,
         log=log,
         cache_dir=cache_dir if cached else None,
-    )
-    return TextStream(
-        data=data,
-        source=source,
-        blocks=blocks,
-        ends=ends,
-        running_text=running_text,
-        masking=masking,
-        seed=seed,
-        mask_seed=mask_seed,
     )

@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from wordorder.data.cache import content_hash
-from wordorder.data.corpora.document import Row
-from wordorder.data.corpora.hub import check_hub_name
+from wordorder.data.corpora.document import Row, text_fault
 from wordorder.data.corpora.lines import Found, Place
+from wordorder.data.corpora.named import open_hub
 from wordorder.data.corpora.read import STREAM_READERS, find_files, kind_of, official_splits
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.randomness import counter_hash
 from wordorder.data.settings import DataSettings
-from wordorder.errors import BadInput, MissingExtra
+from wordorder.errors import BadInput
 from wordorder.limits import check_plain
 
 Position = dict[str, Any]
@@ -32,44 +32,13 @@ _ENDS = 2**16  # bytes at the beginning and the end of a file that its fingerpri
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One text of a source, or the border after a group.
-
-    Args:
-        text: None at a border.
-        line: its number in the file.
-        after: gives the place where reading goes on.
-    """
+    """One text of a source, or, without text, the border after a group."""
 
     text: str | None
     file: str
     line: int
     after: Callable[[], Position]
-
-
-class Source(Protocol):
-    """Texts in a known order."""
-
-    fingerprint: str
-    """A hash that changes when the source does."""
-    bytes: int | None
-    """Number of bytes of all its files; None if it is not known."""
-
-    @property
-    def shared(self) -> bool:
-        """True if `texts` gives this process's share alone; else each process takes its blocks of all texts."""
-        ...
-
-    def for_process(self, rank: int, world: int) -> "Source":
-        """Return the same source, of which one process reads its share."""
-        ...
-
-    def start(self, epoch: int) -> Position:
-        """Return the position at which an epoch begins."""
-        ...
-
-    def texts(self, position: Position) -> Iterator[Text]:
-        """Yield the texts from a position to the end of the epoch."""
-        ...
+    """Gives the place where reading goes on."""
 
 
 class FileTexts:
@@ -77,9 +46,6 @@ class FileTexts:
 
     Args:
         seed: of the order; None: as they come.
-
-    Raises:
-        BadInput: there is no such file, or one of another kind.
     """
 
     def __init__(self, data: DataSettings, log: ReadingLog, *, seed: int | None) -> None:
@@ -103,6 +69,7 @@ class FileTexts:
             size += path.stat().st_size
         self.files = len(paths)
         self.fingerprint = content_hash(part for path in paths for part in _ends_of(path, root))
+        """A hash that changes when the source does."""
         self._rank, self._world = 0, 1
 
     @property
@@ -118,23 +85,18 @@ class FileTexts:
 
     def start(self, epoch: int) -> Position:
         """Return the position at which an epoch begins."""
-        return {"epoch": epoch, "group": 0, "file": 0, "offset": 0, "line": 0}
-
-    def _order(self, epoch: int) -> list[list[Path]]:
-        count = len(self._groups)
-        order = np.arange(count)
-        if self._seed is not None:
-            order = np.argsort(counter_hash(self._seed, _ORDER, epoch, order), kind="stable")
-        numbers = order.tolist()[self._rank :: self._world] if self.shared else order.tolist()
-        return [self._groups[number] for number in numbers]
+        return _there(epoch, 0, 0, Place())()
 
     def texts(self, position: Position) -> Iterator[Text]:
         """Yield the texts from a position to the end of the epoch, and a border after each group."""
         epoch, first = position["epoch"], position["group"]
         place, skipped = Place(position["offset"], position["line"]), position["file"]
-        groups = self._order(epoch)
-        for group in range(first, len(groups)):
-            for file, path in enumerate(groups[group][skipped:], start=skipped):
+        order = np.arange(len(self._groups))
+        if self._seed is not None:
+            order = np.argsort(counter_hash(self._seed, _ORDER, epoch, order), kind="stable")
+        own = order[self._rank :: self._world] if self.shared else order
+        for group, number in enumerate(own.tolist()[first:], start=first):
+            for file, path in enumerate(self._groups[number][skipped:], start=skipped):
                 for found in self._read(path, place):
                     text = self._text_of(found, path)
                     if text is not None:
@@ -178,25 +140,16 @@ def _ends_of(path: Path, root: Path) -> Iterator[str | bytes]:
 
 def text_of(row: Row, column: str) -> tuple[str | None, str]:
     """Return the text of a row, None where it is empty, and what is wrong with it."""
-    value = row.get(column)
     if column not in row:
-        return (
-            None,
-            f"has no column {column!r}; its columns are {', '.join(row)}; name the right one by data.text_column",
-        )
-    if value is None or value == "":
-        return None, ""
-    if not isinstance(value, str):
-        return None, f"column {column!r} holds {type(value).__name__}, not text"
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # JSON can spell it: "\\ud800"
-        return None, f"column {column!r} holds half of a surrogate pair, not text"
-    return (value if value.strip() else None), ""
+        names = ", ".join(row)
+        return None, f"has no column {column!r}; its columns are {names}; name the right one by data.text_column"
+    value = row[column]
+    fault = text_fault(column, value)
+    return (value if isinstance(value, str) and value.strip() and not fault else None), fault
 
 
 class HubTexts:
-    """The texts of a data set of the Hugging Face hub, or of any `datasets.IterableDataset`, in its own order.
+    """The texts of a data set of the Hugging Face hub, in its own order.
 
     Args:
         dataset: a `datasets.IterableDataset`, never iterated.
@@ -251,33 +204,15 @@ def _after_row(dataset: Any, epoch: int, number: int) -> Callable[[], Position]:
     return lambda: {"epoch": epoch, "row": number, "state": dataset.state_dict()}
 
 
-def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> FileTexts | HubTexts:
-    """Open the streamed source of a recipe.
+Source = FileTexts | HubTexts
 
-    Args:
-        log: takes what cannot be read.
-        seed: of the order of files; None: as they come.
 
-    Raises:
-        BadInput: there is no such source.
-        MissingExtra: datasets is not installed.
-    """
+def open_source(data: DataSettings, log: ReadingLog, *, seed: int | None) -> Source:
+    """Open the streamed source of a recipe; `seed` is that of the order of files, None: as they come."""
     if not data.source.startswith("hub:"):
         return FileTexts(data, log, seed=seed)
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtra("datasets", "train") from error
-    library: Any = datasets
-    name, _, configuration = data.source.removeprefix("hub:").partition(":")
-    check_hub_name(name)
-    try:
-        dataset: Any = library.load_dataset(name, configuration or None, split="train", streaming=True)
-    except Exception as error:  # the library raises its own, fsspec's, httpx's and OSError; all mean the same here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(
-            f"data.source {data.source} could not be opened (is the network there, and the name right, and has it a "
-            f"split train?): {reason}"
-        ) from error
-    described = (name, configuration, dataset.features, getattr(dataset.info, "version", None))
+    name = data.source.removeprefix("hub:")
+    dataset = open_hub(name, streaming=True)
+    repository, _, configuration = name.partition(":")
+    described = (repository, configuration, dataset.features, getattr(dataset.info, "version", None))
     return HubTexts(dataset, data, log, fingerprint=content_hash(str(part) for part in described))

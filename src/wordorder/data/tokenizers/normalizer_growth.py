@@ -10,13 +10,9 @@ some ten steps, most of which replace a text by a shorter one."""
 
 
 def check_growth(tokenizer: dict[str, object]) -> None:
-    """Refuse steps that replace each letter by many, one after another: the library would run out of memory and abort.
+    """Refuse steps of a tokenizer.json that replace each letter by many, one after another, by a ValueError.
 
-    Args:
-        tokenizer: the content of a tokenizer.json.
-
-    Raises:
-        ValueError: its normalizer or decoder has too many steps, or may make a text too long.
+    The library would run out of memory and abort.
     """
     for part in ("normalizer", "decoder"):
         steps, growth, inserted, changed = _steps(tokenizer.get(part)), 1, "", False
@@ -60,10 +56,7 @@ _DEPENDS = re.compile(r"\(\?<?[=!~>]|[?*+]\+|\\[bBAzZGKyY]|(?<![\[\\])[\^$]")
 
 
 def _may_be_empty(regex: object) -> bool:
-    """Return whether a regular expression may match nothing, between two letters.
-
-    Its content then makes texts longer.
-    """
+    """Return whether a regular expression may match nothing, between two letters: its content makes texts longer."""
     from tokenizers import Regex, normalizers
 
     if not isinstance(regex, str) or _DEPENDS.search(regex):

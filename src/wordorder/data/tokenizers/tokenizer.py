@@ -42,12 +42,10 @@ def load_tokenizer(config: TokenizerConfig, texts: Sequence[str], *, cache_dir: 
     except ImportError as error:
         raise MissingExtra("tokenizers", "train") from error
     if config.kind == "existing":
-        return _load_existing(Path(config.path or "").expanduser())
-    settings = (
-        *(_FORMAT, version("tokenizers"), config.kind, str(config.vocab_size), str(config.lowercase)),
-        *(str(config.min_frequency), str(config.add_special_tokens)),
-    )
-    path = cache_dir / "tokenizers" / f"{content_hash([*settings, *texts])}.json"
+        return _load_existing(config)
+    settings = (config.kind, config.vocab_size, config.lowercase, config.min_frequency, config.add_special_tokens)
+    name = content_hash([_FORMAT, version("tokenizers"), *map(str, settings), *texts])
+    path = cache_dir / "tokenizers" / f"{name}.json"
     try:
         trained = Tokenizer.from_file(str(path))
     except Exception:  # a bare Exception says that there is no such file or that it is damaged: train, and overwrite it
@@ -80,13 +78,8 @@ def fixed_vocab_size(config: TokenizerConfig) -> int | None:
         return len(SPECIALS) + 256
     if config.kind == "existing":
         # The largest id decides the size of a table: the numbers of an existing tokeniser may have holes.
-        return max(_load_existing(Path(config.path or "").expanduser()).get_vocab().values()) + 1
+        return max(_load_existing(config).get_vocab().values()) + 1
     return None
-
-
-def character_vocab_size(texts: Sequence[str], config: TokenizerConfig) -> int:
-    """Return the size of the vocabulary that a character tokeniser has after training on these texts."""
-    return len(_characters(texts, config))
 
 
 def _train_wordpiece(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
@@ -133,9 +126,8 @@ def _train_word(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
 def _train_whitespace(texts: Sequence[str], config: TokenizerConfig) -> "Tokenizer":
     """Train a tokeniser of what stands between white space, the most frequent words; the rest is [UNK].
 
-    It is for texts whose words somebody has set apart already.
-
-    The classification sets of Kim 2014 (https://arxiv.org/abs/1408.5882) are such texts: "it 's" is two words.
+    It is for texts whose words somebody has set apart already, as those of Kim 2014
+    (https://arxiv.org/abs/1408.5882): "it 's" is two words.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -154,15 +146,15 @@ def _train_character(texts: Sequence[str], config: TokenizerConfig) -> "Tokenize
     """Train a tokeniser of Unicode characters, white space included, the most frequent ones; the rest is [UNK]."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    trained = Tokenizer(models.WordLevel(_characters(texts, config), unk_token="[UNK]"))
+    trained = Tokenizer(models.WordLevel(characters(texts, config), unk_token="[UNK]"))
     trained.normalizer = _normalizer(config, "NFC")
     trained.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     trained.decoder = decoders.Fuse()
     return trained
 
 
-def _characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
-    """Number the special tokens and the most frequent characters."""
+def characters(texts: Sequence[str], config: TokenizerConfig) -> dict[str, int]:
+    """Return the vocabulary of a character tokeniser: the special tokens and the most frequent characters."""
     counts: Counter[str] = Counter()
     normalizer = _normalizer(config, "NFC")
     for text in texts:
@@ -232,10 +224,8 @@ def _words(texts: Iterable[str], tokenizer: "Tokenizer") -> Counter[str]:
     for text in texts:
         runs.update(text.split())
     words: Counter[str] = Counter()
-    splitter = tokenizer.pre_tokenizer
-    normalizer = tokenizer.normalizer
     for run, count in runs.items():
-        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(run)):
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(run)):
             words[word] += count
     return words
 
@@ -260,7 +250,7 @@ def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
     from tokenizers import AddedToken, processors
 
     # A byte-level word begins with its space, so the mask takes the space before it, as RoBERTa's does.
-    tokens = [AddedToken(t, special=True, lstrip=_takes_space(t, config.kind)) for t in SPECIALS]
+    tokens = [AddedToken(t, special=True, lstrip=t == "[MASK]" and config.kind == "bpe") for t in SPECIALS]
     tokenizer.add_special_tokens(tokens)  # pyright: ignore[reportUnknownMemberType]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]" if config.add_special_tokens else "$A",
@@ -269,18 +259,17 @@ def _add_specials(tokenizer: "Tokenizer", config: TokenizerConfig) -> None:
     )
 
 
-def _takes_space(token: str, kind: str) -> bool:
-    return token == "[MASK]" and kind == "bpe"
-
-
-def _wrap(tokenizer: "Tokenizer", roles: dict[str, str]) -> "PreTrainedTokenizerFast":
+def _library() -> Any:
     try:
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
+    return PreTrainedTokenizerFast
+
+
+def _wrap(tokenizer: "Tokenizer", roles: dict[str, str]) -> "PreTrainedTokenizerFast":
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    make: Any = PreTrainedTokenizerFast
-    return make(
+    return _library()(
         tokenizer_object=tokenizer,
         model_input_names=["input_ids", "attention_mask"],  # no segment embeddings, so no token_type_ids
         clean_up_tokenization_spaces=False,  # the decoders of wordpiece and word do it; elsewhere it would change text
@@ -308,14 +297,13 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     if not file.is_file():
         raise BadInput(f"{path}: holds no tokenizer that can be read (no {file.name})")
     try:
-        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
-            beside = file if name == "tokenizer.json" else file.with_name(name)
-            if beside.exists() and (path.is_dir() or beside is file):
-                found = read_json(beside)  # first: its size, and how deep it is nested
-                if beside is file and isinstance(found, dict):
-                    check_growth(cast("dict[str, Any]", found))
-                if name == "tokenizer_config.json" and isinstance(found, dict) and "fast_tokenizer_files" in found:
-                    raise ValueError("tokenizer_config.json names fast_tokenizer_files, in the place of tokenizer.json")
+        found = read_json(file)  # first: its size, and how deep it is nested
+        if isinstance(found, dict):
+            check_growth(cast("dict[str, object]", found))
+        for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+            beside = read_json(path / name) if path.is_dir() and (path / name).exists() else None
+            if name == "tokenizer_config.json" and isinstance(beside, dict) and "fast_tokenizer_files" in beside:
+                raise ValueError("tokenizer_config.json names fast_tokenizer_files, in the place of tokenizer.json")
         loaded = _opened(path)
         highest = max(loaded.get_vocab().values(), default=-1)
     except MissingExtra:
@@ -330,24 +318,20 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
 
 
 def _opened(path: Path) -> "PreTrainedTokenizerFast":
-    try:
-        from transformers import PreTrainedTokenizerFast
-    except ImportError as error:
-        raise MissingExtra("transformers", "train") from error
-    from tokenizers import Tokenizer
-
     if path.is_dir():
         # Not AutoTokenizer: it follows config.json to a class that may build another tokeniser than the file's.
-        loader: Any = PreTrainedTokenizerFast
-        return loader.from_pretrained(path, local_files_only=True)
+        return _library().from_pretrained(path, local_files_only=True)
+    from tokenizers import Tokenizer
+
     tokenizer = Tokenizer.from_file(str(path))
     vocabulary = tokenizer.get_vocab()
     found = {role: next((t for t in names if t in vocabulary), None) for role, names in _KNOWN_SPECIALS.items()}
     return _wrap(tokenizer, {role: token for role, token in found.items() if token is not None})
 
 
-def _load_existing(path: Path) -> "PreTrainedTokenizerFast":
+def _load_existing(config: TokenizerConfig) -> "PreTrainedTokenizerFast":
     """Read a tokeniser whose special tokens, which a tokenizer.json has by their names, are all there."""
+    path = Path(config.path or "").expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.exists():
         raise BadInput(f"tokenizer.path {file} does not exist")

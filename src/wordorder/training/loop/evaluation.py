@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader
 from wordorder.data import RunningText
 from wordorder.errors import RunFailed
 from wordorder.tasks.beam_search import Search, Translator, translate_examples
-from wordorder.tasks.scores import CausalTally, Tally, score
-from wordorder.tasks.translation_scores import TranslationTally, bleu_signature
+from wordorder.tasks.scores import CausalTally, Tally, TranslationTally, bleu_signature, score
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.carried_memory import score_running_text

