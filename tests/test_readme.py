@@ -38,7 +38,7 @@ def test_every_command_and_make_target_that_is_named_exists():
     from wordorder.cli.app import app
 
     commands = {command.name for command in app.registered_commands}
-    named = set(re.findall(r"^wordorder ([a-z]+)", README, flags=re.MULTILINE))
+    named = set(re.findall(r"^wordorder ([a-z-]+)", README, flags=re.MULTILINE))
     assert named == commands
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z-]+)", README)) - {"demo", "test", "docs"} == set()

@@ -160,10 +160,10 @@ def test_one_seed_where_folds_are_given_and_seeds_are_not(tmp_path, make_recipe,
     [
         (["data.folds=2"], 3, r"compare\.folds: data\.folds = 2 has the folds 0 to 1, got \[0, 1, 2\]"),
         ([], 3, r"compare\.folds: the data is not divided; say into how many parts by data\.folds"),
-        (["data.folds=4"], [1, 1], r"compare\.folds: holds the same value twice"),
-        (["data.folds=4"], [-1], r"compare\.folds: folds are counted from 0"),
-        (["data.folds=4"], 0, r"compare\.folds: must be at least 1, or a list of folds, got 0"),
-        (["data.folds=4"], "all", r"compare\.folds: must be a list, each an integer or an integer, got 'all'"),
+        (["data.folds=4"], [1, 1], r"compare\.folds: must be a list that holds no value twice"),
+        (["data.folds=4"], [-1], r"compare\.folds\[0\]: must be at least 0"),
+        (["data.folds=4"], 0, r"compare\.folds: must be at least 1 and at most 10,000, or a list"),
+        (["data.folds=4"], "all", r"compare\.folds: must be a list, each an integer, got 'all'"),
     ],
 )
 def test_folds_that_are_not_there_are_refused(make_recipe, overrides, folds, fault):

@@ -142,7 +142,7 @@ def _plan(
             wide = torch.promote_types(sizes.dtype, torch.float32)
             order = replace(order, bias=DenseBias(order.bias.written_out(wide), may_hide=order.bias.may_hide))
         return Plan(chosen, order, mask, tile_mask=tile_mask)
-    plain = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and not order.content
+    plain = isinstance(mask, Visibility) and mask.is_plain_causal and order.bias is None and len(order.content) == 0
     causal = chosen == "sdpa" and plain
     if isinstance(mask, Visibility):
         visible = None if causal else mask.dense(sizes.device)

@@ -31,8 +31,9 @@ def list_names(json: Annotated[bool, typer.Option("--json", help="Print JSON for
 def recipe_schema() -> None:
     """Print the JSON Schema of recipes, by which editors complete them and mark what is wrong.
 
-    Example: **wordorder recipe-schema > recipe.schema.json**, and as first line of a recipe: **#:schema
-    recipe.schema.json**
+    A recipe names it in its first line, `#:schema recipe.schema.json`.
+
+    Example: **wordorder recipe-schema > recipe.schema.json**
     """
     from wordorder.training.recipe.schema import recipe_schema
 
