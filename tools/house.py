@@ -56,6 +56,8 @@ class Measure:
     """What it should have."""
     places: tuple[str, ...] = ()
     """Where it was found, as ``file:line: text``."""
+    reason: str = ""
+    """The reason why the goal is not met, or what the number leaves out."""
 
 
 def modules(source: Path = SRC) -> dict[str, Path]:
@@ -266,6 +268,21 @@ def code_lines(file: Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
 
 
+def signature_lines(file: Path) -> set[int]:
+    """Return the numbers of the lines in which functions declare their arguments."""
+    found: set[int] = set()
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.update(range(node.lineno, node.body[0].lineno))
+    return found
+
+
+def in_signature(place: str, source: Path = SRC) -> bool:
+    """Tell whether a repetition begins in the arguments of a function."""
+    name, line, _ = place.split(":", 2)
+    return int(line) in signature_lines(source / name)
+
+
 def repetitions(source: Path = SRC, length: int = SIX) -> list[str]:
     """Return the pairs of places with the same lines of code, at least `length` of them; each run counts once."""
     files = {str(file.relative_to(source)): code_lines(file) for file in sorted(source.rglob("*.py"))}
@@ -309,7 +326,13 @@ def measures(source: Path = SRC) -> list[Measure]:
     overrides = trainer_overrides(private or set(), source)
     repeated = repetitions(source)
     return [
-        Measure(name="lines of src (.py)", today=f"{lines:,}", goal="<= 38,000"),
+        Measure(
+            name="lines of src (.py)",
+            today=f"{lines:,}",
+            goal="<= 38,000",
+            reason="the loop on accelerate and the types of recipes, results and run folders were added; what is left "
+            "is equations, public docstrings, error texts and features that the pages name",
+        ),
         Measure(name="files", today=str(len(files)), goal="about 280"),
         Measure(
             name=f"most files in one folder ({', '.join(FOLDERS_WITH_MORE)} aside)",
@@ -341,7 +364,13 @@ def measures(source: Path = SRC) -> list[Measure]:
             goal="0",
             places=tuple(compared),
         ),
-        Measure(name="annotations with Any", today=str(len(anything)), goal="<= 603", places=tuple(anything)),
+        Measure(
+            name="annotations with Any",
+            today=str(len(anything)),
+            goal="<= 603",
+            places=tuple(anything),
+            reason="most stand where transformers, datasets, accelerate and tables of JSON or TOML have no types",
+        ),
         Measure(name="casts", today=str(len(cast_calls)), goal="<= 109", places=tuple(cast_calls)),
         Measure(
             name="private transformers.Trainer methods overridden",
@@ -354,6 +383,8 @@ def measures(source: Path = SRC) -> list[Measure]:
             today=str(len(repeated)),
             goal="<= 40",
             places=tuple(repeated),
+            reason=f"{sum(in_signature(place, source) for place in repeated)} begin in the arguments of a function: "
+            "networks and encodings write theirs out, since torch and transformers read them",
         ),
     ]
 
@@ -368,6 +399,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{'':{name}}  {'today':{today}}  goal")
     for measure in found:
         print(f"{measure.name:{name}}  {measure.today:{today}}  {measure.goal}")
+        if measure.reason:
+            print(f"    {measure.reason}")
         for place in measure.places if options.places else ():
             print(f"    {place}")
 

@@ -197,7 +197,7 @@ class DeBERTaScores(ContentScores):
         else:
             rows_RX = projection(F.embedding(row_R, table_XC))
         heads = self.encoding.heads
-        rows_RHD = rows_RX.view(len(rows_RX), heads, rows_RX.shape[-1] // heads)  # there may be no row
+        rows_RHD = rows_RX.view(rows_RX.shape[0], heads, rows_RX.shape[-1] // heads)  # there may be no row
         return rows_RHD.transpose(0, 1)[None].to(dtype)
 
 

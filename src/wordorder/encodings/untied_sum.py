@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+import torch
+
 from wordorder.encodings.places import OnQueriesAndKeys, Shift
 from wordorder.encodings.tupe import ProjectedPositions
 from wordorder.ops import PositionsLike, as_positions
@@ -61,7 +63,15 @@ class UntiedSum(ProjectedPositions, OnQueriesAndKeys):
         """Return 1/sqrt(4 d), for four terms of equal variance."""
         return (4 * head_dim) ** -0.5
 
-    def prepare(self, query_positions: PositionsLike, key_positions: PositionsLike, **_: object) -> tuple[Shift, Shift]:
+    def prepare(
+        self,
+        query_positions: PositionsLike,
+        key_positions: PositionsLike,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> tuple[Shift, Shift]:
         """Return position queries and position keys; dtype and device are those of the parameters."""
+        del dtype, device
         query, key = as_positions(query_positions), as_positions(key_positions)
         return Shift(self.position_queries(query)), Shift(self.position_keys(key))
