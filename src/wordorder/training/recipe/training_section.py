@@ -194,7 +194,7 @@ class TrainingSettings(Section):
     """When validation is scored."""
     eval_steps: Positive = 0.1
     """Steps between two evaluations; below 1 a share of the run."""
-    eval_delay: NotNegative | None = None
+    eval_delay: Annotated[float, Ge(0), Le(MOST_COUNT)] | None = None
     """Steps, or epochs, before the first evaluation."""
     eval_on_start: bool | None = None
     """Score validation before the first step too."""
