@@ -94,4 +94,5 @@ def test_a_value_of_one_type_alone_is_checked_in_the_same_way():
     hint = Annotated[int, Ge(1), Le(9)]
     assert value_fault("x", hint, 9) is None
     assert value_fault("x", hint, 10) == "x: must be at least 1 and at most 9, got 10"
+    assert value_fault("x", Annotated[float, Gt(0)], float("inf")) == "x: must be a finite number, got inf"
     assert value_fault("x", list[dict[str, int]], {}) == "x: must be a list, each a table, got {}"

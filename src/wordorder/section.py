@@ -178,4 +178,4 @@ def _takes_tuples(hint: Any) -> bool:
 
 @cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))

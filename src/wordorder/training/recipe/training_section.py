@@ -245,9 +245,9 @@ class TrainingSettings(Section):
     gradient_checkpointing_kwargs: dict[str, Any] | None = None
     """Options of torch.utils.checkpoint."""
     activation_checkpointing: bool | None = None
-    """The name that transformers 5.18 gave to gradient_checkpointing."""
+    """The name that transformers later than 5.18 give to gradient_checkpointing."""
     activation_checkpointing_kwargs: dict[str, Any] | None = None
-    """The name that transformers 5.18 gave to gradient_checkpointing_kwargs."""
+    """The name that transformers later than 5.18 give to gradient_checkpointing_kwargs."""
     use_cache: bool | None = None
     """Keep keys and values in training too; for models that need it."""
     full_determinism: bool | None = None
