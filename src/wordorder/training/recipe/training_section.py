@@ -28,7 +28,8 @@ NO_EFFECT_ON_RESULTS = frozenset(
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
     "per_device_eval_batch_size project report_to run_name save_steps save_total_limit "
-    "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id".split()
+    "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id "
+    "bf16_full_eval fp16_full_eval liger_kernel_config use_liger_kernel".split()  # refused now, but a run may have them
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
