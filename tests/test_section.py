@@ -52,6 +52,11 @@ class Oven(Section):
         ({"racks": 3}, "oven.racks: must be a list, each an integer, got 3"),
         ({"trays": [3]}, "oven.trays: must be a string or a list, each a string, got [3]"),
         ({"timers": {"a": 3}}, "oven.timers.a: must be a table, got 3"),
+        ({"power": float("inf")}, "oven.power: must be an integer, got inf"),
+        ({"mode": float("inf")}, "oven.mode: must be one of 'bake', 'grill', got inf"),
+        ({"share": 10**400}, "oven.share: must be a finite number, got a huge number"),
+        ({"light": 3}, "oven.light: must be a table, got 3"),
+        ({"self": 3}, "[oven]: unknown name 'self'; valid names: "),
         ({"light": {"on": 1}}, "oven.light.on: must be true or false, got 1"),
         ({"light": {"off": 1}}, "[oven.light]: unknown name 'off'; valid names: on"),
         ({"nam": "x"}, "[oven]: unknown name 'nam'; did you mean 'name'? valid names: "),
@@ -89,4 +94,5 @@ def test_a_value_of_one_type_alone_is_checked_in_the_same_way():
     hint = Annotated[int, Ge(1), Le(9)]
     assert value_fault("x", hint, 9) is None
     assert value_fault("x", hint, 10) == "x: must be at least 1 and at most 9, got 10"
+    assert value_fault("x", Annotated[float, Gt(0)], float("inf")) == "x: must be a finite number, got inf"
     assert value_fault("x", list[dict[str, int]], {}) == "x: must be a list, each a table, got {}"

@@ -26,7 +26,7 @@ def describe(hint: object) -> str:
         return " or ".join(parts)
     if origin in (list, tuple):
         return f"a list, each {describe(arguments[0])}" if arguments else "a list"
-    return "a table" if origin in (dict, Mapping) else f"{hint}"
+    return "a table" if origin in (dict, Mapping) or hasattr(hint, "model_fields") else f"{hint}"
 
 
 def fits(hint: Any, value: object) -> bool:

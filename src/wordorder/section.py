@@ -1,7 +1,6 @@
 """Sections of a recipe with strict types, and one sentence for each value that is wrong."""
 
 import difflib
-import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -46,7 +45,7 @@ class Section(BaseModel):
 
     if not TYPE_CHECKING:
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, /, **values: Any) -> None:  # a recipe may say "self"
             try:
                 super().__init__(**values)
             except ValidationError as error:
@@ -150,8 +149,9 @@ def _sentence(where: str, hint: object, found: ErrorDetails) -> str:
     elif found["type"] == "value_error":
         expected = str(context["error"])
     else:
-        infinite = isinstance(value, float) and not math.isfinite(value)
-        expected = "a finite number" if infinite else _SHAPES.get(found["type"]) or describe(hint)
+        expected = _SHAPES.get(found["type"]) or describe(hint)
+        if expected == "a number" and isinstance(value, int | float) and not isinstance(value, bool):
+            expected = "a finite number"  # infinite, or an integer beyond all floats
     return f"{where}: must be {expected}, got {_shown(value)}"
 
 
@@ -178,4 +178,4 @@ def _takes_tuples(hint: Any) -> bool:
 
 @cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True))

@@ -72,7 +72,7 @@ def test_a_wrong_value_is_one_line_that_names_the_remedy(folder: Path, override:
     [
         ("training.max_steps=1000000000000000000", "at most 2,147,483,647"),
         ("training.num_train_epochs=1e18", "at most 2,147,483,647"),
-        (f"training.eval_steps={10**400}", "must be a number, got a huge number"),
+        (f"training.eval_steps={10**400}", "must be a finite number, got a huge number"),
         ("training.threads=3000000000", "at most 1,024"),
         ("training.dataloader_num_workers=100000", "at most 256"),
         ("training.seed=4294967296", "at most 4,294,967,295"),

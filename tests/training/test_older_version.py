@@ -8,7 +8,7 @@ from transformers import AutoModelForMaskedLM
 import wordorder
 from wordorder.errors import BadInput
 from wordorder.training import read_recipe, run
-from wordorder.training.runs.run import older_version_fault
+from wordorder.training.runs.run import differences, older_version_fault
 
 CLASSES = ("data.task=classification", "tokenizer.add_special_tokens=false")
 
@@ -84,3 +84,9 @@ def test_a_recipe_may_name_what_cls_gets(recipe_file, tmp_path):
     settings = ("model.encoding=tupe-r", "model.encoding_options.reset=reference-code", "training.max_steps=1")
     result = run(read_recipe(recipe_file, settings), output_dir=tmp_path / "run", progress=False)
     assert result.metrics["steps"] == 1
+
+
+def test_a_run_with_names_that_had_no_effect_and_are_refused_now_goes_on_without_them():
+    before = {"training": {"max_steps": 6, "bf16_full_eval": True, "use_liger_kernel": False}}
+    assert differences(before, {"training": {"max_steps": 6}}) == []
+    assert differences(before, {"training": {"max_steps": 7}}) == ["training.max_steps was 6, now 7"]

@@ -28,7 +28,8 @@ NO_EFFECT_ON_RESULTS = frozenset(
     "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_timeout debug log_level "
     "log_level_replica log_on_each_node logging_first_step logging_steps logging_strategy output_dir "
     "per_device_eval_batch_size project report_to run_name save_steps save_total_limit "
-    "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id".split()
+    "torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id "
+    "bf16_full_eval fp16_full_eval liger_kernel_config use_liger_kernel".split()  # refused now, but a run may have them
 )
 """Names that may differ between a run and its resumption: they change what is shown or kept, not the trained model."""
 
@@ -194,7 +195,7 @@ class TrainingSettings(Section):
     """When validation is scored."""
     eval_steps: Positive = 0.1
     """Steps between two evaluations; below 1 a share of the run."""
-    eval_delay: NotNegative | None = None
+    eval_delay: Annotated[float, Ge(0), Le(MOST_COUNT)] | None = None
     """Steps, or epochs, before the first evaluation."""
     eval_on_start: bool | None = None
     """Score validation before the first step too."""
@@ -245,9 +246,9 @@ class TrainingSettings(Section):
     gradient_checkpointing_kwargs: dict[str, Any] | None = None
     """Options of torch.utils.checkpoint."""
     activation_checkpointing: bool | None = None
-    """The name that transformers 5.18 gave to gradient_checkpointing."""
+    """The name that transformers later than 5.18 give to gradient_checkpointing."""
     activation_checkpointing_kwargs: dict[str, Any] | None = None
-    """The name that transformers 5.18 gave to gradient_checkpointing_kwargs."""
+    """The name that transformers later than 5.18 give to gradient_checkpointing_kwargs."""
     use_cache: bool | None = None
     """Keep keys and values in training too; for models that need it."""
     full_determinism: bool | None = None
