@@ -59,7 +59,7 @@ class DataSettings(Section):
     """Column that holds the translation of the text, where no target_source does."""
     columns: Columns | None = None
     """Names of the columns of .csv and .tsv files whose first line does not name them; None: it does."""
-    label_scale: Annotated[float, Gt(0)] = 1.0
+    label_scale: Annotated[int | float, Gt(0)] = 1.0
     """Regression learns the label divided by this: 5 for STS-B, whose similarities go from 0 to 5."""
     validation_fraction: Share = 0.05
     """Share of the documents for validation, between 0 and 0.5; at least one document. Unused where the source has this
