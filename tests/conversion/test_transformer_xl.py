@@ -265,6 +265,7 @@ def test_a_whole_pickled_module_is_refused_with_the_reason(tmp_path):
     (0, {"d_head": 5}, "n_head * d_head = 15 is not d_model = 12"),
     (0, {"n_layer": 2}, "n_layer is 2, but the weights have 3"),
     (0, {"n_token": 5}, "n_token is 5, but the weights have 23"),
+    (0, {"n_token": None, "vocab_size": 5}, "vocab_size is 5, but the weights have 23"),
     (0, {"pre_lnorm": 1}, "pre_lnorm must be true or false, got 1"),
     (0, {"dropout": 2}, "dropout must be a number in [0, 1), got 2"),
     (0, {"mem_len": -1}, "mem_len must be an integer of at least 0"),

@@ -29,3 +29,9 @@ def test_sums_keep_their_structure():
     assert not (low + dense).requires_grad
     with torch.no_grad():
         assert not total.requires_grad
+
+
+def test_a_sum_may_hide_where_one_of_its_summands_may():
+    factors = LowRankBias(torch.ones(1, 2, 3, 1), torch.ones(1, 2, 3, 1))
+    assert SumBias(iter((factors, DenseBias(torch.zeros(1, 2, 3, 3))))).may_hide
+    assert not SumBias((factors, DenseBias(torch.zeros(1, 2, 3, 3), may_hide=False))).may_hide

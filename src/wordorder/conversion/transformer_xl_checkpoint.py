@@ -87,7 +87,7 @@ def read_settings(
     """
     reader = Settings(given)
     shown = sizes_of(shapes)
-    words = "vocab_size" if "n_token" not in given and "vocab_size" in given else "n_token"
+    words = "vocab_size" if "n_token" not in reader.given and "vocab_size" in reader.given else "n_token"
     names = {"vocabulary": words, "layers": "n_layer", "heads": "n_head", "channels": "d_model", "inner": "d_inner"}
     sizes = {size: reader.size(name, shown.get(size)) for size, name in names.items()}
     kind = _kind(reader, shapes, kinds)

@@ -85,8 +85,8 @@ class WordOrderDecoderModel(WordOrderDecoderPreTrainedModel):
             sequence_ids: not with a cache.
 
         Raises:
-            ValueError: as there; packed sequences or positions with gaps with a cache; or a cache of keys for a model
-                with a memory, or a cache beside a memory.
+            ValueError: those of `WordOrderPreTrainedModel`; packed sequences or positions with gaps with a cache; or a
+                cache of keys for a model with a memory, or a cache beside a memory.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)

@@ -191,7 +191,8 @@ class WordOrderPreTrainedModel(LoadsEncoding):
         token_type_ids        of a tokenizer, long and all 0: there are no segment embeddings
 
     It raises ValueError for both or neither of input_ids and inputs_embeds, a wrong shape, a position beyond a learned
-    table, a memory given to a model without one, and positions or packed sequences given to one with a memory.
+    table, a memory given to a model without one, positions or packed sequences given to one with a memory, and
+    token_type_ids other than 0.
     """
 
     config: Any  # a WordOrderConfig; each network's base says which

@@ -156,7 +156,8 @@ class WordOrderSeq2SeqModel(WordOrderSeq2SeqPreTrainedModel):
             decoder_sequence_ids: long (B, T), the source's packed sequence that a token of the target reads.
 
         Raises:
-            ValueError: as there; no source or no target, or packed sequences with a cache or on one side only.
+            ValueError: those of `WordOrderPreTrainedModel`; no source or no target, or packed sequences with a cache or
+                on one side only.
         """
         check_token_types(token_type_ids, input_ids, inputs_embeds)
         options = forward_options(self.config, output_attentions, output_hidden_states)

@@ -125,7 +125,7 @@ class SumBias(Bias):
 
     def __init__(self, summands: Sequence[Bias]) -> None:
         self.summands = tuple(summands)
-        self.may_hide = any(summand.may_hide for summand in summands)
+        self.may_hide = any(summand.may_hide for summand in self.summands)
 
     def dense(self) -> Tensor:
         total = self.summands[0].dense()

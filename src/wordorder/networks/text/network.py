@@ -209,11 +209,22 @@ class TextTransformer(nn.Module):
         input_ids: Tensor | None = None,
         positions: PositionsLike | None = None,
         *,
+        inputs_embeds: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
-        **others: Any,
+        backend: str | None = None,
+        return_all_hidden: bool = False,
+        return_attentions: bool = False,
     ) -> TextOutput:
         """Summarise texts; arguments and errors as in `Encoder.forward`."""
-        encoded = self.encoder(input_ids, positions, key_padding_mask=key_padding_mask, **others)
+        encoded = self.encoder(
+            input_ids,
+            positions,
+            inputs_embeds=inputs_embeds,
+            key_padding_mask=key_padding_mask,
+            backend=backend,
+            return_all_hidden=return_all_hidden,
+            return_attentions=return_attentions,
+        )
         features_BC = pool(self.pooling, encoded.hidden, key_padding_mask=key_padding_mask)
         return TextOutput(features_BC, encoded.hidden, encoded.all_hidden, encoded.attentions)
 
