@@ -47,6 +47,10 @@ def test_the_plain_torch_names_load_nothing_but_torch():
     assert ours - torch_alone - set(sys.stdlib_module_names) == {"wordorder"}
 
 
+def test_reading_results_loads_no_transformers():
+    assert "transformers" not in loaded_by("from wordorder.comparison import read_results")
+
+
 def test_import_wordorder_takes_under_three_seconds():
     command = [sys.executable, "-X", "importtime", "-c", "import wordorder"]
     started = time.perf_counter()

@@ -6,6 +6,7 @@ The package exports the function under the name of this folder, so the module ca
 
 import sys
 from types import ModuleType
+from typing import Any
 
 from wordorder.attention.attend import attend as attend
 from wordorder.attention.attend import attention as attention
@@ -22,7 +23,8 @@ from wordorder.attention.plan import plan_attention as plan_attention
 class _CallableModule(ModuleType):
     """A module that can be called like its function `attention`: importing this folder puts the module at that name."""
 
-    __call__ = staticmethod(attention)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return attention(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _CallableModule

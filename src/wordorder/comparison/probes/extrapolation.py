@@ -42,7 +42,6 @@ from wordorder.comparison.probes.texts import (
 from wordorder.data.examples.datasets import LabelledExamples
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import load_model
-from wordorder.models import check_length
 from wordorder.tasks import TASKS
 from wordorder.training.loop.carried_memory import CarriedMemory, has_memory
 
@@ -94,6 +93,8 @@ class Extrapolation(Probe):
 
 def _readable(trained: Trained, factors: Sequence[int]) -> tuple[list[int], list[str]]:
     """Return the factors, in order, that the model's position table allows, and notes on the others."""
+    from wordorder.models import check_length  # loads transformers, which reading results does not need
+
     assert trained.recipe.data.length is not None  # reading a recipe fills it in
     found: list[int] = []
     for factor in sorted(factors):

@@ -218,5 +218,9 @@ class ComplexTextRecurrent(ComplexBody):
         valid_BT = valid_tokens(key_padding_mask, x_BTC.shape[0], x_BTC.shape[1])
         for index, layer in enumerate(self.layers):
             x_BTC = layer(self.dropout(x_BTC) if index else x_BTC, key_padding_mask=key_padding_mask)
-        real, imag = (pool_states(self.pooling, part, valid_BT, self.hidden) for part in split(x_BTC))
-        return TextOutput(zero_if_empty(self.read_out(stack((real, imag))), valid_BT), x_BTC)
+        if self.pooling == "mean":  # of both parts at once: each by itself would be rounded otherwise
+            pooled = pool_tokens("mean", x_BTC, valid_BT)
+        else:
+            real, imag = (pool_states(self.pooling, part, valid_BT, self.hidden) for part in split(x_BTC))
+            pooled = stack((real, imag))
+        return TextOutput(zero_if_empty(self.read_out(pooled), valid_BT), x_BTC)
