@@ -22,7 +22,7 @@ class Plan:
     backend: Backend
     order: PositionTerms
     mask: Visibility | Tensor | None = None
-    """Who sees whom, as it was given."""
+    """The mask, as it was given."""
     visible_B1TS: Tensor | None = None
     """Bool, True = visible; None where nothing is hidden; for SDPA and the reference."""
     mask_BHTS: Tensor | None = None

@@ -1,4 +1,4 @@
-"""What the arms of a recipe cost, before anything is trained."""
+"""Compute what the arms of a recipe cost, before anything is trained."""
 
 from __future__ import annotations
 

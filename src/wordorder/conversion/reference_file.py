@@ -29,7 +29,7 @@ class Wrapping:
     args: str
     """Key of the settings."""
     prefix: str
-    """What may stand before each weight's name."""
+    """The prefixes that a weight's name may have."""
     bare: bool = False
     """Whether a torch file may also be the state dict alone."""
 
@@ -50,7 +50,7 @@ class ReferenceFile:
     args: Mapping[Any, Any] | None
     """Settings of the training run; None where the file has none."""
     placeholders: Mapping[str, int]
-    """What the file names beside weights and settings, with how often; nothing of it was touched."""
+    """The names in the file beside weights and settings, with how often; nothing of it was touched."""
     load: "Callable[[list[str]], dict[str, Tensor]]"
 
     @property

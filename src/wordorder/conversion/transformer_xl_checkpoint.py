@@ -62,7 +62,7 @@ class XLSettings:
     norm_eps: float
     eos: int | None
     notes: tuple[str, ...]
-    """What a user should know of how these were found."""
+    """Remarks for the user on how these were found."""
 
     @property
     def looks_ahead(self) -> bool:

@@ -42,7 +42,7 @@ class ReferenceArgs:
 
     heads: int
     activation: str
-    """Of the feed-forward networks and the language modelling head, "gelu" or "relu"."""
+    """The activation of the feed-forward networks and the language modelling head, "gelu" or "relu"."""
     dropout: float
     attention_dropout: float
     activation_dropout: float

@@ -280,9 +280,9 @@ class StepPlan:
     """Encoding and masks of one step, put together for all layers."""
 
     tokens: Plan | HybridPlan
-    """Of the step's tokens over all keys."""
+    """The plan of the step's tokens over all keys."""
     slots: Plan | HybridPlan | None = None
-    """Of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
+    """The plan of the slots over the keys of their look-ahead window; None = no slots are refreshed in this step."""
 
 
 def plan_step(step: SegmentStep, encoding: Composition, sizes: AttentionSizes, **wanted: Any) -> StepPlan:
@@ -312,7 +312,7 @@ class SlotRefresh:
     """The plan, the window and the read-outs with which a layer refreshes the slots of a look-ahead memory."""
 
     plan: Plan
-    """Of the slots over the keys of their window."""
+    """The plan of the slots over the keys of their window."""
     window: slice
     """Columns of those keys."""
     read_out: Tensor

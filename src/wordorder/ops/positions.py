@@ -68,7 +68,7 @@ class Packed(_InTensor):
     """
 
     sequence_BT: Tensor
-    """Which sequence of the row a token belongs to, long (B, T)."""
+    """The sequence of the row that each token belongs to, long (B, T)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -72,11 +72,11 @@ class ToeplitzSplit:
     spread_HW: Tensor
     """Root mean square of the rest along each diagonal; 0 where no entry counts."""
     row_constant_HT: Tensor
-    """What was taken off each row before (0 unless asked for, and where no entry of a row counts)."""
+    """The constant that was taken off each row before (0 unless asked for, and where no entry of a row counts)."""
     part_HTS: Tensor
     """The Toeplitz part; 0 where an entry does not count. With row constants out, its rows have mean 0."""
     rest_HTS: Tensor
-    """What remains, likewise; every diagonal of it has mean 0, and with row constants out every row too."""
+    """The remaining matrix, likewise; every diagonal of it has mean 0, and with row constants out every row too."""
 
     @property
     def part_energy_H(self) -> Tensor:

@@ -40,9 +40,9 @@ class Found(NamedTuple):
     line: int
     """Its number, from 1."""
     after: Place
-    """Where reading goes on; not there again where the rest of the file is lost."""
+    """The place where reading goes on; not there again where the rest of the file is lost."""
     fault: str = ""
-    """What is wrong, in words that name file and line; empty where nothing is."""
+    """The fault, in words that name file and line; empty where there is none."""
     of_file: str = ""
     """The same for somebody who reads the file as a whole, by its bytes or rows; empty: as `fault`."""
 

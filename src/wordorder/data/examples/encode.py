@@ -47,16 +47,16 @@ class EncodedDocuments:
 
     ids: Ids
     sentence_starts: Integers
-    """Where each sentence begins in `ids`, and at last the end of `ids`, shape (sentences + 1,)."""
+    """The start of each sentence in `ids`, and at last the end of `ids`, shape (sentences + 1,)."""
     document_starts: Integers
-    """Where each document begins in `sentence_starts`, and at last its end, shape (documents + 1,)."""
+    """The start of each document in `sentence_starts`, and at last its end, shape (documents + 1,)."""
 
     def __len__(self) -> int:
         return len(self.document_starts) - 1
 
     @property
     def borders(self) -> Integers:
-        """Where each document begins in `ids`, and at last its end, shape (documents + 1,)."""
+        """The start of each document in `ids`, and at last its end, shape (documents + 1,)."""
         return self.sentence_starts[self.document_starts]
 
     def sentences(self, document: int) -> Integers:

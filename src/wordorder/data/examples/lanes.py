@@ -51,7 +51,7 @@ class RunningText:
         self.ids = in_a_row(documents, sep_id)
         after = documents.borders[1:] + np.arange(1, len(documents) + 1)  # behind each [SEP]
         self.streams: Integers = np.append(0, after if by_document else after[-1:])
-        """Where each stream begins in `ids`, and at last the end, shape (streams + 1,)."""
+        """The start of each stream in `ids`, and at last the end, shape (streams + 1,)."""
         self.length, self.whole = length, by_document
         self.characters, self.words = characters, words
         self.eval_lanes, self.roll = eval_lanes, roll

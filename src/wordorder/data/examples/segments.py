@@ -18,7 +18,7 @@ class Segments:
     ids: Ids
     """Tokens of all examples, special tokens included, shape (tokens,)."""
     starts: Integers
-    """Where each example begins in `ids`, and at last the end, shape (examples + 1,)."""
+    """The start of each example in `ids`, and at last the end, shape (examples + 1,)."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -16,7 +16,7 @@ _AVERAGED = 50  # steps: the loss of one small batch says little
 
 
 class Progress:
-    """What training reports its progress to. This one shows nothing."""
+    """The display of a run's progress. This one shows nothing."""
 
     def start(self, step: int, total: int) -> None:
         """Begin to show training, which starts or continues after `step` of `total` steps."""

@@ -183,7 +183,7 @@ class TrainingSettings(Section):
     adam_beta2: BelowOne = 0.999
     """Decay of Adam's average of the squared gradient."""
     adam_epsilon: Annotated[float, Gt(0)] = 1e-8
-    """What Adam adds to the root of the squared gradient."""
+    """The number that Adam adds to the root of the squared gradient."""
     max_grad_norm: NotNegative = 1.0
     """The gradient is scaled down to this norm; 0 leaves it as it is."""
     label_smoothing_factor: BelowOne = 0.0
