@@ -1,15 +1,15 @@
 """Options of several commands, and their output: JSON for machines on stdout and nothing else there, or a table."""
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from wordorder.durable import finite
 from wordorder.streams import printable
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe in TOML.")]
@@ -25,22 +25,11 @@ Beams = Annotated[
 
 def print_json(value: object) -> None:
     """Print one JSON document; numbers that JSON has no name for become null, so that every reader takes it."""
-    text = json.dumps(without_nan(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
     print(printable(text))
 
 
 # The values come from JSON-like results of other folders, whose element types are theirs to know.
-def without_nan(value: Any) -> Any:
-    """Copy a JSON-like value with NaN and infinities replaced by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): without_nan(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(value, (list, tuple)):
-        return [without_nan(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
-
-
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = False) -> None:
     """Print a table.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.arguments import check_positive
+from wordorder.encodings.places import check_positive
 
 Table = tuple[Tensor, Tensor | None]
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self, TypedDict, cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wordorder.encodings.places import check_choice, check_positive
 from wordorder.memory import Memory
-from wordorder.networks.arguments import check_choice, check_positive
 from wordorder.networks.multi_head import CrossAttention, SelfAttention
 
 Norm = Literal["layer", "rms"]

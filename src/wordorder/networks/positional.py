@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, attend, plan_attention
 from wordorder.encodings import OnEmbeddings, build_encoding
+from wordorder.encodings.places import check_positive
 from wordorder.errors import BadInput
-from wordorder.networks.arguments import check_positive
 from wordorder.networks.initialisation import initialise
 from wordorder.ops import Contiguous, PositionsLike, Visibility, as_positions, valid_tokens
 from wordorder.ops.precision import working_dtype

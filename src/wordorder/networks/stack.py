@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition, Encoding, ReplacesEmbedding, Use, build_encoding
+from wordorder.encodings.places import check_positive
 from wordorder.memory import (
     MemoryState,
     OpenSegment,
@@ -16,7 +17,6 @@ from wordorder.memory import (
     plan_step,
     read_step,
 )
-from wordorder.networks.arguments import check_positive
 from wordorder.networks.cache import Cache, layer_cache
 from wordorder.networks.layer import DecoderLayer, Source
 from wordorder.networks.options import TransformerOptions

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from wordorder.attention import Plan
 from wordorder.attention.reference import log_sum_exp, weights
-from wordorder.networks.arguments import check_choice
+from wordorder.encodings.places import check_choice
 from wordorder.networks.complex_valued.layers import ComplexBias, ComplexLinear
 from wordorder.networks.multi_head import CrossAttention, MultiHead, SelfAttention
 from wordorder.ops.complex import modulus_scores, split, streams

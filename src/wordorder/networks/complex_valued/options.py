@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings import names_of, split_options
+from wordorder.encodings.places import check_choice
 from wordorder.errors import BadInput
-from wordorder.networks.arguments import check_choice
 from wordorder.networks.complex_valued.attention import ComplexCrossAttention, ComplexSelfAttention, Scores
 from wordorder.networks.complex_valued.layers import (
     ComplexBias,

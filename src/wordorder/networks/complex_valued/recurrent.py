@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.arguments import check_positive
+from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators
 from wordorder.networks.text.recurrent import Rows
 from wordorder.ops import valid_tokens

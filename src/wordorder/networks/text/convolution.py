@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.arguments import check_positive
+from wordorder.encodings.places import check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
 from wordorder.networks.options import ACTIVATIONS
 from wordorder.networks.text.network import (

@@ -17,8 +17,8 @@ from wordorder.encodings import (
     names_of,
     pattern_of,
 )
+from wordorder.encodings.places import check_choice, check_positive
 from wordorder.errors import BadInput
-from wordorder.networks.arguments import check_choice, check_positive
 from wordorder.networks.encoder import Encoder
 from wordorder.networks.options import ACTIVATIONS
 from wordorder.networks.stack import check_given

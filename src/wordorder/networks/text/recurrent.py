@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from wordorder.networks.arguments import check_choice, check_positive
+from wordorder.encodings.places import check_choice, check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
 from wordorder.networks.text.network import TextBody, TextOutput, pool_tokens, without_padding
 from wordorder.ops import valid_tokens

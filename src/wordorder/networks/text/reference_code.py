@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.networks.arguments import check_positive
+from wordorder.encodings.places import check_positive
 from wordorder.networks.complex_valued.layers import modrelu_gain
 from wordorder.networks.complex_valued.options import ReadOut
 from wordorder.networks.initialisation import Generators
