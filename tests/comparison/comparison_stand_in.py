@@ -48,6 +48,8 @@ def train(recipe: Any, folder: Path, seed: int) -> None:
         _log(f"saved {arm} {folder.name}")
         raise
     final = LOSS.get(recipe.model["encoding"], 3.0) + 0.01 * seed + 0.1 * recipe.data.fold + 10 * abs(rate - 0.002)
+    if encoding_parameters(recipe, seed):
+        final += 0.001 * abs(recipe.training.get("encoding_learning_rate", 1.0) - 20.0)
     curve = [{"step": step, "validation_loss": final + 3 / step} for step in (2, 4, 6)]
     (folder / "curve.jsonl").write_text("".join(json.dumps(point) + "\n" for point in curve))
     (folder / "model").mkdir(exist_ok=True)
@@ -70,6 +72,10 @@ def cost(recipe: Any, model_dir: Path) -> dict[str, Any]:
     return {"parameters": {"total": 1000 + sum(extra.values())}, "encoding_parameters": extra, "flops_per_token": 5e6}
 
 
+def encoding_parameters(recipe: Any, seed: int) -> int:
+    return 50 if recipe.model["encoding"].startswith("tupe") else 0
+
+
 def correlation(recipe: Any, model_dir: Path) -> dict[str, Any]:
     if not (model_dir / "encoding").read_text().startswith("tupe"):
         return {}
@@ -82,4 +88,6 @@ def _log(line: str) -> None:
         file.write(line + "\n")
 
 
-STAND_IN = Pipeline(prepare=prepare, train=train, cost=cost, correlation=correlation)
+STAND_IN = Pipeline(
+    prepare=prepare, train=train, encoding_parameters=encoding_parameters, cost=cost, correlation=correlation
+)

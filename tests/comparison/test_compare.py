@@ -225,6 +225,41 @@ def test_tuning_gives_each_arm_the_rate_with_the_best_validation_loss(make_recip
     assert (tmp_path / "out" / "rope" / "tune-0.01" / "metrics.json").is_file()
 
 
+def test_the_rate_of_the_encoding_is_tuned_beside_it(make_recipe, log, tmp_path):
+    """With one multiple for all seeds of an arm, and none for an arm whose encoding has nothing to learn."""
+    options = {"tune": [0.001, 0.002, 0.004], "tune_encoding": [1, 4, 16], "tune_seed": [100, 101], "tune_extend": 1}
+    results = run(make_recipe(seeds=[0, 1], **options))
+    assert [(arm["name"], arm["learning_rate"], arm.get("encoding_learning_rate")) for arm in results["arms"]] == [
+        ("none", 0.002, None),
+        ("rope", 0.002, None),
+        ("tupe-r", 0.002, 16),  # 64, tried beyond the edge, is worse
+    ]
+    tried = [(one["arm"], one["seed"]) for one in results["tuning"]]
+    assert [tried.count(("tupe-r", seed)) for seed in (100, 101)] == [9 + 1, 5 + 1]
+    assert [tried.count(("rope", seed)) for seed in (100, 101)] == [3, 2]
+    assert {row["encoding_learning_rate"] for row in results["rows"] if row["arm"] == "tupe-r"} == {16}
+    assert (tmp_path / "out" / "tupe-r" / "tune-0.002-x64-seed-101" / "metrics.json").is_file()
+    started = starts(log)
+    again = run(make_recipe(seeds=[0, 1], **options))
+    assert again["rows"] == results["rows"]
+    assert starts(log) == started
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "0.002 x16" in page
+    assert "Tuned over 5 to 16 trials per arm" in page
+    assert "Rate of the encoding, times that" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_tuning_seed_that_counts_is_refused(make_recipe, log):
+    with pytest.raises(BadInput, match=r"compare\.tune_seed: 1 is one of compare\.seeds"):
+        run(make_recipe(seeds=[0, 1], tune=[0.1, 0.2], tune_seed=[1, 5]))
+
+
+@pytest.mark.parametrize("option", [{"tune_encoding": [1, 4]}, {"tune_extend": 1}])
+def test_options_of_tuning_need_rates(make_recipe, log, option):
+    with pytest.raises(BadInput, match=rf"compare\.{next(iter(option))}: is only for compare\.tune"):
+        run(make_recipe(seeds=[0, 1], **option))
+
+
 def test_a_rate_that_diverges_is_an_answer_unless_all_do(make_recipe, log, monkeypatch):
     monkeypatch.setenv("STAND_IN_FAIL", "rope/tune-0.002")
     results = run(make_recipe(seeds=[0], tune=[0.001, 0.002]))
@@ -284,6 +319,9 @@ def test_tune_and_an_arms_own_rate_are_refused_together(make_recipe, log):
     arms = {"a": {"training.learning_rate": 0.1}, "b": {"model.encoding": "rope"}}
     with pytest.raises(BadInput, match=r"compare\.tune chooses"):
         run(make_recipe(arms=arms, tune=[0.1, 0.2]))
+    arms = {"a": {"training.encoding_learning_rate": 4}, "b": {"model.encoding": "rope"}}
+    with pytest.raises(BadInput, match=r"compare\.tune_encoding chooses"):
+        run(make_recipe(arms=arms, tune=[0.1, 0.2], tune_encoding=[1, 4]))
 
 
 def test_a_recipe_without_compare_is_refused(make_recipe, log):

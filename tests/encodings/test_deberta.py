@@ -48,7 +48,9 @@ def log_bucket(back, buckets, max_distance):
     return int(math.copysign(middle + math.ceil(level - 1e-9), back))
 
 
-def attention_from_paper(encoding, layer, q, k, v, query_at, key_at, visible, span=K, bucket=lambda back: back):
+def attention_from_paper(
+    encoding, layer, q, k, v, query_at, key_at, visible, span=K, bucket=lambda back: back, met=lambda back: -back
+):
     """Eq. 4, a query's keys at once; rows are found pair by pair."""
     weights, out = dict(encoding.named_parameters()), []
     maps = [weights.get(f"{name}_projections.{layer}.weight") for name in ("key", "query")]
@@ -63,7 +65,7 @@ def attention_from_paper(encoding, layer, q, k, v, query_at, key_at, visible, sp
                 if as_key is not None:
                     score = score + as_key[[delta(bucket(t), span) for t in back]] @ q[b, h, i]
                 if as_query is not None:
-                    score = score + (as_query[[delta(bucket(-t), span) for t in back]] * k[b, h, seen]).sum(-1)
+                    score = score + (as_query[[delta(bucket(met(t)), span) for t in back]] * k[b, h, seen]).sum(-1)
                 out.append((score * scale).softmax(-1) @ v[b, h, seen])
     return torch.stack(out).view(len(q), H, -1, D)
 
@@ -95,6 +97,46 @@ def test_output_and_every_gradient_match_the_equations(backend, terms, seen, T, 
     query, key, mask, at, visible = mask_case(seen, T, S)
     ours = attention(*leaves, combine_terms(encoding, query, key).layer(1), mask, backend=backend)
     assert_equal(encoding, ours, attention_from_paper(encoding, 1, *leaves, *at, visible), leaves)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seen", MASKS)
+def test_the_reading_of_the_reference_code(backend, seen):
+    encoding, leaves = made(variant="reference-code"), tokens(7, 9)
+    query, key, mask, at, visible = mask_case(seen, 7, 9)
+    ours = attention(*leaves, combine_terms(encoding, query, key).layer(1), mask, backend=backend)
+    slow = attention_from_paper(encoding, 1, *leaves, *at, visible, met=lambda back: back)
+    assert_equal(encoding, ours, slow, leaves)
+    other = attention_from_paper(encoding, 1, *leaves, *at, visible)
+    assert (ours - other).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("buckets", [None, 8])
+def test_the_reference_code_is_what_transformers_computes(terms, buckets):
+    from transformers import DebertaV2Config
+    from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
+
+    kinds = [kind for kind, wanted in zip(("c2p", "p2c"), terms, strict=True) if wanted]
+    config = DebertaV2Config(
+        hidden_size=H * D, num_attention_heads=H, relative_attention=True, pos_att_type=kinds, share_att_key=False,
+        position_buckets=buckets or -1, max_relative_positions=20,
+    )  # fmt: skip
+    theirs = DisentangledSelfAttention(config).double().eval()
+    encoding = made(terms, max_distance=20, buckets=buckets, variant="reference-code")
+    weights = dict(encoding.named_parameters())
+    with torch.no_grad():
+        for name, wanted in (("key", terms[0]), ("query", terms[1])):
+            if wanted:
+                projection = getattr(theirs, f"pos_{name}_proj")
+                projection.weight.copy_(weights[f"{name}_projections.1.weight"])
+                projection.bias.zero_()
+        q, k, _ = (leaf.detach() for leaf in tokens(17, 17))
+        flat = [x.reshape(2 * H, 17, D) for x in (q, k)]
+        wanted = theirs.disentangled_attention_bias(*flat, None, weights["table.weight"], 1 + sum(terms))
+        term = combine_terms(encoding, Contiguous(17)).layer(1).content[0]
+        found = term.scores(q, k, encoding.content_scale(D), None)
+    assert_close(found, wanted.view(2, H, 17, 17), rtol=0, atol=1e-6)  # transformers' buckets and roots are float32
 
 
 @pytest.mark.parametrize(("T", "span"), [(1, 2), (63, 2), (63, 100)])
@@ -207,6 +249,7 @@ def test_fast_and_slow_read_a_memory_alike(kind, memory):
         ({"max_distance": 0}, "max_distance"),
         ({"content_to_position": False, "position_to_content": False}, "cannot both be False"),
         ({"buckets": 5}, "buckets must be even"),
+        ({"variant": "code"}, "variant"),
         ({"buckets": 2}, "buckets"),
         ({"buckets": 8, "max_distance": 5}, r"less than 2 \(max_distance - 1\) = 8, got 8"),
     ],

@@ -424,7 +424,7 @@ def test_batches_come_in_their_order(recipe_file):
         ),
         ({"workers": 100_000}, "compare.workers: must be at least 1 and at most 256, got 100000"),
         ({"seeds": [0, 2**32]}, "compare.seeds[1]: must be at least 0 and at most 4,294,967,295, got 4294967296"),
-        ({"tune_seed": 2**32}, "compare.tune_seed: must be at least 0 and at most 4,294,967,295, got 4294967296"),
+        ({"tune_seed": 2**32}, "compare.tune_seed[0]: must be at least 0 and at most 4,294,967,295, got 4294967296"),
         ({"arms": [{"name": f"a{i}"} for i in range(3000)]}, "[compare]: has 3,000 arms, more than the 500"),
         (
             {"seeds": list(range(30)), "folds": 9000},

@@ -8,10 +8,11 @@ import threading
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer
 from transformers.utils import logging
 
 import wordorder.training.loop.log
+from wordorder.encodings import encoding_parameters
 from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training import read_recipe, run
 from wordorder.training.loop.evaluation import Evaluation
@@ -158,6 +159,47 @@ def test_weight_decay_leaves_norms_alone_unless_it_is_told_otherwise(recipe_file
     assert not decayed(recipe_file, tmp_path)
     assert not decayed(recipe_file, tmp_path, "training.decay_all_parameters=false")
     assert decayed(recipe_file, tmp_path, "training.decay_all_parameters=true")
+
+
+def moved(recipe_file, tmp_path, *overrides):
+    """Return the weights after one step of plain gradient descent, by name."""
+    settings = ("training.max_steps=1", "training.optim=sgd", "training.learning_rate=1", "training.max_grad_norm=0")
+    settings += ("training.lr_scheduler_type=constant", "training.eval_strategy=no", *overrides)
+    model_dir = go(recipe_file, *settings, output_dir=tmp_path / "-".join(overrides).replace("/", "")).model_dir
+    return {name: value.double() for name, value in AutoModelForMaskedLM.from_pretrained(model_dir).named_parameters()}
+
+
+@pytest.mark.parametrize("encoding", ["tupe-r", "complex-order"])
+def test_the_encoding_has_a_learning_rate_of_its_own(recipe_file, tmp_path, encoding):
+    model = f"model.encoding={encoding}"
+    start = moved(recipe_file, tmp_path, model, "training.learning_rate=1e-30")
+    plain = moved(recipe_file, tmp_path, model)
+    quick = moved(recipe_file, tmp_path, model, "training.encoding_learning_rate=4")
+    network = AutoModelForMaskedLM.from_pretrained(next(tmp_path.glob("*encoding_learning_rate*")) / "model")
+    own = set(encoding_parameters(network))
+    assert own < set(start)
+    assert any("table" in name or "frequency" in name for name in own)
+    assert not any("amplitude" in name or "layers" in name for name in own)
+    for name, before in start.items():
+        step = 4 * (plain[name] - before) if name in own else plain[name] - before
+        torch.testing.assert_close(quick[name] - before, step, rtol=1e-3, atol=1e-6)
+    assert max((quick[name] - start[name]).abs().max() for name in own) > 1e-3
+
+
+def test_a_rate_of_one_changes_nothing(recipe_file, tmp_path):
+    plain, same = (go(recipe_file, *given, output_dir=tmp_path / name) for name, given in (
+        ("plain", ()), ("same", ("training.encoding_learning_rate=1",))))  # fmt: skip
+    assert plain.metrics["test"] == same.metrics["test"]
+
+
+def test_optimizers_with_groups_of_their_own_refuse_it(recipe_file, monkeypatch):
+    found = lambda args, model: (torch.optim.SGD, {"params": [{"params": model.parameters()}]})  # noqa: E731  as GaLore
+    monkeypatch.setattr(Trainer, "get_optimizer_cls_and_kwargs", staticmethod(found))
+    read_recipe(recipe_file, ("training.optim=sgd",))
+    with pytest.raises(
+        BadInput, match=r"training\.encoding_learning_rate: 4 cannot be used with training\.optim 'sgd'"
+    ):
+        read_recipe(recipe_file, ("training.optim=sgd", "training.encoding_learning_rate=4"))
 
 
 def test_checkpoints_of_certain_steps_are_kept_beside_the_newest(recipe_file, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,15 +26,15 @@ from wordorder.comparison.results_file import Results, faults_of
 from wordorder.comparison.runs import (
     Run,
     Statistics,
-    best_rates,
     check_folders,
     metrics_of,
     runs_of,
-    scores_by_rate,
     scores_of,
+    trial_scores,
     trials_of,
 )
 from wordorder.comparison.statistics.looks import earlier_looks, with_look
+from wordorder.comparison.tuning import Rates, Search, best_of
 from wordorder.comparison.workers import Team, devices_of, placements
 from wordorder.data.names import BEST_ON_TEST
 from wordorder.durable import write_json
@@ -57,11 +57,12 @@ def compare(
     """Train every arm of a recipe with every seed, and write results.json, table.md and report.html.
 
     Every arm sees the same data in the same order with the same masks (a pure function of the seed), and differs from
-    the others by its overrides only. With ``compare.tune`` every arm first tries the same learning rates with one seed,
-    and takes the one with the best validation score. With ``compare.grid`` every arm is trained with every rate on
-    every seed, and the rate with the best median counts. With ``compare.folds`` every arm is trained on every fold of
-    the data, and all arms of one fold see the same texts. Finished runs are not trained again; an unfinished one goes
-    on from its newest checkpoint. The results file is rewritten after every run.
+    the others by its overrides only. With ``compare.tune`` every arm first tries the same learning rates, and with
+    ``compare.tune_encoding`` those of its encoding, on seeds of their own, and takes what is best on validation. With
+    ``compare.grid`` every arm is trained with every rate on every seed, and the rate with the best median counts. With
+    ``compare.folds`` every arm is trained on every fold of the data, and all arms of one fold see the same texts.
+    Finished runs are not trained again; an unfinished one goes on from its newest checkpoint. The results file is
+    rewritten after every run.
 
     Args:
         recipe: a recipe with a [compare] section.
@@ -107,20 +108,25 @@ def compare(
 def _train_all(record: Record, *, progress: bool) -> None:
     """Train all unfinished runs: first the trials of learning rates, if there are any, then the runs that count."""
     config, folder, arms, statistics = record.config, record.folder, record.arms, record.statistics
-    record.trials = trials_of(arms, config, folder)
+    searches = _searches(record)
     record.grid = runs_of(arms, config, folder, rates=config.grid)
     planned = record.grid or runs_of(arms, config, folder)
-    check_folders(record.trials, statistics)
-    # the rate of a run that counts may still be chosen, so it is compared after the tuning only
-    check_folders(planned, statistics, skip=frozenset({"learning_rate"} if config.tune else ()))
+    check_folders(_next_trials(record, searches), statistics)
+    # the rates of a run that counts may still be chosen, so they are compared after the tuning only
+    open_rates = {"learning_rate", "encoding_learning_rate"} if config.tune else set[str]()
+    check_folders(planned, statistics, skip=frozenset(open_rates))
     folder.mkdir(parents=True, exist_ok=True)
     places = placements(devices_of(record.recipe), workers=config.workers, runs=len(planned))
     team = Team(record.pipeline, statistics, places=places)
     try:
-        with Display([*record.trials, *planned], show=progress) as display:
-            _work(record.trials, record, team, display)
+        with Display(planned, show=progress) as display:
+            while trials := _next_trials(record, searches):
+                check_folders(trials, statistics)
+                record.trials += trials
+                display.expect(trials)
+                _work(trials, record, team, display)
             if not record.grid:
-                rates = _tuned_rates(record)
+                rates = {arm: best for arm, own in _trial_scores(record).items() if (best := best_of(own)) is not None}
                 record.runs = runs_of(arms, config, folder, chosen=rates)
                 _give_up_untrainable(record, rates)
                 check_folders(record.runs, statistics)
@@ -156,14 +162,35 @@ def _headline(run: Run, record: Record) -> str:
     return f"{optimistic}{record.split} {record.metric} {scores_of(metrics).get(record.metric, math.nan):.4g}"
 
 
-def _tuned_rates(record: Record) -> dict[str, float]:
-    """Return the learning rate of each arm that could be trained in a trial."""
-    scores = scores_by_rate(record.trials, metrics_of(record.trials), record.selection)
-    chosen = best_rates(scores, record.selection)
-    return {arm: rate for arm, rate in chosen.items() if any(scores[arm].values())}
+def _searches(record: Record) -> dict[str, Search]:
+    """Return the search of each arm for its learning rates; an encoding without parameters needs no rate of its own."""
+    config, found = record.config, dict[str, Search]()
+    for arm in record.arms if config.tune else ():
+        factors: tuple[float | None, ...] = config.tune_encoding or (None,)
+        if config.tune_encoding and not record.pipeline.encoding_parameters(arm.recipe, config.seeds[0]):
+            factors = (None,)
+        found[arm.name] = Search(rates=config.tune, factors=factors, seeds=config.tune_seed, extend=config.tune_extend)
+    return found
 
 
-def _give_up_untrainable(record: Record, rates: dict[str, float]) -> None:
+def _next_trials(record: Record, searches: Mapping[str, Search]) -> list[Run]:
+    """Return the trials that come next in the search of each arm; [] when the rates of all arms are known."""
+    scores = _trial_scores(record)
+    return [
+        run
+        for arm in record.arms
+        if arm.name in searches
+        for run in trials_of(
+            arm, record.config, record.folder, searches[arm.name].next_trials(scores.get(arm.name, {}))
+        )
+    ]
+
+
+def _trial_scores(record: Record) -> dict[str, dict[Rates, dict[int, float | None]]]:
+    return trial_scores(record.trials, metrics_of(record.trials), record.selection)
+
+
+def _give_up_untrainable(record: Record, rates: Mapping[str, Rates]) -> None:
     """Record the runs of an arm as failed if no rate could train it; a single rate that diverges is no failure."""
     tried = {run.arm: record.failed.get(run.folder, "the loss is not a number") for run in record.trials}
     for run in record.runs:

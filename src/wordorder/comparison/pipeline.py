@@ -108,12 +108,20 @@ def probe(recipe: Recipe, model_dir: Path, run_folder: Path, options: Mapping[st
     measure_probes(options, recipe, model_dir, run_folder, prepare=lambda: prepare(recipe, recipe.training["seed"]))
 
 
+def encoding_parameters(recipe: Recipe, seed: int) -> int:
+    """Count the parameters of a recipe's encoding before anything is trained."""
+    from wordorder.training.runs.fit import make_config
+
+    return cost_of_config(recipe, make_config(recipe, prepare(recipe, seed)))["parameters"]["encoding"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Functions that a comparison calls; each at module level, because worker processes import it by name."""
 
     prepare: Callable[[Recipe, int], PreparedData] = prepare
     train: Callable[[Recipe, Path, int], None] = train
+    encoding_parameters: Callable[[Recipe, int], int] = encoding_parameters
     cost: Callable[[Recipe, Path], Mapping[str, Any]] = cost
     correlation: Callable[[Recipe, Path], dict[str, Any]] = correlation
     probe: Callable[[Recipe, Path, Path, Mapping[str, Mapping[str, Any]]], None] = probe

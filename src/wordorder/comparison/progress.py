@@ -29,13 +29,11 @@ class Display:
 
     def __init__(self, runs: Iterable[Run], *, show: bool = True, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
-        every = {run.folder: run for run in runs}
-        self.total, self.left = len(every), {folder: run for folder, run in every.items() if not run.finished()}
+        self.total, self.left, self.done_before = 0, dict[Path, Run](), 0.0
         self.current: dict[Path, Run] = {}
         self.started = time.monotonic()
         self.show = show
-        # runs done before this session say nothing about this session's speed
-        self.done_before = self._done()
+        self.expect(runs)
         live = show and self.console.is_terminal
         self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2) if live else None
 
@@ -49,6 +47,15 @@ class Display:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.live is not None:
             self.live.stop()
+
+    def expect(self, runs: Iterable[Run]) -> None:
+        """Take more runs into the count."""
+        every = {run.folder: run for run in runs}
+        self.total += len(every)
+        self.left |= {folder: run for folder, run in every.items() if not run.finished()}
+        # runs done before this session say nothing about this session's speed
+        self.done_before += len(every) - sum(folder in self.left for folder in every)
+        self.done_before += sum(fraction(run) for folder, run in every.items() if folder in self.left)
 
     def start(self, run: Run) -> None:
         """Show that a run has started."""

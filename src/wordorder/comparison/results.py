@@ -206,6 +206,7 @@ def _row(record: Record, run: Run, metrics: Json) -> Row:
         "validation_loss": metrics["validation"]["loss"],
         f"validation_{record.metric}": metrics["validation"].get(record.metric),
         "learning_rate": run.recipe.training.get("learning_rate"),
+        **_own_rate(run),
         "steps": metrics.get("steps"),
         "best_step": metrics.get("best_step"),
         "train_seconds": metrics.get("train_seconds"),
@@ -219,13 +220,14 @@ def _row(record: Record, run: Run, metrics: Json) -> Row:
 
 def _arm(record: Record, runs: Sequence[Run], arm: Arm) -> ArmResult:
     cost = next((found for (name, _), found in record.measured.costs.items() if name == arm.name), dict[str, Any]())
-    rates = [run.recipe.training.get("learning_rate") for run in runs if run.arm == arm.name]
+    first = next((run for run in runs if run.arm == arm.name), None)
     configured = {own.name: own.overrides for own in record.config.arms}
     return ArmResult(
         name=arm.name,
         encoding=arm.recipe.model.get("encoding"),
         overrides=finite(configured[arm.name]),
-        learning_rate=rates[0] if rates else None,
+        learning_rate=first.recipe.training.get("learning_rate") if first else None,
+        **(_own_rate(first) if first else {}),
         parameters=dict(cost.get("parameters", {})) or None,
         encoding_parameters=dict(cost.get("encoding_parameters", {})),
         flops_per_token=cost.get("flops_per_token"),
@@ -237,7 +239,8 @@ def _trial(record: Record, run: Run, metrics: Json | None) -> Trial:
     status = {"status": "finished"} if reason is None else {"status": "failed", "reason": reason}
     known = metrics if reason is None else None
     measured = {name: None if known is None else validation_score(known, name) for name in ("loss", record.selection)}
-    names = {"arm": run.arm, "learning_rate": run.trial, "seed": run.seed, **_fold(run)}
+    rate = run.recipe.training.get("learning_rate")
+    names = {"arm": run.arm, "learning_rate": rate, **_own_rate(run), "seed": run.seed, **_fold(run)}
     return Trial.model_validate({**names, **measured, **status})
 
 
@@ -249,6 +252,7 @@ def _failure(run: Run, reason: str, *, counts: bool) -> Failure:
         status="failed",
         stage="tuning" if run.trial is not None else "seeds" if counts else "grid",
         learning_rate=run.recipe.training.get("learning_rate"),
+        **_own_rate(run),
         reason=reason,
     )
 
@@ -266,6 +270,12 @@ def _notes_on_machines(environments: Sequence[Json]) -> list[str]:
         "Tokens per second and peak memory were measured in different conditions and compare only within one: "
         f"{'; '.join(told)}."
     ]
+
+
+def _own_rate(run: Run) -> dict[str, Any]:
+    """Return the multiple of the learning rate that the encoding has, where the recipe or the tuning says one."""
+    factor = run.recipe.training.get("encoding_learning_rate")
+    return {} if factor is None else {"encoding_learning_rate": factor}
 
 
 def _fold(run: Run) -> dict[str, int]:

@@ -126,6 +126,7 @@ class Row(WithScores):
     flops_per_token: Number | None = None
     validation_loss: Number | None = None
     learning_rate: Number | None = None
+    encoding_learning_rate: Number | None = None
     steps: int | None = None
     train_seconds: Number | None = None
     batches: Mapping[str, str] | None = None
@@ -142,6 +143,8 @@ class ArmResult(Saved):
     encoding: JsonValue = None
     overrides: Table = {}
     learning_rate: Number | None = None
+    encoding_learning_rate: Number | None = None
+    """Multiple of it that the encoding's parameters have; None: the recipe says none."""
     parameters: Mapping[str, Number] | None = None
     """Parameters by part, and their "total"; None until a run has finished."""
     encoding_parameters: Mapping[str, Number] = {}
@@ -178,10 +181,11 @@ class Summary(Saved):
 
 
 class Trial(WithScores):
-    """One learning rate that an arm tried with one seed, with its validation scores."""
+    """Learning rates that an arm tried with one seed, with its validation scores."""
 
     arm: str
     learning_rate: Number
+    encoding_learning_rate: Number | None = None
     seed: int = 0
     status: str = "finished"
     reason: str | None = None
@@ -210,6 +214,7 @@ class Failure(Saved):
     stage: str = "seeds"
     """Part of the comparison: "tuning", "grid", or "seeds" for a run that counts."""
     learning_rate: Number | None = None
+    encoding_learning_rate: Number | None = None
     reason: str = ""
 
 

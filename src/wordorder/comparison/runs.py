@@ -12,12 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from wordorder.comparison.fairness.arms import RATE
+from wordorder.comparison.fairness.arms import OWN_RATE, RATE
 from wordorder.comparison.fairness.own_arm import own_encodings_of
 from wordorder.comparison.probes.measure import is_measured
 from wordorder.comparison.quality import lower_is_better
 from wordorder.comparison.results_file import GridEntry
 from wordorder.comparison.statistics.summary import median_and_range
+from wordorder.comparison.tuning import Rates
 from wordorder.errors import BadInput
 from wordorder.limits import read_json
 from wordorder.training.recipe.pretrained import weights_content
@@ -41,8 +42,8 @@ class Run:
     seed: int
     recipe: Recipe
     folder: Path
-    trial: float | None = None
-    """The learning rate that is being tried; None for a run that counts."""
+    trial: Rates | None = None
+    """The learning rates that are being tried; None for a run that counts."""
     rate: float | None = None
     """The learning rate of a grid that the run belongs to; None outside a grid."""
     fold: int | None = None
@@ -55,7 +56,7 @@ class Run:
         """Name of the run in a progress line."""
         fold = "" if self.fold is None else f", fold {self.fold}"
         if self.trial is not None:
-            return f"{self.arm}, rate {self.trial:g}{fold}"
+            return f"{self.arm}, rate {self.trial.words}{fold}, seed {self.seed}"
         rate = "" if self.rate is None else f", rate {self.rate:g}"
         return f"{self.arm}{rate}{fold}, seed {self.seed}"
 
@@ -110,7 +111,7 @@ def runs_of(
     folder: Path,
     *,
     rates: Sequence[float | None] = (None,),
-    chosen: Mapping[str, float] | None = None,
+    chosen: Mapping[str, Rates] | None = None,
 ) -> list[Run]:
     """Return the runs of every arm with every seed, fold and rate; of no grid, with the rate that tuning chose.
 
@@ -120,26 +121,35 @@ def runs_of(
     for seed, fold, rate, arm in product(config.seeds, config.folds or (None,), rates, arms):
         parts = [arm.name, *([] if rate is None else [f"rate-{rate:g}"]), *([] if fold is None else [f"fold-{fold}"])]
         place = folder.joinpath(*parts, f"seed-{seed}")
-        recipe = _run_recipe(arm, seed, (chosen or {}).get(arm.name) if rate is None else rate, fold)
+        tuned = (chosen or {}).get(arm.name) if rate is None else Rates(rate)
+        recipe = _run_recipe(arm, seed, tuned, fold)
         found.append(
             Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, rate=rate, fold=fold, probes=config.probes)
         )
     return found
 
 
-def trials_of(arms: Sequence[Arm], config: CompareConfig, folder: Path) -> list[Run]:
-    """Return the trials of every arm with every learning rate of `compare.tune`, on the first fold."""
-    seed, fold = config.tune_seed, config.folds[0] if config.folds else None
+def trials_of(arm: Arm, config: CompareConfig, folder: Path, trials: Iterable[tuple[Rates, int]]) -> list[Run]:
+    """Return the trials of an arm with these rates and seeds, on the first fold."""
+    fold = config.folds[0] if config.folds else None
     found: list[Run] = []
-    for arm, rate in product(arms, config.tune):
-        recipe, place = _run_recipe(arm, seed, rate, fold), folder / arm.name / f"tune-{rate:g}"
-        found.append(Run(arm=arm.name, seed=seed, recipe=recipe, folder=place, trial=rate, fold=fold))
+    for rates, seed in trials:
+        name = f"tune-{rates.words.replace(' ', '-')}{f'-seed-{seed}' if len(config.tune_seed) > 1 else ''}"
+        recipe = _run_recipe(arm, seed, rates, fold)
+        found.append(
+            Run(arm=arm.name, seed=seed, recipe=recipe, folder=folder / arm.name / name, trial=rates, fold=fold)
+        )
     return found
 
 
-def _run_recipe(arm: Arm, seed: int, rate: float | None, fold: int | None) -> Recipe:
-    """Return an arm's recipe for one seed (which may name the folder that it starts from), one rate and one fold."""
-    changes = {"training.seed": seed, RATE: rate, "data.fold": fold}
+def _run_recipe(arm: Arm, seed: int, rates: Rates | None, fold: int | None) -> Recipe:
+    """Return an arm's recipe for one seed (which may name the folder that it starts from), its rates and one fold."""
+    changes = {
+        "training.seed": seed,
+        RATE: rates and rates.rate,
+        OWN_RATE: rates and rates.factor,
+        "data.fold": fold,
+    }
     return arm.recipe.with_overrides({name: value for name, value in changes.items() if value is not None})
 
 
@@ -208,24 +218,38 @@ def _differences(there: Json, here: Json, skip: frozenset[str]) -> list[str]:
     return found
 
 
-Scores = dict[str, dict[float, dict[str, float]]]
+def trial_scores(runs: Iterable[Run], metrics: Metrics, metric: str) -> dict[str, dict[Rates, dict[int, float | None]]]:
+    """Return by arm the scores of trials that have ended, of which less is better; see `tuning.Scores`.
+
+    Args:
+        runs: trials that are finished, or failed.
+    """
+    sign = 1 if lower_is_better(metric) else -1
+    found: dict[str, dict[Rates, dict[int, float | None]]] = {}
+    for run in runs:
+        assert run.trial is not None
+        value = validation_score(metrics[run.folder], metric) if run.folder in metrics else None
+        found.setdefault(run.arm, {}).setdefault(run.trial, {})[run.seed] = None if value is None else sign * value
+    return found
+
+
+GridScores = dict[str, dict[float, dict[str, float]]]
 """Arm -> learning rate -> seed (and fold) -> score on the validation split."""
 
 
-def scores_by_rate(runs: Iterable[Run], metrics: Metrics, metric: str) -> Scores:
-    """Return the scores of the finished runs that tried a learning rate, where they are numbers."""
-    found: Scores = {}
+def scores_by_rate(runs: Iterable[Run], metrics: Metrics, metric: str) -> GridScores:
+    """Return the scores of the finished runs of a grid, where they are numbers."""
+    found: GridScores = {}
     for run in runs:
-        rate = run.rate if run.trial is None else run.trial
-        assert rate is not None  # of a trial or of a grid
-        own = found.setdefault(run.arm, {}).setdefault(rate, {})
+        assert run.rate is not None
+        own = found.setdefault(run.arm, {}).setdefault(run.rate, {})
         value = validation_score(metrics[run.folder], metric) if run.folder in metrics else None
         if value is not None:
             own[str(run.seed) if run.fold is None else f"{run.seed}, fold {run.fold}"] = value
     return found
 
 
-def best_rates(scores: Scores, metric: str) -> dict[str, float]:
+def best_rates(scores: GridScores, metric: str) -> dict[str, float]:
     """Return each arm's rate: of those with the most finished seeds, the one with the best median, as TUPE for GLUE.
 
     A rate that a seed could not be trained with so loses against one that trains them all. Of equals the smaller one.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from wordorder.encodings import CATALOG, Composition, OnScoresByContent, ReplacesEmbedding, names_of
+from wordorder.encodings import CATALOG, Composition, OnScoresByContent, encoding_parameters, names_of
 from wordorder.tasks import TASKS, model_class
 
 KEPT_INSIDE = {"relu": 1, "gelu": 2, "silu": 2, "swiglu": 4}
@@ -84,11 +84,10 @@ def cost(
 
 def _parameters(model: PreTrainedModel) -> dict[str, int]:
     total = sum(parameter.numel() for parameter in model.parameters())
-    table = model.get_input_embeddings()
-    # what an encoding adds to a token table that it replaces belongs to word order
-    order = sum(table.cost_parts().values()) if isinstance(table, ReplacesEmbedding) else 0
-    embedding = sum(parameter.numel() for parameter in table.parameters()) - order
-    encoding = order + sum(p.numel() for m in model.modules() if isinstance(m, Composition) for p in m.parameters())
+    order = list(encoding_parameters(model).values())
+    encoding = sum(parameter.numel() for parameter in order)
+    known = set(map(id, order))
+    embedding = sum(p.numel() for p in model.get_input_embeddings().parameters() if id(p) not in known)
     base = sum(parameter.numel() for parameter in model.base_model.parameters())
     body = base - embedding - encoding
     return {"total": total, "embedding": embedding, "encoding": encoding, "body": body, "head": total - base}

@@ -18,6 +18,7 @@ from wordorder.encodings.composition import Composition as Composition
 from wordorder.encodings.composition import Hybrid as Hybrid
 from wordorder.encodings.composition import PositionTerms as PositionTerms
 from wordorder.encodings.composition import PositionTermsByLayer as PositionTermsByLayer
+from wordorder.encodings.composition import encoding_parameters as encoding_parameters
 from wordorder.encodings.places import ContentScores as ContentScores
 from wordorder.encodings.places import Encoding as Encoding
 from wordorder.encodings.places import Move as Move

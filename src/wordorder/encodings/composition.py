@@ -234,6 +234,21 @@ class Composition(nn.Module):
         }
 
 
+def encoding_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters of the encodings of a network by name; a learning rate of their own acts on these.
+
+    Of an encoding that replaces the token table these are all but the words' own vectors, its `weight`: the frequencies
+    of complex-order, not its amplitudes.
+    """
+    own: set[nn.Parameter] = set()
+    for module in network.modules():
+        if isinstance(module, Composition):
+            own |= set(module.parameters())
+        elif isinstance(module, ReplacesEmbedding):
+            own |= set(module.parameters()) - {module.weight}
+    return {name: parameter for name, parameter in network.named_parameters() if parameter in own}
+
+
 def _content_scale(parts: Mapping[str, Encoding], head_dim: int) -> float:
     """Return the factor on q.k where these encodings act together: 1/sqrt(head_dim) unless one of them sets another."""
     scales = {name: part.content_scale(head_dim) for name, part in parts.items()}

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wordorder.encodings.places import ContentScores, OnScoresByContent, check_positive
+from wordorder.encodings.places import ContentScores, OnScoresByContent, check_choice, check_positive
 from wordorder.ops import (
     Bias,
     DenseBias,
@@ -25,6 +25,8 @@ from wordorder.ops import (
 )
 from wordorder.ops.positions import distances_BTS
 
+Variant = Literal["paper", "reference-code"]
+
 
 class DeBERTa(OnScoresByContent):
     """Add the products of queries with projected relative positions, and of keys with projected relative positions.
@@ -39,10 +41,12 @@ class DeBERTa(OnScoresByContent):
 
     ``scale`` is 1/sqrt(3 D), or 1/sqrt(2 D) with one of the two terms left out (the paper's Table 4).
 
-    Differs from the authors' code: there position-to-content reads row delta(i, j), here delta(j, i) as in Eq. 4; the
-    maps have no biases, as in the paper. Left out: the enhanced mask decoder (absolute positions before the softmax
-    layer), which is part of a head and not of attention; DeBERTa-v2's ``share_att_key``, for which the network's own
-    W_q and W_k would be needed here; its layer norm and the dropout of P.
+    ``variant="reference-code"``: position-to-content reads row delta(i, j), as the authors' code and transformers do,
+    and so every published checkpoint; "paper" reads delta(j, i), as in Eq. 4.
+
+    Differs from the authors' code: the maps have no biases, as in the paper. Left out: the enhanced mask decoder
+    (absolute positions before the softmax layer), which is part of a head and not of attention; DeBERTa-v2's
+    ``share_att_key``, for which the network's own W_q and W_k would be needed here; its layer norm and dropout of P.
 
     Args:
         width: model channels, C; positive.
@@ -57,6 +61,7 @@ class DeBERTa(OnScoresByContent):
         buckets: DeBERTa-v2's ``position_buckets``, b: distances up to b/2 have a row each, those from there to
             ``max_distance`` share b/2 - 1 rows by their logarithm, on either side; P has 2b rows. Even, at least 4 and
             less than 2 (max_distance - 1); v2 and v3 take 256 for 512. None = as in the paper.
+        variant: "paper" or "reference-code": the row that position-to-content reads.
 
     Shape:
         q (B, H, T, D), k (B, H, S, D) -> term (B, H, T, S), dtype of q.
@@ -83,8 +88,10 @@ class DeBERTa(OnScoresByContent):
         content_to_position: bool = True,
         position_to_content: bool = True,
         buckets: int | None = None,
+        variant: Variant = "paper",
     ) -> None:
         super().__init__()
+        check_choice("variant", variant, Variant)
         furthest = max_positions if max_distance is None else max_distance
         check_positive(width=width, heads=heads, head_dim=head_dim, layers=layers, max_distance=furthest)
         if not (content_to_position or position_to_content):
@@ -94,7 +101,7 @@ class DeBERTa(OnScoresByContent):
                 f"buckets must be even, at least 4 and less than 2 (max_distance - 1) = {2 * (furthest - 1)}, got "
                 f"{buckets}"
             )
-        self.heads, self.max_distance, self.buckets = heads, furthest, buckets
+        self.heads, self.max_distance, self.buckets, self.variant = heads, furthest, buckets, variant
         self.span = furthest if buckets is None else buckets
         self.table = nn.Embedding(2 * self.span, width)
         self.key_projections, self.query_projections = (
@@ -129,7 +136,8 @@ class DeBERTa(OnScoresByContent):
         else:
             back = -diagonal_distances(query.length, key.length, shift, device)
             left = diagonals_not_to_the_right(query.length, key.length, shift)
-        return DeBERTaScores(self, self.row(back), self.row(-back), left, query.length)
+        met = -back if self.variant == "paper" else back
+        return DeBERTaScores(self, self.row(back), self.row(met), left, query.length)
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ class DeBERTaScores(ContentScores):
     as_key: Tensor
     """delta(i, j), by distance j - i from the lowest (T + S - 1,), or of every pair (1 or B, T, S)."""
     as_query: Tensor
-    """delta(j, i), by distance or of every pair."""
+    """delta(j, i), or delta(i, j) in the variant "reference-code", by distance or of every pair."""
     left: int
     """Number of distances, the first ones, that are not to the right."""
     queries: int
@@ -178,7 +186,7 @@ class DeBERTaScores(ContentScores):
     def _position_to_content(
         self, maps: nn.Module, k_BHSD: Tensor, scale: float, visible: Visibility | Tensor | None
     ) -> Bias:
-        """Return the position-to-content term ``k_j . (P W_qr)[delta(j, i)]``."""
+        """Return the position-to-content term ``k_j . (P W_qr)[delta(j, i)]``, or with delta(i, j)."""
         if self.as_query.dim() > 1:
             row_BST = self.as_query.transpose(-1, -2)
             term_BHST = _at_pairs(k_BHSD, scale * self._rows(maps, None, k_BHSD.dtype), row_BST)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from wordorder.training import ArmConfig, CompareConfig, Recipe
 
 FREE_FOR_EVERY_ARM = frozenset(
-    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay decay_all_parameters adam_beta1 "
-    "adam_beta2 adam_epsilon optim optim_args max_grad_norm label_smoothing_factor activation_checkpointing "
-    "activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs".split()
+    "learning_rate encoding_learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay "
+    "decay_all_parameters adam_beta1 adam_beta2 adam_epsilon optim optim_args max_grad_norm label_smoothing_factor "
+    "activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
+    "gradient_checkpointing_kwargs".split()
 )
 """Names of [training] that an arm may override: how its weights are updated, and how its memory is used.
 
@@ -42,7 +43,7 @@ REASONS = {
 WRITTEN = frozenset({"figures", "results.json", "table.md", "report.html", "recipe.toml", "metrics.json"})
 """Names that no arm may have, because a comparison or a run writes files of these names into its folder."""
 
-RATE = "training.learning_rate"
+RATE, OWN_RATE = "training.learning_rate", "training.encoding_learning_rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +91,10 @@ def _unfair(arm: ArmConfig, compare: CompareConfig) -> list[str]:
             allowed = f"an arm may change only {', '.join(sorted(FREE_FOR_EVERY_ARM))}"
             reason = REASONS.get(name, f"it must be the same for all arms, so set it in [training]; there {allowed}")
             faults.append(f"compare.arms {arm.name!r} overrides {key}: {reason}")
-    for name, rates in (("tune", compare.tune), ("grid", compare.grid)):
-        if rates and RATE in arm.overrides:
+    for name, key in (("tune", RATE), ("grid", RATE), ("tune_encoding", OWN_RATE)):
+        if getattr(compare, name) and key in arm.overrides:
             faults.append(
-                f"compare.arms {arm.name!r} overrides {RATE}, which compare.{name} chooses; drop one of the two"
+                f"compare.arms {arm.name!r} overrides {key}, which compare.{name} chooses; drop one of the two"
             )
     return faults
 
@@ -140,7 +141,7 @@ def _seed_faults(recipe: Recipe, compare: CompareConfig, arms: Sequence[Arm]) ->
     """Return the faults of arms that start from saved models that are missing or have different tokenisers."""
     if recipe.pretrained is None:
         return []
-    seeds = {*compare.seeds, *([compare.tune_seed] if compare.tune else [])}
+    seeds = {*compare.seeds, *(compare.tune_seed if compare.tune else ())}
     faults: list[str] = []
     for arm, seed in product(arms, sorted(seeds)):
         try:

@@ -32,6 +32,7 @@ from wordorder.comparison.report.differences import (
 )
 from wordorder.comparison.report.figures import FOLDER, figure_files
 from wordorder.comparison.report.numbers import MISSING, grouped, significant
+from wordorder.comparison.report.rates import rates_tried
 from wordorder.comparison.report.table import (
     OUTCOME,
     caption,
@@ -40,7 +41,6 @@ from wordorder.comparison.report.table import (
     lines,
     markdown_table,
     place_of,
-    rates_tried,
 )
 from wordorder.comparison.report.verdict import verdict
 from wordorder.comparison.report.view import arm_styles, curve_label, probe_panels, probe_table, view_of

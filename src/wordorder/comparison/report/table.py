@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wordorder.comparison.quality import METRICS, beside, is_marked_optimistic, loss_unit, lower_is_better, quality_of
+from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of
 from wordorder.comparison.report.differences import against, in_parts, in_short, places_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
+from wordorder.comparison.report.rates import RatesTried, rates_tried
 from wordorder.comparison.report.verdict import ranked, verdict
-from wordorder.comparison.results_file import ArmResult, Failure, GridEntry, Results, SavedRecipe, Summary
+from wordorder.comparison.results_file import ArmResult, Failure, Results, SavedRecipe, Summary
 from wordorder.comparison.statistics.summary import SEEDS_FOR_A_SPREAD, baseline_of, centre, repeats
 from wordorder.streams import printable
 from wordorder.tasks import Metric
@@ -25,7 +26,10 @@ MEBIBYTE = 2**20
 OUTCOME = "outcome"
 """Key of the column that holds each arm's difference from the baseline."""
 
-LEFT_OUT_FIRST = ("encoding_parameters", "learning_rate", "peak_memory_bytes", "flops_per_token", "tokens_per_second")
+LEFT_OUT_FIRST = (
+    *("encoding_parameters", "encoding_learning_rate", "learning_rate", "peak_memory_bytes", "flops_per_token"),
+    "tokens_per_second",
+)
 """Keys of the columns that a narrow terminal leaves out, in this order."""
 
 
@@ -77,7 +81,17 @@ def columns(results: Results) -> list[Column]:
             lambda arm: arm.learning_rate,
             lambda value: MISSING if value is None else f"{value:g}",
         ),
+        *([_own_rate()] if any(arm.encoding_learning_rate is not None for arm in results.arms) else []),
     ]
+
+
+def _own_rate() -> Column:
+    return _of_arm(
+        "encoding_learning_rate",
+        "Rate of the encoding, times that",
+        lambda arm: arm.encoding_learning_rate,
+        lambda value: MISSING if value is None else f"{value:g}",
+    )
 
 
 def _of_arm(
@@ -304,73 +318,3 @@ def _cell(text: object) -> str:
     for mark, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\\", "&#92;"), ("|", "\\|")):
         plain = plain.replace(mark, written)
     return plain.replace("](", "]&#40;").replace("`", "&#96;")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatesOfArm:
-    """The row of one arm."""
-
-    arm: str
-    cells: tuple[tuple[str, bool], ...]
-    """For each rate the score in words, and whether the arm was given this rate."""
-    edge: bool
-    """True if the arm's rate is the lowest or the highest that was tried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatesTried:
-    """The table of rates, one row per arm."""
-
-    rates: tuple[str, ...]
-    rows: tuple[RatesOfArm, ...]
-    meaning: str
-    """Explanation of the numbers, for the caption."""
-
-
-def rates_tried(results: Results) -> RatesTried | None:
-    """Return the table of a results file; None if every arm had the rate of its recipe."""
-    metric, quality, entries = results.selection, quality_of(results), results.grid
-    if entries:
-        choose = max if quality.higher_is_better else min
-        meaning = (
-            f"Validation {quality.name} at each learning rate, median over the {repeats(results)[0]}s; an arm's result "
-            "is that at its best rate (bold)."
-        )
-    elif results.tuning:
-        entries = tuple(
-            GridEntry(
-                arm=trial.arm,
-                learning_rate=trial.learning_rate,
-                median=trial.score(metric),
-                failed=int(trial.status == "failed"),
-            )
-            for trial in results.tuning
-        )
-        choose = min if lower_is_better(metric) else max
-        name = f"loss ({loss_unit(results)})" if metric not in METRICS else METRICS[metric].name
-        meaning = (
-            f"Validation {name} after training with each learning rate, one seed; the best (bold) is used for every "
-            "seed of that arm."
-        )
-    else:
-        return None
-    rates = sorted({entry.learning_rate for entry in entries})
-    found = {(entry.arm, entry.learning_rate): entry for entry in entries}
-    rows: list[RatesOfArm] = []
-    for arm in dict.fromkeys(entry.arm for entry in entries):
-        own = {rate: found.get((arm, rate)) for rate in rates}
-        known = {rate: entry.median for rate, entry in own.items() if entry is not None and entry.median is not None}
-        # A grid says itself which rate it chose: one that some seeds failed at is not taken, however good the others.
-        named = [rate for rate in known if found[arm, rate].chosen]
-        best = named[0] if named else (choose(known, key=known.__getitem__) if known else None)
-        cells = tuple((_rate_in_words(entry), rate == best) for rate, entry in own.items())
-        rows.append(RatesOfArm(arm=arm, cells=cells, edge=len(rates) > 1 and best in {rates[0], rates[-1]}))
-    if any(row.edge for row in rows):
-        meaning += " * The best rate is the lowest or the highest that was tried: a wider grid might help this arm."
-    return RatesTried(rates=tuple(f"{rate:g}" for rate in rates), rows=tuple(rows), meaning=meaning)
-
-
-def _rate_in_words(entry: GridEntry | None) -> str:
-    if entry is None or entry.median is None:
-        return "failed" if entry is not None and entry.failed else MISSING
-    return significant(entry.median) + (f" ({entry.failed} failed)" if entry.failed else "")

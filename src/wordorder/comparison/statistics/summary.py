@@ -10,7 +10,7 @@ SEEDS_FOR_A_SPREAD = 3
 """Smallest number of seeds for which a spread is shown: two numbers have a standard deviation, but nobody should
 believe it."""
 
-NOT_A_METRIC = frozenset({"seed", "fold", "learning_rate", "steps", "best_step"})
+NOT_A_METRIC = frozenset({"seed", "fold", "learning_rate", "encoding_learning_rate", "steps", "best_step"})
 
 
 def mean_and_spread(values: Iterable[float]) -> dict[str, float | int | None]:

@@ -137,6 +137,8 @@ class Loop:
     """Asked after every step whether to stop."""
     decay_all: bool
     """Weight decay acts on biases and norms too."""
+    encoding_rate: float = 1.0
+    """Learning rate of the encodings' parameters, as a multiple of the others'."""
 
     def __post_init__(self) -> None:
         self._grad_norm: Tensor | None = None
@@ -161,7 +163,7 @@ class Loop:
             state.train_batch_size = args.per_device_train_batch_size
             state.compute_steps(args, length.steps)  # pyright: ignore[reportUnknownMemberType]
         state.max_steps, state.num_train_epochs = length.steps, length.epochs
-        prepare_training(parts, steps=length.steps, decay_all=self.decay_all)
+        prepare_training(parts, steps=length.steps, decay_all=self.decay_all, encoding_rate=self.encoding_rate)
         if start is not None:
             self.saving.restore_optimizer(start)
         if state.logging_steps > state.max_steps:

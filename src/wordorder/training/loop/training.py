@@ -34,6 +34,7 @@ from transformers.trainer_pt_utils import get_parameter_names
 from transformers.trainer_utils import align_special_tokens
 from transformers.utils import logging
 
+from wordorder.encodings import encoding_parameters
 from wordorder.errors import RunFailed
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.checkpoints.weights import is_sharded
@@ -214,15 +215,19 @@ def _accelerator(args: TrainingArguments) -> Accelerator:
     )
 
 
-def prepare_training(parts: Parts, *, steps: int, decay_all: bool) -> None:
-    """Make optimizer and learning rates, and wrap the model for its processes and its precision."""
+def prepare_training(parts: Parts, *, steps: int, decay_all: bool, encoding_rate: float = 1.0) -> None:
+    """Make optimizer and learning rates, and wrap the model for its processes and its precision.
+
+    Args:
+        encoding_rate: the learning rate of the encodings' parameters, as a multiple of the others'.
+    """
     args, model = parts.args, parts.model
     _checkpoint_activations(model, args)
     if args.neftune_noise_alpha is not None:
         model.get_input_embeddings().register_forward_hook(_noise(args.neftune_noise_alpha))
     if DebugOption.UNDERFLOW_OVERFLOW in args.debug:
         DebugUnderflowOverflow(model)
-    optimizer = _optimizer(model, args, decay_all=decay_all)
+    optimizer = _optimizer(model, args, decay_all=decay_all, encoding_rate=encoding_rate)
     if is_sharded(model):  # by its owner: accelerate would wrap it once more
         parts.wrapped = parts.accelerator.prepare_model(model, device_placement=False, evaluation_mode=True)
         parts.optimizer = parts.accelerator.prepare(optimizer)
@@ -269,7 +274,7 @@ def _noise(alpha: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     return add
 
 
-def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool) -> Any:
+def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool, encoding_rate: float) -> Any:
     """Build the optimizer that `training.optim` names, with weight decay on the parameters that have it."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if decay_all:
@@ -281,6 +286,14 @@ def _optimizer(model: Any, args: TrainingArguments, *, decay_all: bool) -> Any:
         {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0},
     ]
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    if encoding_rate != 1.0:
+        own = set(map(id, encoding_parameters(model).values()))
+        encodings = [
+            {**group, "params": [p for p in group["params"] if id(p) in own], "lr": args.learning_rate * encoding_rate}
+            for group in groups
+        ]
+        # the first group is the one whose rate is logged
+        groups = [{**group, "params": [p for p in group["params"] if id(p) not in own]} for group in groups] + encodings
     for name in ("params", "model", "optimizer_dict"):  # of optimizers that bring groups of their own, as GaLore does
         groups = options.pop(name, groups)
     optimizer = kind(groups, **options)

@@ -87,6 +87,7 @@ def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
     named = [name for name in ("optim", "optim_args", "lr_scheduler_type", "lr_scheduler_kwargs") if table.get(name)]
     if not named or (named == ["optim"] and table["optim"] in ("adamw_torch", "adamw_torch_fused")):
         return []
+    own_rate = table.get("encoding_learning_rate")
     import torch
     import transformers
 
@@ -98,6 +99,11 @@ def _optimizer_faults(table: Mapping[str, Any], arguments: Any) -> list[str]:
         optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0)
         if options.get("params") is None and "optimizer_dict" not in options:
             optimizer = kind(model.parameters(), **options)
+        elif own_rate is not None:
+            return [
+                f"training.encoding_learning_rate: {own_rate} cannot be used with training.optim {table['optim']!r}, "
+                "which divides the parameters into groups of its own; leave one of the two out"
+            ]
         asked = "training.lr_scheduler_type"
         library.get_scheduler(
             arguments.lr_scheduler_type,

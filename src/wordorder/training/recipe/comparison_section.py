@@ -45,6 +45,10 @@ def _counted(folds: object) -> object:
     return tuple(range(folds))
 
 
+def _listed(seeds: object) -> object:
+    return (seeds,) if type(seeds) is int else seeds
+
+
 def _not_time(match: object) -> object:
     if match == "time":
         raise BadInput(
@@ -111,8 +115,21 @@ class CompareConfig(Section):
     tune: Rates = ()
     """Learning rates tried for every arm, by validation loss, before the seeds; empty keeps the recipe's. With folds
     they are tried on the first one."""
-    tune_seed: Seed = 0
-    """Seed of the trials of `tune`."""
+    tune_encoding: Rates = ()
+    """Values of training.encoding_learning_rate tried for every arm with each rate of `tune`; an arm whose encoding has
+    no parameters is tried without. Empty keeps the recipe's."""
+    tune_seed: Annotated[
+        Several[Seed],
+        BeforeValidator(_listed),
+        MinLen(1),
+        AfterValidator(_different),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
+    ] = (100,)
+    """Seed of the trials of `tune`, or several: all rates are tried on the first, on each further one the better half
+    of those that are left. None of them may be one of `seeds`, whose runs count."""
+    tune_extend: Annotated[int, Ge(0), Le(8)] = 0
+    """How often the next value beyond an edge is tried where the best rate of an arm, or that of its encoding, is the
+    lowest or highest of its list."""
     grid: Rates = ()
     """Learning rates that every arm is trained with on every seed. The table has the median over the seeds at the rate
     where it is best on validation, as TUPE's paper. Empty trains each arm with one rate and reports the mean."""
@@ -129,6 +146,14 @@ class CompareConfig(Section):
         faults: list[str] = []
         if self.tune and self.grid:
             faults.append("compare.grid: chooses the learning rates, as compare.tune does; drop one of the two")
+        for name in ("tune_encoding", "tune_extend"):
+            if getattr(self, name) and not self.tune:
+                faults.append(f"compare.{name}: is only for compare.tune; set it too, or leave {name} out")
+        if both := sorted({*self.tune_seed} & {*self.seeds}) if self.tune else []:
+            faults.append(
+                f"compare.tune_seed: {', '.join(map(str, both))} is one of compare.seeds, whose runs count; rates that "
+                "were chosen on it would suit it better than other seeds; take another, such as 100"
+            )
         names = [arm.name for arm in self.arms]
         if self.baseline not in ("", *names):
             faults.append(unknown_choice("compare.baseline", self.baseline, names))

@@ -18,7 +18,8 @@ GENERATION = ("predict_with_generate", "generation_num_beams", "generation_max_l
 """Names of [training] that are for translation."""
 
 OWN = (
-    *("decay_all_parameters", "keep_steps", "threads", "segments_per_step", "eval_stride", "fsdp", "fsdp_config"),
+    *("decay_all_parameters", "encoding_learning_rate"),
+    *("keep_steps", "threads", "segments_per_step", "eval_stride", "fsdp", "fsdp_config"),
     *GENERATION,
 )
 """Names of [training] that transformers.TrainingArguments does not have, or that mean less here."""
@@ -161,6 +162,10 @@ class TrainingSettings(Section):
 
     learning_rate: Annotated[float, Gt(0)] = 5e-5
     """The peak learning rate."""
+    encoding_learning_rate: Positive | None = None
+    """Learning rate of the encoding's own parameters, as a multiple of learning_rate: tables of positions, biases,
+    projections of positions, frequencies. A bias that enters scores may need another step than a weight of the network;
+    1 where nothing is said."""
     lr_scheduler_type: Annotated[str, AfterValidator(_schedule)] = "linear"
     """How the rate changes with the steps: one of transformers' schedules, such as linear, cosine, constant,
     inverse_sqrt, warmup_stable_decay."""

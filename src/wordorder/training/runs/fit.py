@@ -147,6 +147,7 @@ def _train_and_test(
                 log=Log(training, tokenizer=prepared.tokenizer, callbacks=[logs] if logs else []),
                 interruption=interruption,
                 decay_all=bool(recipe.training.get("decay_all_parameters")),
+                encoding_rate=recipe.training.get("encoding_learning_rate", 1.0),
             )
             if start is not None and state is not None and state.global_step >= state.max_steps:
                 saving.restore_finished(start)  # killed after the last step
