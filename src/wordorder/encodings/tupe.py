@@ -222,7 +222,8 @@ class TUPERelative(TUPE):
                                 b_row being table row ``buckets / 2``, which no distance reaches
 
     The result is the `LowRankBias` of TUPE-A plus the `ToeplitzBias` of the distances; the low-rank part, which has
-    features for the [CLS] row and column, subtracts there what the Toeplitz part adds.
+    features for the [CLS] row and column, subtracts there what the Toeplitz part adds. The relative table is not
+    scaled, as in the authors' code; `T5` alone scales its own by sqrt(head_dim).
 
     Args:
         width: model channels, C; a multiple of heads.
