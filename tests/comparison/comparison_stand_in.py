@@ -48,8 +48,8 @@ def train(recipe: Any, folder: Path, seed: int) -> None:
         _log(f"saved {arm} {folder.name}")
         raise
     final = LOSS.get(recipe.model["encoding"], 3.0) + 0.01 * seed + 0.1 * recipe.data.fold + 10 * abs(rate - 0.002)
-    if encoding_parameters(recipe, seed):
-        final += 0.001 * abs(recipe.training.get("encoding_learning_rate", 1.0) - 20.0)
+    if "encoding_learning_rate" in recipe.training and encoding_parameters(recipe, seed):
+        final += 0.001 * abs(recipe.training["encoding_learning_rate"] - 20.0)
     curve = [{"step": step, "validation_loss": final + 3 / step} for step in (2, 4, 6)]
     (folder / "curve.jsonl").write_text("".join(json.dumps(point) + "\n" for point in curve))
     (folder / "model").mkdir(exist_ok=True)
