@@ -108,6 +108,8 @@ def test_a_memory_without_slots_is_refused(memory):
         LookAheadMemory(3, epsilon=-1)
     with pytest.raises(ValueError, match="epsilon must not be negative, got nan"):
         LookAheadMemory(3, epsilon=float("nan"))
+    with pytest.raises(ValueError, match="alpha must lie between 0 and 1, got 2"):
+        LookAheadMemory(3, alpha=2)
 
 
 @pytest.mark.parametrize("memory", [LookAheadMemory, SegmentRecurrence])

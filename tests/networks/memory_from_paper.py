@@ -120,7 +120,7 @@ class SlowDecoder:
         after.places = [*kept.places, *places][-length:]
         return torch.stack([self.finish(x) for x in xs]), after
 
-    def look_ahead(self, tokens, kept, length, *, full=False, epsilon=0.0):
+    def look_ahead(self, tokens, kept, length, *, full=False, epsilon=0.0, fixed=None):
         """One segment of look-ahead memory: states (T, C), and what is kept after it."""
         first = kept.next_place
         places = list(range(first, first + len(tokens)))
@@ -152,6 +152,8 @@ class SlowDecoder:
                     larger = torch.maximum(old_lse, new_lse)
                     a, b = (old_lse - larger).exp(), (new_lse - larger).exp()
                     alpha = a / (a + b + epsilon)
+                    if fixed is not None and seen:
+                        alpha = torch.full_like(alpha, fixed)
                     read = alpha[:, None] * old + (1 - alpha)[:, None] * new
                     old_reads.append(read)
                     old_sums.append(torch.logaddexp(old_lse, new_lse))

@@ -136,6 +136,19 @@ def test_full_look_ahead_with_the_codes_epsilon(pre, length):
     assert_parity(decoder, read, EQUAL, check_look_ahead)
 
 
+@pytest.mark.slow
+@CUTS
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
+def test_look_ahead_with_a_fixed_alpha(alpha, length, cuts):
+    decoder = decoder_of(LookAheadMemory(length, alpha=alpha))
+    slow = SlowDecoder(decoder, layers=LAYERS, heads=HEADS, pre=True, encoding="transformer-xl")
+
+    def read(tokens, kept):
+        return slow.look_ahead(tokens, kept, length, fixed=alpha)
+
+    assert_parity(decoder, read, cuts, check_look_ahead)
+
+
 def test_gradient_stops_at_what_is_kept_and_flows_through_what_is_refreshed():
     decoder = decoder_of(LookAheadMemory(4))
     ids = torch.randint(VOCABULARY, (1, 8))

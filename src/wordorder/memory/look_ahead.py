@@ -92,20 +92,25 @@ class LookAheadMemory(Memory):
         full: a slot sees the whole window, itself and what stands to its left included, where that is in the window;
             the paper's ablation (``attn_type`` 33 of its code). Keys are then counted twice.
         epsilon: added to the denominator of alpha for parity with the paper's code, which has 1e-6; exact without.
+        alpha: a fixed alpha in place of the one above, from 0 to 1, for ablations: 1 leaves what a slot read when it
+            was new, 0 forgets it with each segment. None = from the normalisers.
 
     Raises:
-        ValueError: length is not a positive whole number, or epsilon is negative.
+        ValueError: length is not a positive whole number, epsilon is negative, or alpha is not between 0 and 1.
     """
 
     name = "look-ahead"
     state_type = LookAheadState
     full: bool = False
     epsilon: float = 0.0
+    alpha: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.epsilon >= 0:  # what is no number is refused too
             raise ValueError(f"epsilon must not be negative, got {self.epsilon}")
+        if self.alpha is not None and not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must lie between 0 and 1, got {self.alpha}")
 
     def with_slots(self, layer: int, x_BTC: Tensor, state: MemoryState) -> Tensor:
         """Return the slots' embeddings and the tokens' for the first layer; later ones get both from the one before."""

@@ -320,6 +320,7 @@ class SlotRefresh:
     normaliser: Tensor
     """The log-sum-exp that belongs to it, (B, H, M)."""
     epsilon: float
+    alpha: float | None
 
 
 @dataclass(frozen=True)
@@ -355,7 +356,8 @@ def view_of(step: SegmentStep, plan: StepPlan, layer: int) -> MemoryView:
         assert segment.state is not None
         slots = segment.state.slots()
         old = slots[f"read_outs.{layer}"], slots[f"normalisers.{layer}"]
-        refresh = SlotRefresh(plan.slots.layer(layer), step.look_ahead_window(), *old, refreshed.epsilon)
+        merge = refreshed.epsilon, refreshed.alpha
+        refresh = SlotRefresh(plan.slots.layer(layer), step.look_ahead_window(), *old, *merge)
     return MemoryView(
         plan=plan.tokens.layer(layer),
         tokens=step.tokens,

@@ -112,7 +112,8 @@ class SelfAttention(MultiHead):
             of, window = view.refresh, view.refresh.window
             new, new_lse = self.attend(q[:, :, :slots], k[:, :, window], v[:, :, window], of.plan, return_lse=True)
             assert new_lse is not None
-            merged, lse, alpha = merge_read_outs(of.read_out, of.normaliser, new, new_lse, epsilon=of.epsilon)
+            known = of.read_out, of.normaliser
+            merged, lse, alpha = merge_read_outs(*known, new, new_lse, epsilon=of.epsilon, alpha=of.alpha)
             record = record._replace(slots=RefreshedSlots(merged.detach(), lse.detach(), alpha.detach()))
             mixed = torch.cat((merged.type_as(v), mixed), dim=2)
         return self.out(self._join(mixed)), record

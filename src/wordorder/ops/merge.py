@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def merge_read_outs(
-    old: Tensor, old_lse: Tensor, new: Tensor, new_lse: Tensor, *, epsilon: float = 0.0
+    old: Tensor, old_lse: Tensor, new: Tensor, new_lse: Tensor, *, epsilon: float = 0.0, alpha: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the read-out over both sets of keys, its normaliser, and the weight of the old read-out.
 
@@ -29,6 +29,7 @@ def merge_read_outs(
         new: read-out over the second set, (..., E).
         new_lse: log-sum-exp of its scores, (...).
         epsilon: see above; the reference code has 1e-6.
+        alpha: the weight of the old read-out where both sets have keys, whatever the normalisers; None = as above.
 
     Returns:
         read-out (..., E), log-sum-exp (...) and alpha (...), in at least float32.
@@ -40,13 +41,15 @@ def merge_read_outs(
     settled = nothing_new | only_new
     # -inf - -inf is NaN, and so would be its gradient
     apart = old_lse.masked_fill(settled, 0) - new_lse.masked_fill(settled, 0)
-    if epsilon:
+    if alpha is not None:
+        weight = torch.full_like(apart, alpha)
+    elif epsilon:
         a, b = apart.clamp(max=0).exp(), (-apart).clamp(max=0).exp()  # the larger of them is 1
-        alpha = a / (a + b + epsilon)
+        weight = a / (a + b + epsilon)
     else:
-        alpha = apart.sigmoid()
-    alpha = alpha.masked_fill(nothing_new, 1).masked_fill(only_new, 0)
-    read = torch.lerp(new.to(wide), old.to(wide), alpha[..., None])
+        weight = apart.sigmoid()
+    weight = weight.masked_fill(nothing_new, 1).masked_fill(only_new, 0)
+    read = torch.lerp(new.to(wide), old.to(wide), weight[..., None])
     sum_lse = torch.logaddexp(old_lse.masked_fill(settled, 0), new_lse.masked_fill(settled, 0))
     lse = torch.where(nothing_new, old_lse, torch.where(only_new, new_lse, sum_lse))
-    return read, lse, alpha
+    return read, lse, weight
