@@ -1,5 +1,6 @@
 import os
 import signal
+import time
 from dataclasses import replace
 from importlib import import_module
 
@@ -18,6 +19,7 @@ from wordorder.comparison.workers import (
     execute,
     placements,
 )
+from wordorder.errors import Stopped
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +101,35 @@ def test_a_worker_sees_its_device_alone_and_so_does_the_one_in_its_place(make_re
     assert (found["before"].reason, found["after"].reason) == ("7", "7")
     assert found["killed"].status == "finished"
     assert VISIBLE not in os.environ
+
+
+def long_task(pipeline, run, statistics):
+    run.folder.mkdir(parents=True)
+    (run.folder / "begun").touch()
+    try:
+        time.sleep(60)
+    except Stopped:
+        (run.folder / "stopped").touch()
+    return Outcome(status="stopped")
+
+
+@pytest.mark.slow
+def test_a_signal_while_a_run_is_handed_over_stops_it_too(make_recipe, tmp_path, monkeypatch):
+    team = Team(STAND_IN, {None: {}}, places=[{}])
+    run, hand_over = Run(arm="rope", seed=0, recipe=make_recipe(), folder=tmp_path / "rope"), team.workers[0].submit
+
+    def interrupted(*task):
+        hand_over(*task)
+        while not (run.folder / "begun").exists():
+            time.sleep(0.05)
+        raise Stopped("stopped by SIGTERM")
+
+    monkeypatch.setattr("wordorder.comparison.workers.execute", long_task)
+    monkeypatch.setattr(team.workers[0], "submit", interrupted)
+    with pytest.raises(Stopped):
+        list(team.work([run], lambda run: None))
+    team.close()
+    assert (run.folder / "stopped").exists()
 
 
 def test_a_finished_run_is_not_trained_again_for_its_probes(make_recipe, log, tmp_path):

@@ -131,7 +131,8 @@ class Team:
 
     def __init__(self, pipeline: Pipeline, statistics: Statistics, *, places: Sequence[Mapping[str, str]]) -> None:
         self.pipeline, self.statistics = pipeline, statistics
-        self.idle: deque[Executor] = deque([Worker(place) for place in places] or [InThisProcess()])
+        self.workers = [Worker(place) for place in places]
+        self.idle: deque[Executor] = deque(self.workers or [InThisProcess()])
         self.busy: dict[Future[Outcome], tuple[Run, Executor]] = {}
 
     def work(self, runs: Iterable[Run], on_start: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
@@ -155,7 +156,8 @@ class Team:
                     # one that was killed in a probe has trained its run before
                     outcome = Outcome(status="finished" if run.finished() else "failed", reason=KILLED)
                     if isinstance(executor, Worker):
-                        executor = Worker(executor.place)
+                        broken, executor = executor, Worker(executor.place)
+                        self.workers = [executor if worker is broken else worker for worker in self.workers]
                 self.idle.append(executor)
                 if outcome.status == "stopped":
                     raise Stopped("stopped by a signal; run the same command again to go on")
@@ -164,11 +166,12 @@ class Team:
     def close(self) -> None:
         """Let busy workers save their state, then end all of them."""
         busy = {task: executor for task, (_, executor) in self.busy.items() if isinstance(executor, Worker)}
-        for worker in busy.values():
+        # a signal may have come when a run was just handed over, and its task was not noted yet
+        for worker in [worker for worker in self.workers if worker not in self.idle]:
             worker.send(signal.SIGTERM)  # at which a training saves its state and stops
         _, late = wait(busy, timeout=GRACE_SECONDS)
-        for executor in [*self.idle, *busy.values()]:
-            executor.shutdown(wait=not late, cancel_futures=True)
+        for worker in self.workers:
+            worker.shutdown(wait=not late, cancel_futures=True)
         for task in late:
             busy[task].send(getattr(signal, "SIGKILL", signal.SIGTERM))
 
