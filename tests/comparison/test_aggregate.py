@@ -102,6 +102,8 @@ def test_tasks_that_agree_add_up_and_tasks_that_contradict_cancel():
     assert stratified_p([ahead]) == pytest.approx(2 / 20, abs=0.01)
     assert stratified_p([ahead] * 3) == pytest.approx(2 / 20**3, abs=0.0005)
     assert stratified_p([ahead, ahead[::-1]]) == 1.0
+    behind = tuple(arms_of([1, 2], [3, 4]))  # fewer runs, but a task counts the same
+    assert stratified_p([ahead, behind]) == 1.0
     assert stratified_p([tuple(arms_of([1, 1], [1, 1]))]) == 1.0
 
 

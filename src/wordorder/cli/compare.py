@@ -71,7 +71,7 @@ def aggregate(
         list[Path], typer.Argument(metavar="RESULTS...", help="Files results.json, or folders that hold them.")
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", metavar="FOLDER", help="Where the table goes.")],
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Title of the table.")] = "",
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the table.")] = None,
     group_by: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +100,7 @@ def aggregate(
 
     if fault := check_writable(output_dir):
         raise BadInput(f"--output-dir: {output_dir}: {fault}; name a folder that can be written")
-    table = make_decision_table(results, title=title, group_by=group_by, common_arms=common_arms)
+    table = make_decision_table(results, title=title or "", group_by=group_by, common_arms=common_arms)
     write_decision_table(table, output_dir)
     if json:
         sys.stdout.write(printable((output_dir / FILE).read_text(encoding="utf-8")))
