@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/false_positives.py --json benchmarks/results/false_positives.json
     OMP_NUM_THREADS=1 python benchmarks/false_positives_trained.py \\
         --json benchmarks/results/false_positives_trained.json
+    OMP_NUM_THREADS=1 python benchmarks/aggregates.py --json benchmarks/results/aggregates.json
     python benchmarks/publish_statistics.py
 
 The seeds come from the package's own rule. A test holds the page to it and to the committed JSON.
@@ -23,6 +24,7 @@ def tables() -> dict[str, str]:
     """Name of a block of the page -> its table."""
     simulated = json.loads((RESULTS / "false_positives.json").read_text(encoding="utf-8"))
     trained = json.loads((RESULTS / "false_positives_trained.json").read_text(encoding="utf-8"))
+    aggregates = json.loads((RESULTS / "aggregates.json").read_text(encoding="utf-8"))
     return {
         "seeds-needed": seeds_table(),
         "false-claims": false_claims_table(simulated),
@@ -31,6 +33,8 @@ def tables() -> dict[str, str]:
         "trained-pairs": trained_table(trained),
         "lost-runs": lost_table(simulated),
         "looks": looks_table(simulated),
+        "aggregate-coverage": aggregate_coverage_table(aggregates),
+        "aggregate-claims": aggregate_claims_table(aggregates),
     }
 
 
@@ -121,6 +125,42 @@ def looks_table(record: dict[str, Any]) -> str:
         f"Of two equal arms, {row['claimed']:.1%} are called different at the 5% level if seeds are added one at a "
         f"time from {row['first']} to {row['last']} until a claim appears ({row['sets']:,} simulated sets)."
     )
+
+
+def aggregate_coverage_table(record: dict[str, Any]) -> str:
+    """How often intervals of mean ranks over tasks hold the truth, by the number of runs that are drawn."""
+    kinds = {
+        "seeds, used": "over seeds",
+        "seeds, all": "over seeds, all drawn",
+        "tasks, used": "over tasks",
+        "tasks, all": "over tasks, all drawn",
+    }
+    rows = [
+        [f"{row['noise']}: {row['tasks']} tasks, {row['runs']} runs", *(f"{100 * row[kind]:.0f}%" for kind in kinds)]
+        for row in record["coverage"]
+    ]
+    sets = record["coverage"][0]["sets"]
+    said = f"Share of 95% intervals that hold the true mean rank of the first of four arms; {sets} simulated sets each:"
+    return f"{said}\n\n{table(['noise', *kinds.values()], rows)}"
+
+
+def aggregate_claims_table(record: dict[str, Any]) -> str:
+    """False claims over tasks, and how often a true difference is claimed."""
+    rows = [
+        [
+            f"{row['arms']}, {row['tasks']}, {row['runs']}",
+            *(f"{100 * row[kind]:.1f}%" for kind in ("false on these", "false on others")),
+            *(f"{100 * row[kind]:.0f}%" for kind in ("1 sd", "2 sd")),
+        ]
+        for row in record["claims"]
+    ]
+    sets = record["claims"][0]["sets"]
+    said = (
+        f"Share of {sets} simulated sets with any false claim, and in which an arm that is ahead by 1 or 2 standard "
+        "deviations of the seeds on every task is claimed to be better than one other (on these tasks):"
+    )
+    head = ["arms, tasks, runs", "false, these tasks", "false, other tasks", "1 sd ahead", "2 sd ahead"]
+    return f"{said}\n\n{table(head, rows)}"
 
 
 def trained_table(record: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from wordorder import __version__
-from wordorder.cli.compare import compare
+from wordorder.cli.compare import aggregate, compare
 from wordorder.cli.convert import convert
 from wordorder.cli.cost import cost
 from wordorder.cli.data import data
@@ -57,6 +57,7 @@ app.command("list")(list_names)
 app.command("recipe-schema")(recipe_schema)
 app.command("train")(train)
 app.command("compare")(compare)
+app.command("aggregate")(aggregate)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
 app.command("generate")(generate)

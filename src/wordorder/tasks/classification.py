@@ -31,18 +31,21 @@ class Classification(LabelledTask):
             name="macro-F1",
             meaning="mean over the classes of F1 on the {split} split, 0 to 1 (higher is better)",
             higher_is_better=True,
+            perfect=1.0,
         ),
         Metric(
             key="f1",
             name="F1",
             meaning="F1 of the second class on the {split} split, 0 to 1 (higher is better)",
             higher_is_better=True,
+            perfect=1.0,
         ),
         Metric(
             key="matthews_correlation",
             name="Matthews correlation",
             meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
             higher_is_better=True,
+            perfect=1.0,
         ),
     )
     headline = ACCURACY

@@ -17,6 +17,8 @@ class Metric:
     higher_is_better: bool = False
     digits: int = 4
     """Significant digits shown if there is no spread that decides how many are meant."""
+    perfect: float | None = None
+    """Score of a perfect model: where several tasks are averaged, it becomes 1 and 0 stays 0. None: it has none."""
     of_translations: bool = False
     """True if it is measured while training only with `predict_with_generate`."""
 
@@ -31,4 +33,5 @@ ACCURACY = Metric(
     name="accuracy",
     meaning="share of the {split} split's examples that get their right label (higher is better)",
     higher_is_better=True,
+    perfect=1.0,
 )

@@ -21,12 +21,14 @@ PEARSON = Metric(
     name="Pearson correlation",
     meaning="of labels and predictions on the {split} split, -1 to 1, 0 for guessing (higher is better)",
     higher_is_better=True,
+    perfect=1.0,
 )
 SPEARMAN = Metric(
     key="spearmanr",
     name="Spearman correlation",
     meaning="of the ranks of labels and predictions on the {split} split, -1 to 1 (higher is better)",
     higher_is_better=True,
+    perfect=1.0,
 )
 
 _MOST_SHOWN = 5

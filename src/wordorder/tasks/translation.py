@@ -20,6 +20,7 @@ BLEU = Metric(
     name="BLEU",
     meaning="corpus BLEU of the translations of the {split} split, 0 to 100 (higher is better)",
     higher_is_better=True,
+    perfect=100.0,
     of_translations=True,
 )
 EXACT_MATCH = Metric(
@@ -27,6 +28,7 @@ EXACT_MATCH = Metric(
     name="exact match",
     meaning="share of the {split} split's outputs that are right from beginning to end (higher is better)",
     higher_is_better=True,
+    perfect=1.0,
     of_translations=True,
 )
 

@@ -16,6 +16,7 @@ from wordorder.comparison.report.view import (
     COLOURS,
     DASHES,
     MARKERS,
+    ArmStyle,
     ProbePanel,
     arm_styles,
     curve_label,
@@ -100,16 +101,20 @@ def _plain(name: str) -> str:
 
 def label_style(results: Results) -> Style:
     """Return the style of arms in the figures of a results file."""
-    styles = {
+    return drawn_styles(arm_styles(results)).__getitem__
+
+
+def drawn_styles(styles: Mapping[str, ArmStyle]) -> dict[str, Mapping[str, Any]]:
+    """Return the keywords for matplotlib of each arm's style."""
+    return {
         name: {
             "color": COLOURS[own.colour],
             "marker": MARKERS[own.marker],
             "linestyle": DASHES[own.dash],
             "label": _plain(name),
         }
-        for name, own in arm_styles(results).items()
+        for name, own in styles.items()
     }
-    return styles.__getitem__
 
 
 def _differences(results: Results, style: Style) -> Any:

@@ -244,18 +244,24 @@ def place_of(run: Failure) -> str:
 def markdown_table(results: Results) -> str:
     """Return table.md for the content of a results file."""
     shown = columns(results)
-    head = ["Arm", *(_cell(column.title) for column in shown)]
-    body = [[_cell(entry.arm), *(_cell(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)]
+    head = ["Arm", *(escaped(column.title) for column in shown)]
+    body = [
+        [escaped(entry.arm), *(escaped(column.text(entry, arm)) for column in shown)] for entry, arm in lines(results)
+    ]
     rule = [":---", *("---:" for _ in shown)]
     rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
     judged = verdict(results)
-    failures = [f"- failed: {_cell(run.arm)}, {place_of(run)}: {_cell(run.reason)}" for run in results.failed]
-    blocks = ["\n".join(rows), _cell(f"{judged.sentence} {judged.evidence}".strip()), _cell(caption(results))]
+    failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {escaped(run.reason)}" for run in results.failed]
+    blocks = [
+        "\n".join(rows),
+        escaped(f"{judged.sentence} {judged.evidence}".strip()),
+        escaped(caption(results)),
+    ]
     if results.plan and results.plan.left_out:
-        blocks.append(_cell(" ".join(results.plan.left_out)))
+        blocks.append(escaped(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
     if tried is not None and results.grid:
-        blocks += [_markdown_rates(tried), _cell(tried.meaning)]
+        blocks += [_markdown_rates(tried), escaped(tried.meaning)]
     return "\n\n".join([*blocks, *(["\n".join(failures)] if failures else [])]) + "\n"
 
 
@@ -263,7 +269,7 @@ def _markdown_rates(tried: RatesTried) -> str:
     rows = [["Arm", *tried.rates], [":---", *("---:" for _ in tried.rates)]]
     for row in tried.rows:
         cells = [f"**{text}**{' *' * row.edge}" if best else text for text, best in row.cells]
-        rows.append([_cell(row.arm), *cells])
+        rows.append([escaped(row.arm), *cells])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -311,7 +317,8 @@ def _that_fit(
     return shown, [column for column in all_columns if column not in shown]
 
 
-def _cell(text: object) -> str:
+def escaped(text: object) -> str:
+    """Return a text as a cell of a markdown table, or a paragraph, in which nothing is markup."""
     # markdown readers run HTML, split cells at bars, load pictures, and take a backslash before a bar for an escape: so
     # backslashes go first, and the only ones left are those before bars
     plain = " ".join(str(text).splitlines())

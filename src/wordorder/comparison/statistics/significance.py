@@ -205,6 +205,26 @@ def lost_runs(results: Results) -> dict[str, tuple[int, int]]:
     return {arm: (sum(own.values()), len(own)) for arm, own in rows.items() if any(own.values())}
 
 
+def goodness_by_run(results: Results) -> dict[str, dict[int | str, float]]:
+    """Return by arm and seed (or fold) the headline score on the scale of the tests: higher is better.
+
+    Perplexities are minus their logarithm. A lost run is minus infinity, worse than any number; so is a fold that lost
+    a run.
+    """
+    scale = _scale(results)
+    runs: dict[str, dict[Unit, Row | None]] = {arm: dict(own) for arm, own in by_run(results).items()}
+    for run in results.failed:
+        if run.stage == "seeds":
+            runs.setdefault(run.arm, {}).setdefault((run.fold, run.seed), None)
+    found: dict[str, dict[int | str, float]] = {}
+    for arm, own in runs.items():
+        finished = {unit: row for unit, row in own.items() if row is not None and scale.value(row) is not None}
+        found[arm] = _units(finished, scale) | {
+            _unit_name(fold, seed): -math.inf for fold, seed in own if (fold, seed) not in finished
+        }
+    return found
+
+
 def _scale(results: Results) -> _Scale:
     median = results.statistic == "median"
     return _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
@@ -291,8 +311,12 @@ def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
     for (fold, seed), row in rows.items():
         value = scale.value(row)
         if value is not None:
-            values.setdefault(f"fold {fold}" if fold is not None else seed, []).append(value)
+            values.setdefault(_unit_name(fold, seed), []).append(value)
     return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
+
+
+def _unit_name(fold: int | None, seed: int) -> int | str:
+    return seed if fold is None else f"fold {fold}"
 
 
 def _significance(
