@@ -32,6 +32,7 @@ from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import with_spread
 from wordorder.comparison.report.verdict import ranked
 from wordorder.comparison.results_file import Results, parse_results, read_results
+from wordorder.comparison.statistics.plateau import mean_end
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,17 +56,39 @@ def table_of(results: dict[str, Any]) -> str:
     return f"{markdown_table(found).strip()}{pace}\n\n{where}"
 
 
+BAG_OF_LETTERS = 0.95
+"""Share of the loss without positions from which on an arm is marked: it has learned little more than that."""
+
+
 def late_table(early: Results, late: Results) -> str:
-    """The arms of a longer training beside the same arms of a shorter one, best of the longer one first."""
-    ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
+    """The arms after a short and a long training, the best of the long one first; those not at their end are marked."""
     quality = quality_of(late)
-    scores = [{entry.arm: entry.columns[quality.key] for entry in results.summary} for results in (early, late)]
-    lines = [f"| Arm | {late.split} {quality.name} {ends[0]} | {ends[1]} |", "| :--- | ---: | ---: |"]
+    ends = [f"after {results.rows[0].steps:,} steps" for results in (early, late)]
+    rates = {arm.name: arm.learning_rate for arm in late.arms}
+    lines = [
+        f"| Arm | {late.split} {quality.name} {ends[0]} | {ends[1]} | Learning rate |",
+        "| :--- | ---: | ---: | ---: |",
+    ]
     for entry in ranked(late):
-        cells = [with_spread(of.get(entry.arm), quality.digits, late.statistic) for of in scores]
-        lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} |")
+        cells = [score_with_marks(results, entry.arm) for results in (early, late)]
+        lines.append(f"| {entry.arm} | {cells[0]} | {cells[1]} | {rates[entry.arm]:g} |")
     seeds = len({row.seed for row in late.rows})
-    return "\n".join([*lines, "", f"Mean ± sample standard deviation over {seeds} seeds; lower is better."])
+    shown, notes = "".join(lines), [f"Mean ± sample standard deviation over {seeds} seeds; lower is better."]
+    if "†" in shown:
+        notes.append("† On the plateau of a bag of letters: the loss is at most 5% below that without positions.")
+    if "‡" in shown:
+        notes.append("‡ Still falling: by 1% or more of the validation loss over the last tenth of the steps.")
+    return "\n".join([*lines, "", " ".join(notes)])
+
+
+def score_with_marks(results: Results, arm: str) -> str:
+    """The headline score of an arm, with a dagger on the plateau and a double one where the curves still fall."""
+    quality, columns = quality_of(results), {entry.arm: entry.columns for entry in results.summary}
+    losses = [float(columns[name]["loss"].mean or 0.0) for name in (arm, "none")]
+    end = mean_end(row.curve for row in results.rows if row.arm == arm)
+    score = with_spread(columns[arm].get(quality.key), quality.digits, results.statistic)
+    marks = "†" * (losses[0] >= BAG_OF_LETTERS * losses[1]) + "‡" * bool(end and end.still_falling)
+    return f"{score} {marks}".strip()
 
 
 def pace_table(results: Results, baseline: str) -> str:
