@@ -22,7 +22,6 @@ from wordorder.networks.text.complex import (
 from wordorder.networks.text.convolution import TextConvolution
 from wordorder.networks.text.network import BagOfWords, TextEmbedding, TextNetwork, TextOutput, TextTransformer, pool
 from wordorder.networks.text.recurrent import TextRecurrent
-from wordorder.networks.token_tables import token_tables
 
 __all__ = [
     "AdaptiveEmbedding",
@@ -65,5 +64,4 @@ __all__ = [
     "initialise",
     "initialise_module",
     "pool",
-    "token_tables",
 ]
