@@ -7,15 +7,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from wordorder import models
 from wordorder.durable import sync_files, sync_folder
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerFast
 
 REPLACEABLE = frozenset(
     "README.md config.json conversion.json model.safetensors special_tokens_map.json tokenizer.json"
@@ -125,18 +128,12 @@ def _publish(staging: Path, out_dir: Path) -> None:
 def write_folder(
     folder: Path,
     report: ConversionReport,
-    tensors: "dict[str, Tensor]",
-    tokenizer: "PreTrainedTokenizerFast | None",
+    tensors: dict[str, Tensor],
+    tokenizer: PreTrainedTokenizerFast | None,
     *,
     config_class: str,
 ) -> None:
     """Fill a folder that `AutoModelForMaskedLM` and the like load."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
-
-    from wordorder import models
-
     config = getattr(models, config_class)(**report.config)
     config.architectures = list(report.architectures)
     config.dtype = getattr(torch, report.dtype)

@@ -96,13 +96,15 @@ def inspect_model_dir(
     """
     from safetensors.torch import save
 
+    from wordorder.models.hub.saved_folder import load_config
+
     source = Path(model_dir)
     kind = class_of(source)
     folder = default_folder(source) if out is None else Path(out)
     fault = check_writable(folder)
     if fault:
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
-    config = config_of(source, kind)
+    config = load_config(kind.config_class, source)
     inspect = _watch_language_model if config.model_type == LANGUAGE_MODEL else _look_at_encoder
     found = inspect(source, kind, config, length, text, score)
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
@@ -230,13 +232,6 @@ def class_of(folder: Path) -> Any:
     if found is None:
         raise BadInput(f"{folder}: config.json names the class {named!r}, which is none of this package's {noun}")
     return found
-
-
-def config_of(folder: Path, kind: Any) -> Any:
-    """Load the configuration of a saved model."""
-    from wordorder.models.hub.saved_folder import load_config
-
-    return load_config(kind.config_class, folder)
 
 
 def load_saved(folder: Path, kind: object) -> Any:

@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+from transformers import AutoConfig, GenerationConfig
+
 from wordorder.errors import BadInput, WordOrderError
 from wordorder.limits import StoredShape, is_plain_name, one_line, read_json, safetensors_header
 
@@ -111,8 +114,6 @@ def load_config(kind: Any, folder: Path) -> Any:
     faults = elsewhere_faults(folder, read_config(folder))
     if faults:
         raise BadInput(faults)
-    from transformers import AutoConfig
-
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
     reader: Any = kind  # whose method transformers types in part only
     try:
@@ -219,8 +220,6 @@ def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
         raise BadInput(adapters)
     shapes = stored_shapes(folder)
     if config is None:
-        from transformers import AutoConfig
-
         config = load_config(getattr(kind, "config_class", None) or AutoConfig, folder)
     check_claims(kind, config, shapes, folder)
     _check_generation(folder)
@@ -229,8 +228,6 @@ def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
 
 def _check_generation(folder: Path) -> None:
     """Refuse settings of generation that cannot be read, or that only code of the Hub could carry out."""
-    from transformers import GenerationConfig
-
     path = folder / GENERATION
     if not path.is_file():
         return
@@ -246,8 +243,6 @@ def _check_generation(folder: Path) -> None:
 
 def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder: Path) -> None:
     """Refuse a configuration whose model has more numbers than the files of its weights, before room is made for it."""
-    import torch
-
     layers = max(int(getattr(config, name, None) or 0) for name in ("num_hidden_layers", "decoder_layers"))
     held, count = sum(shape.count for shape in shapes.values()), 0
     if layers <= max(len(shapes), 1):  # a layer has a tensor at the least, so the model is soon built
