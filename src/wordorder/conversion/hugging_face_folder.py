@@ -60,13 +60,7 @@ class ConversionReport:
 def staged_folder(out_dir: Path, *, overwrite: bool = False) -> Generator[Path]:
     """Give a folder to fill; flush it and put it in the place of ``out_dir`` if the block ends well, else remove it.
 
-    Args:
-        out_dir: may be missing, with its parents; if not, it must be empty.
-        overwrite: it may hold an earlier conversion, which stays until the new one is whole.
-
-    Raises:
-        BadInput: it holds something, is no folder, or cannot be made; nothing has been written then.
-        RunFailed: the files cannot be flushed or renamed (a full disk).
+    With ``overwrite`` an earlier conversion stays until the new one is whole.
     """
     shown, out_dir = out_dir, out_dir.resolve()
     try:

@@ -67,12 +67,7 @@ class ReferenceFile:
         ignored: Collection[str],
         code: str,
     ) -> list[str]:
-        """List what the weights lack, have too much, or have in another shape or type, one line each.
-
-        Args:
-            wanted: shape by name; a size is None where no weight shows it.
-            code: the reference code, in words.
-        """
+        """List what the weights lack, have too much, or have in another shape (None: any) or type, one line each."""
         faults: list[str] = []
         missing = [name for name in wanted if name not in self.shapes and name not in optional]
         extra = [name for name in self.shapes if name not in wanted and name not in ignored]

@@ -80,10 +80,7 @@ def read_settings(
 ) -> XLSettings:
     """Read what matters, and compare it with the weights; the reference's own defaults stand for what is left out.
 
-    Args:
-        given: the reference's ``model_config`` or arguments, or the config.json of transformers' TransfoXL.
-        kinds: ``attn_type`` that this conversion takes.
-        folder: a folder of transformers' TransfoXL, whose configuration has no segment length.
+    The config.json of a ``folder`` of transformers' TransfoXL has no segment length.
     """
     reader = Settings(given)
     shown = sizes_of(shapes)
@@ -262,9 +259,7 @@ class Parameter:
 def parameters_of(settings: XLSettings, *, backwards: bool) -> list[Parameter]:
     """Return all parameters that a checkpoint of these settings holds.
 
-    Args:
-        backwards: rows of ``cluster_weight`` stand from the last cluster to the first, as the PyTorch codes read them
-            (``head_logprob[:, -i]``); transformers' and the TensorFlow code read them forwards.
+    The PyTorch codes read the rows of ``cluster_weight`` backwards (``head_logprob[:, -i]``), transformers' forwards.
     """
     return [*_embeddings(settings, backwards), *_vectors(settings), *_layers(settings)]
 

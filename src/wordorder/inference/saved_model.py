@@ -58,10 +58,6 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
     Args:
         memory_length: slots of its memory, which no weight depends on; None = as it was saved.
         segment_length: tokens of the segments that will be read beside another memory_length; None = as it was saved.
-
-    Raises:
-        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
-            position table is too short for such a memory.
     """
     import transformers
 

@@ -64,13 +64,7 @@ def decode_batch(
     source_positions: Positions | None = None,
     **options: Unpack[ForwardOptions],
 ) -> DecoderOutput:
-    """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory.
-
-    Args:
-        cache: holds the keys of earlier tokens and takes those of the new ones; None = there are no earlier tokens.
-        source: the states of an encoder, (B, S, channels).
-        source_positions: of the source where it is packed.
-    """
+    """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory."""
     given = one_input(input_ids, inputs_embeds)
     shape = given.shape[0], given.shape[1]
     if cache is None:

@@ -149,15 +149,6 @@ def _plain_linear(z: Tensor, weight: Pair, bias: Pair | None, form: LinearForm) 
     return y if offset is None else y + offset
 
 
-def real_part_scores(q: Pair, k: Pair) -> Tensor:
-    """Return ``Re(q k*)`` summed over channels: (..., T, D) and (..., S, D) each -> (..., T, S).
-
-    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 14. ``Re(q k*) = q_r k_r + q_i k_i`` is the real product of
-    stacked vectors, so that any attention of real numbers computes it.
-    """
-    return stack(q) @ stack(k).transpose(-1, -2)
-
-
 def modulus_scores(q: Pair, k: Pair) -> Tensor:
     """Return ``|q k*|``, summed over channels before the modulus: (..., T, D) and (..., S, D) each -> (..., T, S).
 

@@ -78,13 +78,7 @@ def stored_shapes(folder: Path) -> dict[str, StoredShape]:
 
 
 def read_config(folder: Path) -> dict[str, object]:
-    """Return the content of config.json, unchanged.
-
-    Raises:
-        FileNotFoundError: there is none.
-        NotADirectoryError: the folder is none.
-        BadInput: it cannot be read, or holds no JSON object.
-    """
+    """Return the content of config.json, unchanged; callers say what it means that there is none (OSError)."""
     path = folder / CONFIG
     try:
         settings: Any = read_json(path, MOST_CONFIG)
@@ -127,10 +121,7 @@ def load_config(kind: Any, folder: Path) -> Any:
 
 
 def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
-    """Load a model from safetensors only: all of it from its files, and no more than they hold.
-
-    Args:
-        kind: a class of models, or one of transformers' Auto classes for them.
+    """Load a model of a class, or by an Auto class, from safetensors only: all of it, and no more than they hold.
 
     Raises:
         BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
