@@ -91,6 +91,17 @@ def read_config(folder: Path) -> dict[str, object]:
     return cast("dict[str, Any]", settings)
 
 
+def read_model(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the content of a saved model's config.json, and the class that it names, "" where it names none."""
+    try:
+        settings = cast("dict[str, Any]", read_config(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
+    listed = settings.get("architectures")
+    name = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
+    return settings, name if isinstance(name, str) else ""
+
+
 def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:
     """Return a line for each file that config.json names in place of those that are read."""
     return [f"{folder / CONFIG}: {n}: {why}" for n, why in _ELSEWHERE.items() if settings.get(n) is not None]
