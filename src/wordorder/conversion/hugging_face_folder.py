@@ -7,15 +7,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from wordorder import models
 from wordorder.durable import sync_files, sync_folder
 from wordorder.errors import BadInput, RunFailed
 from wordorder.models.hub.model_card import CardFacts, code, plain, write_card
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerFast
 
 REPLACEABLE = frozenset(
     "README.md config.json conversion.json model.safetensors special_tokens_map.json tokenizer.json"
@@ -57,13 +60,7 @@ class ConversionReport:
 def staged_folder(out_dir: Path, *, overwrite: bool = False) -> Generator[Path]:
     """Give a folder to fill; flush it and put it in the place of ``out_dir`` if the block ends well, else remove it.
 
-    Args:
-        out_dir: may be missing, with its parents; if not, it must be empty.
-        overwrite: it may hold an earlier conversion, which stays until the new one is whole.
-
-    Raises:
-        BadInput: it holds something, is no folder, or cannot be made; nothing has been written then.
-        RunFailed: the files cannot be flushed or renamed (a full disk).
+    With ``overwrite`` an earlier conversion stays until the new one is whole.
     """
     shown, out_dir = out_dir, out_dir.resolve()
     try:
@@ -125,18 +122,12 @@ def _publish(staging: Path, out_dir: Path) -> None:
 def write_folder(
     folder: Path,
     report: ConversionReport,
-    tensors: "dict[str, Tensor]",
-    tokenizer: "PreTrainedTokenizerFast | None",
+    tensors: dict[str, Tensor],
+    tokenizer: PreTrainedTokenizerFast | None,
     *,
     config_class: str,
 ) -> None:
     """Fill a folder that `AutoModelForMaskedLM` and the like load."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
-
-    from wordorder import models
-
     config = getattr(models, config_class)(**report.config)
     config.architectures = list(report.architectures)
     config.dtype = getattr(torch, report.dtype)

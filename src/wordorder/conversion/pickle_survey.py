@@ -13,6 +13,8 @@ import zipfile
 from collections import Counter
 from typing import Any, cast
 
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
 MOST_OPCODES = 2_000_000
 """Most instructions of one pickle. That of BERT-Base with Adam's state has 16,000; with WikiText-103's vocabulary it
 would have 1.6 million."""
@@ -291,8 +293,6 @@ def _check_tensor(arguments: tuple[Any, ...]) -> None:
 
 def _name_outside_of_torch(module: str, name: str) -> str | None:
     """Return the name as torch looks it up, None if it has a function or class of its own for it."""
-    from torch.serialization import get_unsafe_globals_in_checkpoint
-
     file = io.BytesIO()  # torch answers for archives alone: the smallest one that names it
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("x/data.pkl", f"\x80\x02c{module}\n{name}\n.".encode("latin1"))

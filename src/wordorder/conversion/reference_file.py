@@ -4,15 +4,16 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from wordorder.conversion.pickle_survey import Namespace, Placeholder, printable
 from wordorder.conversion.torch_file import detached, read_torch_file
 from wordorder.errors import BadInput
 from wordorder.limits import read_json, safetensors_header
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Weight = TypeVar("Weight")
 
@@ -51,7 +52,7 @@ class ReferenceFile:
     """Settings of the training run; None where the file has none."""
     placeholders: Mapping[str, int]
     """The names in the file beside weights and settings, with how often; nothing of it was touched."""
-    load: "Callable[[list[str]], dict[str, Tensor]]"
+    load: Callable[[list[str]], dict[str, Tensor]]
 
     @property
     def has_halves(self) -> bool:
@@ -66,12 +67,7 @@ class ReferenceFile:
         ignored: Collection[str],
         code: str,
     ) -> list[str]:
-        """List what the weights lack, have too much, or have in another shape or type, one line each.
-
-        Args:
-            wanted: shape by name; a size is None where no weight shows it.
-            code: the reference code, in words.
-        """
+        """List what the weights lack, have too much, or have in another shape (None: any) or type, one line each."""
         faults: list[str] = []
         missing = [name for name in wanted if name not in self.shapes and name not in optional]
         extra = [name for name in self.shapes if name not in wanted and name not in ignored]
@@ -108,8 +104,6 @@ def open_reference_file(path: Path, wrapping: Wrapping = FAIRSEQ) -> Generator[R
 
 
 def _read_torch(path: Path, wrapping: Wrapping) -> ReferenceFile:
-    from torch import Tensor
-
     file = read_torch_file(path)
     content = file.root
     if not isinstance(content, dict):
@@ -151,8 +145,6 @@ def _read_torch(path: Path, wrapping: Wrapping) -> ReferenceFile:
 
 @contextmanager
 def _open_safetensors(path: Path, wrapping: Wrapping) -> Generator[ReferenceFile]:
-    from safetensors import SafetensorError, safe_open
-
     opener: Any = safe_open  # its type lacks the methods of what it opens
     try:
         safetensors_header(path)  # first: what it claims, it must hold
@@ -204,10 +196,8 @@ def _show(shape: tuple[int | None, ...]) -> str:
     return f"({', '.join('any' if length is None else str(length) for length in shape)})"
 
 
-def in_one_dtype(tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
+def in_one_dtype(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copy tensors to float32, which holds every half exactly; to float64 if any of them is."""
-    import torch
-
     double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
     dtype = torch.float64 if double else torch.float32
     return {name: tensor.to(dtype, copy=True).contiguous().requires_grad_(False) for name, tensor in tensors.items()}

@@ -26,13 +26,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
 
 from wordorder.conversion.pickle_survey import Damaged, Placeholder, Survey, printable
 from wordorder.errors import BadInput
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL = 1001
@@ -53,8 +53,6 @@ class TorchFile:
 
 def read_torch_file(path: Path) -> TorchFile:
     """Read a torch file."""
-    import torch
-
     survey = Survey()
     with path.open("rb") as file:
         start = file.read(4)
@@ -78,7 +76,7 @@ def read_torch_file(path: Path) -> TorchFile:
     return TorchFile(layout, root, dict(survey.placeholders))
 
 
-def detached(path: Path, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+def detached(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors without gradients, if they are not larger than the file: views can repeat a number for ever."""
     size = path.stat().st_size
     both = sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors.values())
@@ -91,8 +89,6 @@ def detached(path: Path, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]"
 @contextmanager
 def _torch_alone() -> Generator[Any]:
     """Put aside the classes that the program has allowed torch to make, and allow others through what is yielded."""
-    import torch
-
     serialization: Any = torch.serialization
     others = serialization.get_safe_globals()
     try:

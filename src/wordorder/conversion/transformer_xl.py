@@ -4,7 +4,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from wordorder.conversion.hugging_face_folder import ConversionReport, staged_folder, write_folder
 from wordorder.conversion.pickle_survey import printable
@@ -28,9 +31,6 @@ from wordorder.conversion.transformer_xl_checkpoint import (
 )
 from wordorder.conversion.vocabulary import END, read_words, word_tokenizer
 from wordorder.errors import BadInput
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CODE = Wrapping(state="model_state", args="model_config", prefix="module.", bare=True)
 """The reference codes; "module." is torch's wrapper for several processes."""
@@ -81,8 +81,6 @@ def _convert(
     overwrite: bool,
 ) -> ConversionReport:
     """Convert a checkpoint whose ``attn_type`` is one of ``kinds``; the rest as in `convert_transformer_xl`."""
-    import wordorder.models  # says what to install  # noqa: F401  # pyright: ignore[reportUnusedImport]
-
     source = Path(checkpoint).expanduser()
     with staged_folder(Path(out_dir).expanduser(), overwrite=overwrite) as folder:
         given = read_config(Path(config).expanduser(), EXAMPLE) if isinstance(config, str | Path) else config
@@ -167,9 +165,7 @@ def _understand(
     return settings, parameters
 
 
-def _ties(weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter]) -> Ties:
-    import torch
-
+def _ties(weights: Mapping[str, Tensor], parameters: Sequence[Parameter]) -> Ties:
     def same(parameter: Parameter) -> bool:
         (name,), shared = parameter.theirs, parameter.shares
         return name not in weights or (shared is not None and torch.equal(weights[name], weights[shared]))
@@ -180,11 +176,9 @@ def _ties(weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter]) -> T
 
 
 def _ours(
-    weights: "Mapping[str, Tensor]", parameters: Sequence[Parameter], settings: XLSettings, ties: Ties
-) -> "dict[str, Tensor]":
+    weights: Mapping[str, Tensor], parameters: Sequence[Parameter], settings: XLSettings, ties: Ties
+) -> dict[str, Tensor]:
     """Return our tensors by our names; of tied ones the embeddings' alone."""
-    import torch
-
     projections = iter(ties.projections)
     found: dict[str, Tensor] = {}
     for parameter in parameters:

@@ -5,17 +5,17 @@ github.com/thu-coai/LaMemo; transformers' former TransfoXL has the same names be
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import torch
+from torch import Tensor
 
 from wordorder.conversion.pickle_survey import printable
 from wordorder.conversion.reference_file import Settings
 from wordorder.errors import BadInput
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EXAMPLE = '{"mem_len": 150, "tgt_len": 150}'
 """Example of what --config may hold, for messages."""
@@ -80,10 +80,7 @@ def read_settings(
 ) -> XLSettings:
     """Read what matters, and compare it with the weights; the reference's own defaults stand for what is left out.
 
-    Args:
-        given: the reference's ``model_config`` or arguments, or the config.json of transformers' TransfoXL.
-        kinds: ``attn_type`` that this conversion takes.
-        folder: a folder of transformers' TransfoXL, whose configuration has no segment length.
+    The config.json of a ``folder`` of transformers' TransfoXL has no segment length.
     """
     reader = Settings(given)
     shown = sizes_of(shapes)
@@ -248,7 +245,7 @@ class Parameter:
     """Names in the checkpoint, in this order."""
     shape: tuple[tuple[int, ...], ...]
     """Shape of each of them."""
-    join: "Callable[[Sequence[Tensor]], Tensor]" = lambda parts: parts[0]
+    join: Callable[[list[Tensor]], Tensor] = lambda parts: parts[0]
     """Makes one tensor of theirs."""
     shares: str | None = None
     """Their name of the tensor that this one may be, and then may be missing."""
@@ -262,27 +259,13 @@ class Parameter:
 def parameters_of(settings: XLSettings, *, backwards: bool) -> list[Parameter]:
     """Return all parameters that a checkpoint of these settings holds.
 
-    Args:
-        backwards: rows of ``cluster_weight`` stand from the last cluster to the first, as the PyTorch codes read them
-            (``head_logprob[:, -i]``); transformers' and the TensorFlow code read them forwards.
+    The PyTorch codes read the rows of ``cluster_weight`` backwards (``head_logprob[:, -i]``), transformers' forwards.
     """
     return [*_embeddings(settings, backwards), *_vectors(settings), *_layers(settings)]
 
 
-def _backwards(parts: "Sequence[Tensor]") -> "Tensor":
+def _backwards(parts: list[Tensor]) -> Tensor:
     return parts[0].flip(0)
-
-
-def _rows(parts: "Sequence[Tensor]") -> "Tensor":
-    import torch
-
-    return torch.cat(tuple(parts))
-
-
-def _stack(parts: "Sequence[Tensor]") -> "Tensor":
-    import torch
-
-    return torch.stack(tuple(parts))
 
 
 def _embeddings(settings: XLSettings, backwards: bool) -> Iterator[Parameter]:
@@ -325,7 +308,7 @@ def _vectors(settings: XLSettings) -> Iterator[Parameter]:
     for ours, theirs in names.items():
         if settings.own_vectors:
             each = tuple(f"layers.{layer}.dec_attn.{theirs}" for layer in range(settings.layers))
-            yield Parameter(f"{_XL}{ours}", each, (shape,) * settings.layers, _stack)
+            yield Parameter(f"{_XL}{ours}", each, (shape,) * settings.layers, torch.stack)
         else:
             yield Parameter.of(f"{_XL}{ours}", theirs, *shape)
 
@@ -336,7 +319,7 @@ def _layers(settings: XLSettings) -> Iterator[Parameter]:
         theirs, ours = f"layers.{index}.", f"model.decoder.layers.{index}."
         queries = (f"{theirs}dec_attn.q_net.weight", f"{theirs}dec_attn.kv_net.weight")
         if settings.looks_ahead:
-            yield Parameter(f"{ours}attention.qkv.weight", queries, ((C, C), (2 * C, C)), _rows)
+            yield Parameter(f"{ours}attention.qkv.weight", queries, ((C, C), (2 * C, C)), torch.cat)
         else:
             yield Parameter.of(f"{ours}attention.qkv.weight", f"{theirs}dec_attn.qkv_net.weight", 3 * C, C)
         for our_end, their_end, shape in (

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from wordorder.conversion.hugging_face_folder import ConversionReport, staged_folder, write_folder
 from wordorder.conversion.pickle_survey import printable
@@ -27,11 +31,9 @@ from wordorder.conversion.tupe_names import (
     to_theirs,
 )
 from wordorder.conversion.vocabulary import Dictionary, fit_dictionary, make_tokenizer, read_tokens
+from wordorder.encodings import CATALOG, options_of
 from wordorder.errors import BadInput
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel
+from wordorder.ops import t5_bucket
 
 BUCKETS_OF_DISTANCE = "sentence_encoder.rp_bucket"
 
@@ -84,8 +86,6 @@ def convert_tupe(
         RunFailed: the folder could not be written in full; nothing is left of it.
         MissingExtra: transformers or safetensors is not installed.
     """
-    import wordorder.models  # says what to install  # noqa: F401  # pyright: ignore[reportUnusedImport]
-
     source = Path(checkpoint).expanduser()
     with staged_folder(Path(out_dir).expanduser(), overwrite=overwrite) as folder:
         args = read_config(Path(config).expanduser()) if isinstance(config, str | Path) else config
@@ -144,11 +144,14 @@ def _understand(
             f"checkpoint {source}: has {len(heads)} classification heads; choose with --head: {listed(list(heads))}"
         )
     form = form_of(file.shapes, head or next(iter(heads), None))
+    other_heads = {
+        name for name in file.shapes if name.startswith("classification_heads.") and name.split(".")[1] != form.head
+    }
     sizes = sizes_of(file.shapes, form)
     faults = file.faults(
         shapes_of(form, sizes),
         optional={OPTIONAL},
-        ignored={*IGNORED, *(name for name in file.shapes if _of_other_head(name, form.head))},
+        ignored=IGNORED | other_heads,
         code="TUPE's reference code does not have",
     )
     faults += _size_faults(file, form, sizes)
@@ -159,10 +162,6 @@ def _understand(
     if faults or wrong:
         raise BadInput([f"checkpoint {source}: {fault}" for fault in (*faults, *wrong)])
     return form, sizes, settings
-
-
-def _of_other_head(name: str, head: str | None) -> bool:
-    return name.startswith("classification_heads.") and name.split(".")[1] != head
 
 
 def _size_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> list[str]:
@@ -184,14 +183,10 @@ def _size_faults(file: ReferenceFile, form: Form, sizes: Mapping[str, int]) -> l
     return faults
 
 
-def _check_buckets(source: Path, found: "Tensor | None", sizes: Mapping[str, int]) -> None:
+def _check_buckets(source: Path, found: Tensor | None, sizes: Mapping[str, int]) -> None:
     """Check that our buckets of all pairs of positions are those of the checkpoint, where it holds them."""
     if found is None:
         return
-    import torch
-
-    from wordorder.ops import t5_bucket
-
     buckets, index = sizes["R"] - 1, torch.arange(sizes["P"] - 1)
     ours = t5_bucket(index[None, :] - index[:, None], buckets=buckets)
     ours[:, 0], ours[0, :] = buckets, buckets // 2
@@ -346,8 +341,8 @@ _RELATIVE_OPTIONS: dict[str, Any] = {
 
 
 def to_reference_names(
-    model: "PreTrainedModel", *, head: str = "sentence_classification_head", prefix: str = "decoder."
-) -> "dict[str, Tensor]":
+    model: PreTrainedModel, *, head: str = "sentence_classification_head", prefix: str = "decoder."
+) -> dict[str, Tensor]:
     """Return the state dict that the reference code would load: `wordorder.conversion.convert_tupe` backwards.
 
     Args:
@@ -367,9 +362,7 @@ def to_reference_names(
     return {name if name.startswith("classification_heads.") else prefix + name: found[name] for name in found}
 
 
-def _form(model: "PreTrainedModel", head: str) -> Form:
-    from wordorder.encodings import CATALOG, options_of
-
+def _form(model: PreTrainedModel, head: str) -> Form:
     config: Any = model.config
     kinds = ("WordOrderEncoderForMaskedLM", "WordOrderEncoderForSequenceClassification")
     faults = [

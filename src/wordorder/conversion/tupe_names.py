@@ -9,10 +9,9 @@ W = 2 C.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 IGNORED = frozenset({"version", "sentence_encoder.version", "sentence_encoder.rp_bucket"})
 """Names that may be there and hold nothing to convert: fairseq's format numbers, and the buckets of all distances,
@@ -154,7 +153,7 @@ def shapes_of(form: Form, sizes: Mapping[str, int]) -> dict[str, tuple[int | Non
     return {name: tuple(sizes.get(letter) for letter in letters) for name, (_, letters) in form.names().items()}
 
 
-def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
+def to_ours(weights: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
     """Return our names with the tensors that belong there, views of the given ones; only `OPTIONAL` may be missing."""
     found: dict[str, Tensor] = {}
     for theirs, (ours, _) in form.names().items():
@@ -168,10 +167,8 @@ def to_ours(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
     return found
 
 
-def to_theirs(weights: Mapping[str, "Tensor"], form: Form) -> "dict[str, Tensor]":
+def to_theirs(weights: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
     """Return the reference's names with their tensors, the inverse of `to_ours`."""
-    import torch
-
     found: dict[str, Tensor] = {}
     for theirs, (ours, _) in form.names().items():
         parts = [weights[name] for name in ours]

@@ -13,15 +13,14 @@ been through the same preparation, pieces apart by spaces, such as "un@@ tied po
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from wordorder.conversion.pickle_survey import printable
 from wordorder.conversion.reference_file import listed
 from wordorder.errors import BadInput
 from wordorder.limits import MOST_WORDS, read_bytes
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 FIRST = (BOS, PAD, EOS, UNK)
@@ -99,14 +98,11 @@ def _lines(path: Path, kind: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerFast":
+def make_tokenizer(dictionary: Dictionary, length: int) -> PreTrainedTokenizerFast:
     """Make a tokeniser that looks up pieces apart by spaces, for texts of at most ``length`` tokens.
 
     It writes `<s> text </s>` or `<s> text </s> </s> second </s>`.
     """
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
     ids = dictionary.ids
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -132,11 +128,8 @@ def make_tokenizer(dictionary: Dictionary, length: int) -> "PreTrainedTokenizerF
     )
 
 
-def word_tokenizer(words: list[str]) -> "PreTrainedTokenizerFast":
+def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     """Make a tokeniser that looks up words apart by white space, and adds nothing."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     ids = {word: index for index, word in enumerate(words)}
     found = {"unk_token": next((word for word in UNKNOWN if word in ids), None)}
     found["eos_token"] = next((word for word in END if word in ids), None)

@@ -11,9 +11,8 @@ from wordorder.data.cache import default_cache_dir
 from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.documents import read_and_count
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.quality.duplicates import Duplicates
 from wordorder.data.quality.reading_log import ReadingLog
-from wordorder.data.quality.same_text import HeldOut
+from wordorder.data.quality.same_text import Duplicates, HeldOut
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import split_documents, training_texts
 from wordorder.data.streaming.stream import first_texts
@@ -31,7 +30,6 @@ def describe(
     data: DataConfig,
     tokenizer: TokenizerConfig,
     *,
-    threshold: float = 0.8,
     examples: int = 3,
     documents: int | None = None,
     cache_dir: Path | None = None,
@@ -40,7 +38,6 @@ def describe(
 
     Args:
         tokenizer: trained on train, as for training.
-        threshold: similarity from which texts are nearly the same.
         examples: to show for each pair of splits.
         documents: of a streamed source, how many of the first ones; None: all.
 
@@ -56,7 +53,7 @@ def describe(
     if faults:
         raise BadInput(faults)
     cache_dir = default_cache_dir() if cache_dir is None else cache_dir
-    log, found = ReadingLog(skip=data.skip_unreadable), Duplicates(threshold)
+    log, found = ReadingLog(skip=data.skip_unreadable), Duplicates()
     read, dropped_empty = read_and_count(data, log)
     split = split_documents(read, data)
     parts: dict[str, Iterable[str]] = {

@@ -27,14 +27,7 @@ class Written:
 
 
 class Continuation:
-    """A saved language model with its tokenizer and its start and end tokens.
-
-    Args:
-        model_dir: holds a causal language model with its tokenizer.
-
-    Raises:
-        BadInput: the folder holds no such model, or no tokenizer, or not the model's.
-    """
+    """A saved causal language model with its tokenizer and its start and end tokens."""
 
     def __init__(self, model_dir: str | Path) -> None:
         from wordorder.data.tokenizers.tokenizer import read_tokenizer
@@ -81,11 +74,7 @@ class Continuation:
     ) -> Iterator[Written]:
         """Write token by token; see `wordorder.models.stream_tokens` for sampling and cost.
 
-        Args:
-            stop_at_end: stop where the model ends the text; else an empty line is written, and then another text.
-
-        Raises:
-            BadInput: an argument is out of range, or the text would outgrow the model's table of positions.
+        Without ``stop_at_end`` an empty line is written where the model ends the text, and then another text.
         """
         from wordorder.models import stream_tokens
 
@@ -103,18 +92,7 @@ class Continuation:
         return _read_as_text(tokens, Readable(self.tokenizer, ids[0].tolist()), self.ends, stops=stop_at_end)
 
     def search(self, prompt: str, *, max_new_tokens: int, beams: int, stop_at_end: bool = True) -> list[Written]:
-        """Return the likeliest continuation that beam search finds; nothing can be shown before the search is done.
-
-        Args:
-            prompt: the text to continue.
-            max_new_tokens: most tokens of it.
-            beams: texts that are followed at the same time.
-            stop_at_end: stop where the model ends the text.
-
-        Raises:
-            BadInput: beams are more than the model has tokens, or than a search can follow; or the text would outgrow
-                the model's table of positions.
-        """
+        """Return the likeliest continuation that beam search finds; nothing can be shown before the search is done."""
         from wordorder.models import check_room
         from wordorder.tasks.beam_search import check_beams
 

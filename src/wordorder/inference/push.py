@@ -92,11 +92,8 @@ def push_model(
 def _check_weights(folder: Path) -> None:
     """Refuse a model of this package whose weights are incomplete or not finite; other models are not checked."""
     import wordorder.models as models
-    from wordorder.models.hub.saved_folder import load_model_of, read_config
+    from wordorder.models.hub.saved_folder import load_model_of, read_model
 
-    listed: Any = read_config(folder).get("architectures")
-    kind: Any = (
-        getattr(models, str(cast("list[Any]", listed)[0]), None) if isinstance(listed, list) and listed else None
-    )
+    kind: object = getattr(models, read_model(folder)[1], None)
     if kind is not None and not (folder / "adapter_config.json").exists():
         load_model_of(kind, folder)

@@ -29,14 +29,10 @@ def task_of(model_dir: str | Path) -> Task:
 
 def _config(model_dir: str | Path) -> dict[str, Any]:
     """Read config.json of a saved model, and check that it names a model class of this package."""
-    from wordorder.models.hub.saved_folder import read_config
+    from wordorder.models.hub.saved_folder import read_model
 
-    try:
-        config = read_config(Path(model_dir))
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{model_dir}: holds no model (no config.json); name the folder model/ of a run") from None
-    named = config.get("architectures")
-    if not isinstance(named, list) or not named or not isinstance(named[0], str):
+    config, named = read_model(Path(model_dir))
+    if not named:
         raise BadInput(f"{Path(model_dir) / 'config.json'}: does not say which model it is: architectures has no name")
     kind = config.get("model_type")
     if not isinstance(kind, str) or not kind.startswith(_OURS):
@@ -58,10 +54,6 @@ def load_model(model_dir: str | Path, *, memory_length: int | None = None, segme
     Args:
         memory_length: slots of its memory, which no weight depends on; None = as it was saved.
         segment_length: tokens of the segments that will be read beside another memory_length; None = as it was saved.
-
-    Raises:
-        BadInput: it holds none, one for something else, or one whose weights are missing, damaged or pickled; or its
-            position table is too short for such a memory.
     """
     import transformers
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -96,13 +96,15 @@ def inspect_model_dir(
     """
     from safetensors.torch import save
 
+    from wordorder.models.hub.saved_folder import load_config
+
     source = Path(model_dir)
     kind = class_of(source)
     folder = default_folder(source) if out is None else Path(out)
     fault = check_writable(folder)
     if fault:
         raise BadInput(f"the folder {str(folder)[:200]!r} cannot be written: {fault}; choose another one")
-    config = config_of(source, kind)
+    config = load_config(kind.config_class, source)
     inspect = _watch_language_model if config.model_type == LANGUAGE_MODEL else _look_at_encoder
     found = inspect(source, kind, config, length, text, score)
     facts = {"folder": str(source), "architecture": kind.__name__, **_facts(config)}
@@ -211,12 +213,9 @@ def _watch_language_model(
 def class_of(folder: Path) -> Any:
     """Return the class that config.json names, of a model that can be inspected."""
     import wordorder.models as models
-    from wordorder.models.hub.saved_folder import read_config
+    from wordorder.models.hub.saved_folder import read_model
 
-    try:
-        settings = read_config(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
+    settings, named = read_model(folder)
     kind = settings.get("model_type")
     if not isinstance(kind, str) or kind not in CLASSES:
         raise BadInput(
@@ -224,19 +223,11 @@ def class_of(folder: Path) -> Any:
             " convert write them"
         )
     prefix, without_head, noun = CLASSES[kind]
-    listed = settings.get("architectures") or [without_head]
-    named = str(cast("list[object]", listed)[0]) if isinstance(listed, list) else ""
+    named = named if settings.get("architectures") else without_head
     found = getattr(models, named, None) if named.startswith(prefix) else None
     if found is None:
         raise BadInput(f"{folder}: config.json names the class {named!r}, which is none of this package's {noun}")
     return found
-
-
-def config_of(folder: Path, kind: Any) -> Any:
-    """Load the configuration of a saved model."""
-    from wordorder.models.hub.saved_folder import load_config
-
-    return load_config(kind.config_class, folder)
 
 
 def load_saved(folder: Path, kind: object) -> Any:

@@ -23,7 +23,7 @@ from wordorder.attention import AttentionSizes, HybridPlan, Plan, plan_attention
 from wordorder.encodings import Composition
 from wordorder.memory.look_ahead import LookAheadMemory
 from wordorder.memory.state import KeyValues, LayerRecord, Memory, MemoryState
-from wordorder.ops import Contiguous, Visibility
+from wordorder.ops import Contiguous, Visibility, gather_tokens
 from wordorder.ops.execution import run_layer
 
 
@@ -449,9 +449,4 @@ def _pushed_together(slots: dict[str, Tensor], valid_BS: Tensor | None, kind: ty
     if valid_BS is None:
         return slots
     column_BS = valid_BS.int().argsort(dim=1, stable=True)
-    pushed: dict[str, Tensor] = {}
-    for name, tensor in slots.items():
-        axis = kind.slot_axis(name)
-        index = column_BS.view(column_BS.shape[0], *(-1 if a == axis else 1 for a in range(1, tensor.dim())))
-        pushed[name] = tensor.gather(axis, index.expand_as(tensor))
-    return pushed
+    return {name: gather_tokens(tensor, column_BS, kind.slot_axis(name)) for name, tensor in slots.items()}

@@ -7,92 +7,53 @@ try:
 except ImportError as error:
     raise MissingExtra("transformers", "models") from error
 
-from wordorder.models.caches import SegmentCache
+from wordorder.models.caches import SegmentCache as SegmentCache
 from wordorder.models.classifier import (
-    WordOrderClassifierForSequenceClassification,
-    WordOrderClassifierModel,
-    WordOrderClassifierPreTrainedModel,
+    WordOrderClassifierForSequenceClassification as WordOrderClassifierForSequenceClassification,
 )
-from wordorder.models.config.classifier import WordOrderClassifierConfig
-from wordorder.models.config.configuration import (
-    WordOrderConfig,
-    WordOrderDecoderConfig,
-    WordOrderEncoderConfig,
-    WordOrderSeq2SeqConfig,
-    changed_defaults,
-    complete_options,
-)
-from wordorder.models.decoder import WordOrderDecoderForCausalLM, WordOrderDecoderModel, WordOrderDecoderPreTrainedModel
+from wordorder.models.classifier import WordOrderClassifierModel as WordOrderClassifierModel
+from wordorder.models.classifier import WordOrderClassifierPreTrainedModel as WordOrderClassifierPreTrainedModel
+from wordorder.models.config.classifier import WordOrderClassifierConfig as WordOrderClassifierConfig
+from wordorder.models.config.configuration import WordOrderConfig as WordOrderConfig
+from wordorder.models.config.configuration import WordOrderDecoderConfig as WordOrderDecoderConfig
+from wordorder.models.config.configuration import WordOrderEncoderConfig as WordOrderEncoderConfig
+from wordorder.models.config.configuration import WordOrderSeq2SeqConfig as WordOrderSeq2SeqConfig
+from wordorder.models.config.configuration import changed_defaults as changed_defaults
+from wordorder.models.config.configuration import complete_options as complete_options
+from wordorder.models.decoder import WordOrderDecoderForCausalLM as WordOrderDecoderForCausalLM
+from wordorder.models.decoder import WordOrderDecoderModel as WordOrderDecoderModel
+from wordorder.models.decoder import WordOrderDecoderPreTrainedModel as WordOrderDecoderPreTrainedModel
+from wordorder.models.encoder import WordOrderEncoderForMaskedLM as WordOrderEncoderForMaskedLM
+from wordorder.models.encoder import WordOrderEncoderForQuestionAnswering as WordOrderEncoderForQuestionAnswering
 from wordorder.models.encoder import (
-    WordOrderEncoderForMaskedLM,
-    WordOrderEncoderForQuestionAnswering,
-    WordOrderEncoderForSequenceClassification,
-    WordOrderEncoderForTokenClassification,
-    WordOrderEncoderModel,
-    WordOrderEncoderPreTrainedModel,
+    WordOrderEncoderForSequenceClassification as WordOrderEncoderForSequenceClassification,
 )
-from wordorder.models.factory import (
-    FOLLOWED,
-    NETWORK_TASKS,
-    build_config,
-    build_model,
-    class_with_head,
-    config_fields,
-    filled_fields,
-    model_class,
-    register_models,
-)
-from wordorder.models.grafts import graft, register_grafts
-from wordorder.models.hub.adapters import lora_targets
-from wordorder.models.length import check_length, check_positions, longest_text, takes_any_length
+from wordorder.models.encoder import WordOrderEncoderForTokenClassification as WordOrderEncoderForTokenClassification
+from wordorder.models.encoder import WordOrderEncoderModel as WordOrderEncoderModel
+from wordorder.models.encoder import WordOrderEncoderPreTrainedModel as WordOrderEncoderPreTrainedModel
+from wordorder.models.factory import FOLLOWED as FOLLOWED
+from wordorder.models.factory import NETWORK_TASKS as NETWORK_TASKS
+from wordorder.models.factory import build_config as build_config
+from wordorder.models.factory import build_model as build_model
+from wordorder.models.factory import class_with_head as class_with_head
+from wordorder.models.factory import config_fields as config_fields
+from wordorder.models.factory import filled_fields as filled_fields
+from wordorder.models.factory import model_class as model_class
+from wordorder.models.factory import register_models
+from wordorder.models.grafts import graft as graft
+from wordorder.models.grafts import register_grafts
+from wordorder.models.hub.adapters import lora_targets as lora_targets
+from wordorder.models.length import check_length as check_length
+from wordorder.models.length import check_positions as check_positions
+from wordorder.models.length import longest_text as longest_text
+from wordorder.models.length import takes_any_length as takes_any_length
 from wordorder.models.seq2seq import (
-    WordOrderSeq2SeqForConditionalGeneration,
-    WordOrderSeq2SeqModel,
-    WordOrderSeq2SeqPreTrainedModel,
+    WordOrderSeq2SeqForConditionalGeneration as WordOrderSeq2SeqForConditionalGeneration,
 )
-from wordorder.models.streaming import check_room, stream_tokens
+from wordorder.models.seq2seq import WordOrderSeq2SeqModel as WordOrderSeq2SeqModel
+from wordorder.models.seq2seq import WordOrderSeq2SeqPreTrainedModel as WordOrderSeq2SeqPreTrainedModel
+from wordorder.models.streaming import check_room as check_room
+from wordorder.models.streaming import stream_tokens as stream_tokens
 
 register_models()
 register_grafts()
-
-__all__ = [
-    "FOLLOWED",
-    "NETWORK_TASKS",
-    "SegmentCache",
-    "WordOrderClassifierConfig",
-    "WordOrderClassifierForSequenceClassification",
-    "WordOrderClassifierModel",
-    "WordOrderClassifierPreTrainedModel",
-    "WordOrderConfig",
-    "WordOrderDecoderConfig",
-    "WordOrderDecoderForCausalLM",
-    "WordOrderDecoderModel",
-    "WordOrderDecoderPreTrainedModel",
-    "WordOrderEncoderConfig",
-    "WordOrderEncoderForMaskedLM",
-    "WordOrderEncoderForQuestionAnswering",
-    "WordOrderEncoderForSequenceClassification",
-    "WordOrderEncoderForTokenClassification",
-    "WordOrderEncoderModel",
-    "WordOrderEncoderPreTrainedModel",
-    "WordOrderSeq2SeqConfig",
-    "WordOrderSeq2SeqForConditionalGeneration",
-    "WordOrderSeq2SeqModel",
-    "WordOrderSeq2SeqPreTrainedModel",
-    "build_config",
-    "build_model",
-    "changed_defaults",
-    "check_length",
-    "check_positions",
-    "check_room",
-    "class_with_head",
-    "complete_options",
-    "config_fields",
-    "filled_fields",
-    "graft",
-    "longest_text",
-    "lora_targets",
-    "model_class",
-    "stream_tokens",
-    "takes_any_length",
-]

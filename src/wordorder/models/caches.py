@@ -19,11 +19,7 @@ from wordorder.networks import Extend
 class BoundCache:
     """A Hugging Face cache with the methods of `wordorder.networks.Cache`.
 
-    It holds keys as they were projected, before any rotation, so what a cache holds of one encoding is of no use to
-    transformers' own models.
-
-    Args:
-        cache: for a decoder alone; an `EncoderDecoderCache` for one with cross-attention.
+    It holds keys as they were projected, before any rotation: of no use to transformers' own models.
     """
 
     def __init__(self, cache: Cache, *, source: bool = False) -> None:

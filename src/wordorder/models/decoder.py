@@ -266,12 +266,6 @@ def next_token_loss(
         loss = (1 - e) * -log p[label] + e / V * sum_v -log p[v]
 
     which is what transformers' Trainer makes of its argument ``label_smoothing_factor``.
-
-    Args:
-        labels_BT: long (B, T), the token that each position should give, -100 where none is.
-        smoothing: e, in [0, 1).
-        num_items_in_batch: labelled tokens over which the loss is a mean, if more than this batch's (gradient
-            accumulation, several processes).
     """
     if logits_BTV.shape[:-1] != labels_BT.shape:
         raise ValueError(

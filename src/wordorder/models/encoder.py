@@ -33,6 +33,7 @@ from wordorder.models.pretrained import (
 from wordorder.models.reading import encode_batch, read_whole_segment, refuse_memory, refuse_positions
 from wordorder.networks import Encoder
 from wordorder.networks.options import norm_layer
+from wordorder.networks.text.network import pool_tokens
 
 Pooling = Literal["mean", "first", "max"]
 
@@ -163,11 +164,7 @@ def pool_document(hidden_BTC: Tensor, attention_mask: Tensor | None, pooling: Po
             return hidden_BTC.amax(1)
         highest_BC = hidden_BTC.masked_fill(~valid_BT1, -torch.inf).amax(1)
         return highest_BC.masked_fill(~valid_BT1.any(1), 0.0)
-    wide = torch.promote_types(hidden_BTC.dtype, torch.float32)
-    if valid_BT1 is None:
-        return hidden_BTC.mean(1, dtype=wide).to(hidden_BTC.dtype)
-    total_BC = hidden_BTC.masked_fill(~valid_BT1, 0.0).sum(1, dtype=wide)
-    return (total_BC / valid_BT1.sum(1).clamp(min=1)).to(hidden_BTC.dtype)
+    return pool_tokens("mean", hidden_BTC, None if valid_BT1 is None else valid_BT1[..., 0])
 
 
 class EncoderHead(WordOrderEncoderPreTrainedModel, LabelledHead):

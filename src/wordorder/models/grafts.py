@@ -6,6 +6,7 @@
 # a mixin's base class is known only where it is mixed in, so what it inherits from there is Any
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -365,33 +366,25 @@ class GraftedRobertaForQuestionAnswering(_RobertaHead, hf.RobertaForQuestionAnsw
     """RoBERTa's span finding head."""
 
 
+_GRAFTED: tuple[type[GraftedPart], ...] = (
+    GraftedBertModel,
+    GraftedBertForPreTraining,
+    GraftedBertForMaskedLM,
+    GraftedBertForNextSentencePrediction,
+    GraftedBertForSequenceClassification,
+    GraftedBertForMultipleChoice,
+    GraftedBertForTokenClassification,
+    GraftedBertForQuestionAnswering,
+    GraftedRobertaModel,
+    GraftedRobertaForMaskedLM,
+    GraftedRobertaForSequenceClassification,
+    GraftedRobertaForMultipleChoice,
+    GraftedRobertaForTokenClassification,
+    GraftedRobertaForQuestionAnswering,
+)
 GRAFTS: dict[type[PreTrainedModel], tuple[Any, type[GraftedPart]]] = {
-    hf.BertModel: (hf.AutoModel, GraftedBertModel),
-    hf.BertForPreTraining: (hf.AutoModelForPreTraining, GraftedBertForPreTraining),
-    hf.BertForMaskedLM: (hf.AutoModelForMaskedLM, GraftedBertForMaskedLM),
-    hf.BertForNextSentencePrediction: (
-        hf.AutoModelForNextSentencePrediction,
-        GraftedBertForNextSentencePrediction,
-    ),
-    hf.BertForSequenceClassification: (
-        hf.AutoModelForSequenceClassification,
-        GraftedBertForSequenceClassification,
-    ),
-    hf.BertForMultipleChoice: (hf.AutoModelForMultipleChoice, GraftedBertForMultipleChoice),
-    hf.BertForTokenClassification: (hf.AutoModelForTokenClassification, GraftedBertForTokenClassification),
-    hf.BertForQuestionAnswering: (hf.AutoModelForQuestionAnswering, GraftedBertForQuestionAnswering),
-    hf.RobertaModel: (hf.AutoModel, GraftedRobertaModel),
-    hf.RobertaForMaskedLM: (hf.AutoModelForMaskedLM, GraftedRobertaForMaskedLM),
-    hf.RobertaForSequenceClassification: (
-        hf.AutoModelForSequenceClassification,
-        GraftedRobertaForSequenceClassification,
-    ),
-    hf.RobertaForMultipleChoice: (hf.AutoModelForMultipleChoice, GraftedRobertaForMultipleChoice),
-    hf.RobertaForTokenClassification: (
-        hf.AutoModelForTokenClassification,
-        GraftedRobertaForTokenClassification,
-    ),
-    hf.RobertaForQuestionAnswering: (hf.AutoModelForQuestionAnswering, GraftedRobertaForQuestionAnswering),
+    kind.__bases__[-1]: (getattr(hf, re.sub("Grafted(Bert|Roberta)(Model)?", "AutoModel", kind.__name__)), kind)
+    for kind in _GRAFTED
 }
 """The host's class -> the Auto class that loads its graft, and the graft."""
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from wordorder.errors import BadInput
 from wordorder.networks import DecoderOutput, EncoderOutput, TextOutput
-from wordorder.ops import Contiguous, Packed, Positions
-from wordorder.ops.execution import transformed
+from wordorder.ops import Contiguous, Packed, Positions, gather_tokens
+from wordorder.ops.execution import may_be_read
 
 Output = TypeVar("Output", EncoderOutput, DecoderOutput, TextOutput)
 
@@ -36,7 +36,7 @@ class Layout:
 
     def turn(self, x: Tensor) -> Tensor:
         """Return (B, T, ...) with the text of each row moved to column 0."""
-        return x if self.column_BT is None else _gather(x, self.column_BT, 1)
+        return x if self.column_BT is None else gather_tokens(x, self.column_BT)
 
     def turn_back(self, x: Tensor, *, axes: tuple[int, ...] = (1,)) -> Tensor:
         """Undo `turn` along every axis of ``axes``, which count tokens."""
@@ -44,7 +44,7 @@ class Layout:
             return x
         back_BT = self.column_BT.argsort(dim=1)
         for axis in axes:
-            x = _gather(x, back_BT, axis)
+            x = gather_tokens(x, back_BT, axis)
         return x
 
     def all_back(self, tensors: tuple[Tensor, ...] | None, axes: tuple[int, ...] = (1,)) -> tuple[Tensor, ...] | None:
@@ -87,7 +87,7 @@ def check_token_types(
             f"token_type_ids must be (batch, tokens) = {tuple(given.shape[:2])}, got {tuple(token_type_ids.shape)};"
             " leave them out, since these models have no segment embeddings"
         )
-    if _may_be_read(token_type_ids) and token_type_ids.any():
+    if may_be_read(token_type_ids) and token_type_ids.any():
         raise BadInput(
             f"token_type_ids must be 0, got {int(token_type_ids.max())}: these models have no segment embeddings, so"
             " that [SEP] alone separates two texts; call the tokenizer with return_token_type_ids=False"
@@ -102,7 +102,7 @@ def take_token_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def tokens_of(attention_mask: Tensor) -> Tensor:
     """Return the mask as bool, True where a token is, refusing one that is added to scores (on the CPU only)."""
-    if attention_mask.is_floating_point() and _may_be_read(attention_mask):
+    if attention_mask.is_floating_point() and may_be_read(attention_mask):
         other = attention_mask[(attention_mask != 0) & (attention_mask != 1)]
         if other.numel():
             raise BadInput(
@@ -110,11 +110,6 @@ def tokens_of(attention_mask: Tensor) -> Tensor:
                 " that is added to scores (0 = token) by attention_mask == 0"
             )
     return attention_mask.bool()
-
-
-def _may_be_read(given: Tensor) -> bool:
-    """Tell whether to look at values: on a GPU that would stop the stream, and where they are traced it cannot be."""
-    return not torch.compiler.is_compiling() and not transformed() and given.device.type == "cpu"
 
 
 def layout_of(
@@ -204,7 +199,7 @@ def _check_tensor(name: str, given: object) -> None:
 
 def _check_steps(position_BT: Tensor, offset_B: Tensor, valid_BT: Tensor | None) -> None:
     """Refuse positions with gaps, or that begin again, since a cache is one text without gaps."""
-    # as `_may_be_read`, but also where a transformation such as vmap is at work
+    # as `may_be_read`, but also where a transformation such as vmap is at work
     if torch.compiler.is_compiling() or position_BT.device.type != "cpu":
         return
     wrong_BT = position_BT != offset_B[:, None] + torch.arange(position_BT.shape[1])
@@ -221,8 +216,3 @@ def _within(sequence_BT: Tensor) -> Tensor:
     starts_BT = torch.ones_like(sequence_BT, dtype=torch.bool)
     starts_BT[:, 1:] = sequence_BT[:, 1:] != sequence_BT[:, :-1]
     return steps_T - torch.where(starts_BT, steps_T, 0).cummax(dim=1).values
-
-
-def _gather(x: Tensor, column_BT: Tensor, axis: int) -> Tensor:
-    index = column_BT.view(column_BT.shape[0], *(-1 if a == axis else 1 for a in range(1, x.dim())))
-    return x.gather(axis, index.expand_as(x))

@@ -229,13 +229,7 @@ class WordOrderPreTrainedModel(LoadsEncoding):
     ) -> Any:
         """Change the number of tokens in every table with a row per token, also those of an encoding.
 
-        Args:
-            new_num_tokens: the new number; None = the present one.
-            pad_to_multiple_of: round it up to a multiple.
-            mean_resizing: draw new rows as the present ones are spread; False = by initializer_range.
-
-        Raises:
-            BadInput: the words are in clusters (adaptive_cutoffs).
+        Arguments are transformers'. Words in clusters (adaptive_cutoffs) are refused.
         """
         table = self.get_input_embeddings()
         if not isinstance(table, AdaptiveEmbedding | ReplacesEmbedding):

@@ -64,13 +64,7 @@ def decode_batch(
     source_positions: Positions | None = None,
     **options: Unpack[ForwardOptions],
 ) -> DecoderOutput:
-    """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory.
-
-    Args:
-        cache: holds the keys of earlier tokens and takes those of the new ones; None = there are no earlier tokens.
-        source: the states of an encoder, (B, S, channels).
-        source_positions: of the source where it is packed.
-    """
+    """Read whole texts, or packed ones, or the next tokens with a cache, with a decoder that has no memory."""
     given = one_input(input_ids, inputs_embeds)
     shape = given.shape[0], given.shape[1]
     if cache is None:
@@ -123,7 +117,7 @@ def read_whole_segment(
     if memory is not None and not isinstance(memory, MemoryState):
         raise ValueError(f"memory must be what an earlier call returned as .memory, got {type(memory).__name__}")
     layout = layout_of((given.shape[0], given.shape[1]), attention_mask, None)
-    read = network.read_whole(
+    hidden, all_hidden, attentions, left = network.read_whole(
         None if input_ids is None else layout.turn(input_ids),
         None if inputs_embeds is None else layout.turn(inputs_embeds),
         memory,
@@ -131,12 +125,8 @@ def read_whole_segment(
         key_padding_mask=layout.key_padding_mask,
         **options,
     )
-    return DecoderOutput(
-        layout.turn_back(read.hidden),
-        layout.all_back(read.all_hidden or None),
-        tuple(_turned_weights(weights, layout) for weights in read.attentions) or None,
-        memory=read.segment.close(),
-    )
+    weights = None if attentions is None else tuple(_turned_weights(each, layout) for each in attentions)
+    return DecoderOutput(layout.turn_back(hidden), layout.all_back(all_hidden), weights, memory=left)
 
 
 def _turned_weights(weights_BHTS: Tensor, layout: Layout) -> Tensor:

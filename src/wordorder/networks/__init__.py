@@ -1,69 +1,42 @@
 """Networks in plain torch: encoder, decoder and both together with any encoding, and the blocks they are made of."""
 
-from wordorder.networks.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
-from wordorder.networks.cache import Cache, KeyValueCache
-from wordorder.networks.complex_valued import ComplexDecoder, ComplexEncoder, ComplexOptions
-from wordorder.networks.decoder import Decoder, DecoderOutput
-from wordorder.networks.encoder import Encoder, EncoderOutput
-from wordorder.networks.encoding_checks import Finding, check_encoding
-from wordorder.networks.initialisation import initialise, initialise_module
-from wordorder.networks.layer import DecoderLayer, EncoderLayer
-from wordorder.networks.multi_head import CrossAttention, Extend, SelfAttention
-from wordorder.networks.options import FeedForward, TransformerKeywords, TransformerOptions
-from wordorder.networks.positional import Positional, PreparedPositions
-from wordorder.networks.seq2seq import Seq2Seq, Seq2SeqOutput
-from wordorder.networks.stack import Stack
-from wordorder.networks.text.complex import (
-    ComplexBagOfWords,
-    ComplexTextConvolution,
-    ComplexTextEmbedding,
-    ComplexTextRecurrent,
-)
-from wordorder.networks.text.convolution import TextConvolution
-from wordorder.networks.text.network import BagOfWords, TextEmbedding, TextNetwork, TextOutput, TextTransformer, pool
-from wordorder.networks.text.recurrent import TextRecurrent
-from wordorder.networks.token_tables import token_tables
-
-__all__ = [
-    "AdaptiveEmbedding",
-    "AdaptiveSoftmax",
-    "BagOfWords",
-    "Cache",
-    "ComplexBagOfWords",
-    "ComplexDecoder",
-    "ComplexEncoder",
-    "ComplexOptions",
-    "ComplexTextConvolution",
-    "ComplexTextEmbedding",
-    "ComplexTextRecurrent",
-    "CrossAttention",
-    "Decoder",
-    "DecoderLayer",
-    "DecoderOutput",
-    "Encoder",
-    "EncoderLayer",
-    "EncoderOutput",
-    "Extend",
-    "FeedForward",
-    "Finding",
-    "KeyValueCache",
-    "Positional",
-    "PreparedPositions",
-    "SelfAttention",
-    "Seq2Seq",
-    "Seq2SeqOutput",
-    "Stack",
-    "TextConvolution",
-    "TextEmbedding",
-    "TextNetwork",
-    "TextOutput",
-    "TextRecurrent",
-    "TextTransformer",
-    "TransformerKeywords",
-    "TransformerOptions",
-    "check_encoding",
-    "initialise",
-    "initialise_module",
-    "pool",
-    "token_tables",
-]
+from wordorder.networks.adaptive import AdaptiveEmbedding as AdaptiveEmbedding
+from wordorder.networks.adaptive import AdaptiveSoftmax as AdaptiveSoftmax
+from wordorder.networks.cache import Cache as Cache
+from wordorder.networks.cache import KeyValueCache as KeyValueCache
+from wordorder.networks.complex_valued import ComplexDecoder as ComplexDecoder
+from wordorder.networks.complex_valued import ComplexEncoder as ComplexEncoder
+from wordorder.networks.complex_valued import ComplexOptions as ComplexOptions
+from wordorder.networks.decoder import Decoder as Decoder
+from wordorder.networks.decoder import DecoderOutput as DecoderOutput
+from wordorder.networks.encoder import Encoder as Encoder
+from wordorder.networks.encoder import EncoderOutput as EncoderOutput
+from wordorder.networks.encoding_checks import Finding as Finding
+from wordorder.networks.encoding_checks import check_encoding as check_encoding
+from wordorder.networks.initialisation import initialise as initialise
+from wordorder.networks.initialisation import initialise_module as initialise_module
+from wordorder.networks.layer import DecoderLayer as DecoderLayer
+from wordorder.networks.layer import EncoderLayer as EncoderLayer
+from wordorder.networks.multi_head import CrossAttention as CrossAttention
+from wordorder.networks.multi_head import Extend as Extend
+from wordorder.networks.multi_head import SelfAttention as SelfAttention
+from wordorder.networks.options import FeedForward as FeedForward
+from wordorder.networks.options import TransformerKeywords as TransformerKeywords
+from wordorder.networks.options import TransformerOptions as TransformerOptions
+from wordorder.networks.positional import Positional as Positional
+from wordorder.networks.positional import PreparedPositions as PreparedPositions
+from wordorder.networks.seq2seq import Seq2Seq as Seq2Seq
+from wordorder.networks.seq2seq import Seq2SeqOutput as Seq2SeqOutput
+from wordorder.networks.stack import Stack as Stack
+from wordorder.networks.text.complex import ComplexBagOfWords as ComplexBagOfWords
+from wordorder.networks.text.complex import ComplexTextConvolution as ComplexTextConvolution
+from wordorder.networks.text.complex import ComplexTextEmbedding as ComplexTextEmbedding
+from wordorder.networks.text.complex import ComplexTextRecurrent as ComplexTextRecurrent
+from wordorder.networks.text.convolution import TextConvolution as TextConvolution
+from wordorder.networks.text.network import BagOfWords as BagOfWords
+from wordorder.networks.text.network import TextEmbedding as TextEmbedding
+from wordorder.networks.text.network import TextNetwork as TextNetwork
+from wordorder.networks.text.network import TextOutput as TextOutput
+from wordorder.networks.text.network import TextTransformer as TextTransformer
+from wordorder.networks.text.network import pool as pool
+from wordorder.networks.text.recurrent import TextRecurrent as TextRecurrent

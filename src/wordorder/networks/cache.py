@@ -101,11 +101,7 @@ class LayerCache:
 
 
 def layer_cache(cache: Cache | None, layer: int, *, once: bool = False) -> LayerCache:
-    """Return the cache as layer ``layer`` (from 0) sees it.
-
-    With ``once`` the first call adds to the cache, and the others get what the first one got: a layer is called more
-    than once in a step to show its weights.
-    """
+    """Return the cache as a layer sees it; with ``once`` only the first of several calls in a step adds to it."""
     if cache is None:
         return LayerCache()
     wrap: Callable[[Extend], Extend] = _once if once else lambda extend: extend

@@ -141,7 +141,7 @@ class Decoder(Stack):
                 or positions or a cache to one that has; padding as in `read_segment`.
         """
         if self.memory is not None or memory is not None:
-            read = self.read_whole(
+            hidden, all_hidden, attentions, memory = self.read_whole(
                 input_ids,
                 inputs_embeds,
                 memory,
@@ -151,10 +151,7 @@ class Decoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            memory, logits = read.segment.close(), self._logits(read.hidden)
-            return DecoderOutput(
-                read.hidden, read.all_hidden or None, read.attentions or None, memory=memory, logits=logits
-            )
+            return DecoderOutput(hidden, all_hidden, attentions, memory=memory, logits=self._logits(hidden))
         given = input_ids if inputs_embeds is None else inputs_embeds
         if positions is None and cache is not None and given is not None and given.dim() > 1:
             positions = Contiguous(given.shape[1], cache.length)

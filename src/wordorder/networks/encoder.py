@@ -109,8 +109,7 @@ class Encoder(Stack):
                 return_all_hidden=return_all_hidden,
                 return_attentions=return_attentions,
             )
-            memory = read.segment.close()
-            return EncoderOutput(read.hidden, read.all_hidden or None, read.attentions or None, memory)
+            return EncoderOutput(*read)
         x_BTC, where = self.embed(input_ids, inputs_embeds, positions)
         plan = self.plan(
             where, x_BTC, key_padding_mask=key_padding_mask, backend=backend, return_attentions=return_attentions

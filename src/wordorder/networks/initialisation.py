@@ -50,6 +50,16 @@ def initialise_module(
         nn.init.zeros_(module.weight.detach()[module.padding_idx])
 
 
+class NormParameters(nn.Module):
+    """A norm that is not torch's: its weight begins at 1, its bias, if it has one, at 0."""
+
+    def draw_parameters(self, std: float, generator_for: object) -> None:
+        """Set weight to 1 and bias to 0."""
+        del std, generator_for
+        for name, parameter in self.named_parameters(recurse=False):
+            nn.init.constant_(parameter, float(name == "weight"))
+
+
 def draw_weights(module: nn.Module, generator_for: Generators | None, draw: Callable[..., object]) -> None:
     """Draw a module's own matrices by ``draw``, a function of `nn.init`, and set its vectors to 0."""
     for name, parameter in module.named_parameters(recurse=False):

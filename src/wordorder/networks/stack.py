@@ -291,8 +291,11 @@ class Stack(nn.Module):
         memory: MemoryState | None,
         refused: Mapping[str, object],
         **wanted: Any,
-    ) -> StepRead:
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, MemoryState]:
         """Read a segment in one step; refuse arguments, by name, that make no sense beside a memory.
+
+        Returns:
+            hidden states, all hidden states and attentions if asked for, and the memory for the next segment.
 
         Raises:
             ValueError: as in `open_segment` and `read_segment`; or something that is refused was given.
@@ -302,7 +305,8 @@ class Stack(nn.Module):
             if value is not None:
                 kind = "a decoder" if self.causal else "an encoder"
                 raise ValueError(f"{name} cannot be given to {kind} with a memory, which knows where its slots stand")
-        return self.read_segment(segment, input_ids, inputs_embeds, **wanted)
+        read = self.read_segment(segment, input_ids, inputs_embeds, **wanted)
+        return read.hidden, read.all_hidden or None, read.attentions or None, read.segment.close()
 
     def finish(self, x_BTC: Tensor) -> Tensor:
         """Return the input of the heads, (B, T, C): the last layer's output after the final norm, and real."""

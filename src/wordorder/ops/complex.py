@@ -7,6 +7,7 @@ all. Where one tensor is handier, the pair lies side by side in its last axis, `
 # torch's autograd functions are typed in part only
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportIncompatibleMethodOverride=false
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -108,7 +109,7 @@ def linear(z: Pair, weight: Pair, bias: Pair | None = None, *, form: LinearForm 
     """
     form = form or _form_of(z[0], weight[0], z[0].numel() // max(1, z[0].shape[-1]))
     if form == "gauss":
-        return GaussLinear.apply(*z, *weight, None if bias is None else stack(bias))
+        return GaussLinear.apply(*weight, None if bias is None else stack(bias), *z)
     return split(_plain_linear(stack(z), weight, bias, form))
 
 
@@ -116,7 +117,7 @@ def stacked_linear(z: Tensor, weight: Pair, bias: Pair | None = None, *, form: L
     """Compute `linear` of a stacked tensor, (..., 2K) -> (..., 2O), without copying its halves."""
     form = form or _form_of(z, weight[0], z.numel() // max(1, z.shape[-1]))
     if form == "gauss":
-        return StackedGaussLinear.apply(z, *weight, None if bias is None else stack(bias))
+        return GaussLinear.apply(*weight, None if bias is None else stack(bias), z)[0]
     return _plain_linear(z, weight, bias, form)
 
 
@@ -147,15 +148,6 @@ def _plain_linear(z: Tensor, weight: Pair, bias: Pair | None, form: LinearForm) 
     (xa, xb), (ya, yb) = split(x_with), split(y_with)
     y = torch.cat((xa - yb, xb + ya), dim=-1)
     return y if offset is None else y + offset
-
-
-def real_part_scores(q: Pair, k: Pair) -> Tensor:
-    """Return ``Re(q k*)`` summed over channels: (..., T, D) and (..., S, D) each -> (..., T, S).
-
-    Wang et al. 2020, https://arxiv.org/abs/1912.12333, Eq. 14. ``Re(q k*) = q_r k_r + q_i k_i`` is the real product of
-    stacked vectors, so that any attention of real numbers computes it.
-    """
-    return stack(q) @ stack(k).transpose(-1, -2)
 
 
 def modulus_scores(q: Pair, k: Pair) -> Tensor:
@@ -210,65 +202,41 @@ def _differentiable_gradients(
 
 
 class GaussLinear(torch.autograd.Function):
-    """A complex linear map of a pair in three real products, forward and backward.
+    """A complex linear map in three real products, forward and backward, of a pair or of one tensor ``[real | imag]``.
 
     Gauss's trick in all three products that training needs (output, gradient of the input, gradient of the weight):
     nine matrix products where the plain forms take twelve. Written out here because autograd would keep the sum of both
-    streams for the backward pass, and would fill and add a zero tensor for each half that is cut out of a stacked one.
-    Where a second derivative is wanted, the backward pass is eight plain products, which autograd can follow.
+    streams for the backward pass, and would fill and add a zero tensor for each half that is cut out of a stacked one;
+    here halves are read and written where they lie. Where a second derivative is wanted, the backward pass is eight
+    plain products, which autograd can follow.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x, y, a_OK, b_OK)
-        shape = (*x.shape[:-1], a_OK.shape[0])
-        real, imag = x.new_empty(shape), x.new_empty(shape)
-        _product(_rows(x), _rows(y), a_OK, b_OK, bias_2O, _rows(real), _rows(imag))
-        return real, imag
+    def forward(ctx: Any, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None, *z: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(a_OK, b_OK, *z)
+        outputs = 2 * a_OK.shape[0] // len(z)
+        found = tuple(part.new_empty((*part.shape[:-1], outputs)) for part in z)
+        _product(*_both_parts(z), a_OK, b_OK, bias_2O, *_both_parts(found))
+        return found
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, h: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, a_OK, b_OK = ctx.saved_tensors
-        g_MO, h_MO = _rows(g), _rows(h)
-        grad_bias = torch.cat((g_MO.sum(0), h_MO.sum(0))) if ctx.needs_input_grad[4] else None
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        a_OK, b_OK, *z = ctx.saved_tensors
+        (g_MO, h_MO), both = _both_parts(upstream), _both_parts(z)
+        grad_bias = torch.cat([_rows(part).sum(0) for part in upstream]) if ctx.needs_input_grad[2] else None
         if torch.is_grad_enabled():
-            real, imag, *grads = _differentiable_gradients(g_MO, h_MO, _rows(x), _rows(y), a_OK, b_OK)
-            return real.view(x.shape), imag.view(y.shape), *grads, grad_bias
-        real = imag = grad_a = grad_b = None
+            real, imag, grad_a, grad_b = _differentiable_gradients(g_MO, h_MO, *both, a_OK, b_OK)
+            grads = (real, imag) if len(z) == 2 else (torch.cat((real, imag), dim=-1),)
+            shaped = (grad.view(part.shape) for grad, part in zip(grads, z, strict=True))
+            return grad_a, grad_b, grad_bias, *shaped
+        grad_a = grad_b = None
+        grad_z: list[Tensor | None] = [None] * len(z)
+        if any(ctx.needs_input_grad[3:]):
+            grad_z = made = [part.new_empty(part.shape) for part in z]
+            _input_gradient(g_MO, h_MO, a_OK, b_OK, *_both_parts(made))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            real, imag = x.new_empty(x.shape), x.new_empty(x.shape)
-            _input_gradient(g_MO, h_MO, a_OK, b_OK, _rows(real), _rows(imag))
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            grad_a, grad_b = _weight_gradient(g_MO, h_MO, _rows(x), _rows(y))
-        return real, imag, grad_a, grad_b, grad_bias
-
-
-class StackedGaussLinear(torch.autograd.Function):
-    """`GaussLinear` of ``[real | imag]``; the halves are read and written where they lie."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, a_OK: Tensor, b_OK: Tensor, bias_2O: Tensor | None) -> Tensor:
-        ctx.save_for_backward(z, a_OK, b_OK)
-        out = z.new_empty((*z.shape[:-1], 2 * a_OK.shape[0]))
-        _product(*_halves(z), a_OK, b_OK, bias_2O, *_halves(out))
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        z, a_OK, b_OK = ctx.saved_tensors
-        grad_bias = _rows(g).sum(0) if ctx.needs_input_grad[3] else None
-        if torch.is_grad_enabled():
-            real, imag, *grads = _differentiable_gradients(*_halves(g), *_halves(z), a_OK, b_OK)
-            return torch.cat((real, imag), dim=-1).view(z.shape), *grads, grad_bias
-        grad_z = grad_a = grad_b = None
-        if ctx.needs_input_grad[0]:
-            grad_z = z.new_empty(z.shape)
-            _input_gradient(*_halves(g), a_OK, b_OK, *_halves(grad_z))
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_a, grad_b = _weight_gradient(*_halves(g), *_halves(z))
-        return grad_z, grad_a, grad_b, grad_bias
+            grad_a, grad_b = _weight_gradient(g_MO, h_MO, *both)
+        return grad_a, grad_b, grad_bias, *grad_z
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, *, sign: int = 1) -> None:
@@ -280,6 +248,7 @@ def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
-def _halves(z: Tensor) -> tuple[Tensor, Tensor]:
-    real, imag = _rows(z).chunk(2, dim=-1)
+def _both_parts(z: Sequence[Tensor]) -> Pair:
+    """Return real and imaginary part, (rows, channels) each, of a pair or of one stacked tensor."""
+    real, imag = _rows(z[0]).chunk(2, dim=-1) if len(z) == 1 else map(_rows, z)
     return real, imag

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import checkpoint
 
 
@@ -14,6 +14,11 @@ def transformed() -> bool:
     functorch = getattr(core, "_are_functorch_transforms_active", None)
     level = getattr(torch.autograd.forward_ad, "_current_level", -1)
     return bool(functorch is not None and functorch()) or level >= 0
+
+
+def may_be_read(given: Tensor) -> bool:
+    """Tell whether to look at values: on a GPU that would stop the stream, and where they are traced it cannot be."""
+    return not torch.compiler.is_compiling() and not transformed() and given.device.type == "cpu"
 
 
 def run_layer(layer: nn.Module, *arguments: object, checkpointed: bool) -> Any:

@@ -217,14 +217,17 @@ def t5_bucket(distance: Tensor, *, buckets: int = 32, max_distance: int = 128, b
     return bucket + half * (distance > 0) if bidirectional else bucket
 
 
+def gather_tokens(x: Tensor, column_BT: Tensor, axis: int = 1) -> Tensor:
+    """Return the columns ``column_BT`` of each row, (B, T), along the axis of x that counts tokens."""
+    index = column_BT.view(column_BT.shape[0], *(-1 if a == axis else 1 for a in range(1, x.dim())))
+    return x.gather(axis, index.expand_as(x))
+
+
 def check_within_table(positions: Positions, limit: int) -> None:
-    """Raise where positions leave a learned table of ``limit`` rows.
+    """Raise ValueError where positions leave a learned table of ``limit`` rows.
 
-    Lengths are compared for `Contiguous` positions with one offset. Positions in tensors are read only on the CPU and
-    in eager mode: reading them on a GPU would stop the stream, and under compile would break the graph.
-
-    Raises:
-        ValueError: the table is too short, or a position is negative.
+    Positions in tensors are read only on the CPU and in eager mode: reading them on a GPU would stop the stream, and
+    under compile would break the graph.
     """
     if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
         lowest, highest = positions.offset, positions.offset + positions.length - 1
@@ -248,11 +251,7 @@ def check_within_table(positions: Positions, limit: int) -> None:
 
 
 def table_rows(table_PC: Tensor, positions: Positions, limit: int, *, first_row: int = 0) -> Tensor:
-    """Return ``table[first_row + position]``, (1 or B, T, C): a slice if one offset serves all examples, else a gather.
-
-    Raises:
-        ValueError: a position lies outside 0 .. limit - 1.
-    """
+    """Return ``table[first_row + position]``, (1 or B, T, C): a slice if one offset serves all, else a gather."""
     check_within_table(positions, limit)
     if isinstance(positions, Contiguous) and isinstance(positions.offset, int):
         start = first_row + positions.offset

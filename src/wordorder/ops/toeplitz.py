@@ -1,4 +1,4 @@
-"""Matrices that are constant along their diagonals: their factors, and the best such part of any matrix."""
+"""The best part of a matrix that is constant along its diagonals."""
 
 # torch leaves the types of fft and linalg open
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -9,56 +9,6 @@ import torch
 from torch import Tensor
 
 from wordorder.ops.bias import ToeplitzBias
-
-
-def toeplitz_factors(table_W: Tensor) -> tuple[Tensor, Tensor]:
-    """Return factors of a Toeplitz matrix B: ``B = G diag(d) G*``, where G does not depend on B.
-
-    Ke, He, Liu 2021, "Rethinking positional encoding in language pre-training", https://arxiv.org/abs/2006.15595,
-    Proposition 1: any Toeplitz B in C^{N x N} is ``G D G*`` with D (2N, 2N) diagonal and the Vandermonde matrix
-    ``G[j, k] = exp(i pi (j + 1) k / N) / sqrt(2N)``, (N, 2N), ``*`` being the conjugate transpose. It says that a
-    correlation of absolute positions can hold any relative term, if positions may have 2N channels (complex ones).
-
-    Derivation. Write b[m] for the number on the diagonal j - i = m, and let B be the upper left corner of a circulant
-    matrix C of size 2N, ``C[i, j] = c[(j - i) mod 2N]``, with::
-
-        c = (b[0], b[1], .., b[N-1],  free,  b[-(N-1)], .., b[-1])
-
-    For i, j < N the index (j - i) mod 2N meets exactly b[j - i], so ``C[:N, :N] = B`` whatever the free number is (here
-    0). The wave ``v_k[j] = exp(i pi j k / N)`` has period 2N in j, so that it is an eigenvector of every circulant of
-    that size::
-
-        (C v_k)[i] = sum_j c[(j - i) mod 2N] exp(i pi j k / N) = v_k[i] sum_m c[m] exp(i pi m k / N) = v_k[i] d[k]
-
-    which makes d the (inverse, unscaled) discrete Fourier transform of c. The waves over sqrt(2N) are orthonormal, the
-    columns of a unitary F, so ``C = F diag(d) F*``; its first N rows and columns are ``B = F[:N] diag(d) F[:N]*``.
-    Last, ``G[:, k] = exp(i pi k / N) F[:N, k]``: the paper counts j from 1, which is a phase of modulus 1 per column
-    and cancels between G and G*. Hence ``B = G diag(d) G*``. For real B, d[2N - k] is the conjugate of d[k]; for
-    symmetric real B, d is real.
-
-    Args:
-        table_W: b[-(N-1)] .. b[N-1], as in `ToeplitzBias`; real or complex, W = 2N - 1 with N >= 1.
-
-    Returns:
-        G (N, 2N) and the diagonal d (2N,), complex, in the table's precision (at least single) and on its device.
-
-    Raises:
-        ValueError: the table is not floating point or complex, has more than one axis, or an even number of entries.
-    """
-    if not (table_W.is_floating_point() or table_W.is_complex()):
-        raise ValueError(f"table must be floating point or complex, got {table_W.dtype}; convert it with .double()")
-    if table_W.dim() != 1 or table_W.shape[0] % 2 == 0:
-        raise ValueError(f"table must be one row of 2N - 1 numbers, got shape {tuple(table_W.shape)}")
-    table_W = table_W.to(torch.promote_types(table_W.dtype, torch.float32))
-    size = (table_W.shape[0] + 1) // 2
-    c = torch.cat((table_W[size - 1 :], table_W.new_zeros(1), table_W[: size - 1]))
-    # "forward" puts no 1/2N on the inverse
-    diagonal: Tensor = torch.fft.ifft(c, norm="forward")
-    j_N1 = torch.arange(1, size + 1, device=table_W.device)[:, None]
-    k = torch.arange(2 * size, device=table_W.device)
-    # the exact remainder keeps the angle small: at N = 2048 the product itself would lose three digits in float32
-    angle = (j_N1 * k % (2 * size)).to(diagonal.real.dtype) * (torch.pi / size)
-    return torch.polar(torch.full_like(angle, (2 * size) ** -0.5), angle), diagonal
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wordorder.ops.execution import transformed
+from wordorder.ops.execution import may_be_read
 
 
 def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:
@@ -13,8 +13,7 @@ def check_token_ids(token_ids_BT: Tensor, vocabulary: int) -> None:
         raise ValueError(
             f"token ids must be integers (batch, tokens), int64 or int32, got {token_ids_BT.dtype} {shape}"
         )
-    # reading ids on a GPU would stop the stream, and cannot be done where they are traced
-    if torch.compiler.is_compiling() or transformed() or token_ids_BT.device.type != "cpu" or not token_ids_BT.numel():
+    if not token_ids_BT.numel() or not may_be_read(token_ids_BT):
         return
     low, high = (int(end) for end in token_ids_BT.aminmax())
     if low < 0 or high >= vocabulary:

@@ -3,10 +3,12 @@
 import hashlib
 import re
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from wordorder.data.corpora.document import Document, same_text
-from wordorder.data.names import ERROR, IGNORE
+from wordorder.data.names import ERROR, IGNORE, SPLITS
 from wordorder.data.quality.reading_log import LEAKS, ReadingLog
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
@@ -73,3 +75,51 @@ def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettin
             f"data.source {data.source}: {found} {log.words(LEAKS)}: {'; '.join(log.first(LEAKS)[:_MOST_NAMED])}; "
             'take them out, or set data.leakage="warn"; `wordorder data` shows more'
         )
+
+
+_BETWEEN = (("train", "validation"), ("train", "test"), ("validation", "test"))
+_SHOWN = 80  # characters of a text in an example
+
+
+class Duplicates:
+    """Collects texts one by one, and reports at the end which of them have the same words, see `normalised`."""
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[bytes, Counter[str]] = defaultdict(Counter)  # of each text: split -> how often
+        self._beginnings: dict[tuple[bytes, str], str] = {}
+
+    def add(self, split: str, text: str) -> None:
+        """Add a text."""
+        name = short_hash(normalised(text))
+        self._counts[name][split] += 1
+        self._beginnings.setdefault((name, split), " ".join(text.split())[:_SHOWN])
+
+    def report(self, *, examples: int = 3) -> dict[str, Any]:
+        """Return the duplicates that were found, as plain values.
+
+        Args:
+            examples: to give of each pair of splits, the first ones.
+
+        Returns:
+            within: split -> documents, exact (texts whose words another text before it has). between: for each pair of
+            splits that both have texts, earlier, later, exact (texts of the later one that the earlier one has), share
+            (of the later one's texts), examples.
+        """
+        total = sum(self._counts.values(), Counter[str]())
+        different = Counter(split for _, split in self._beginnings)
+        between: list[dict[str, Any]] = []
+        for earlier, later in _BETWEEN:
+            if earlier in total and later in total:
+                both = [name for name, counts in self._counts.items() if counts[earlier] and counts[later]]
+                exact = sum(self._counts[name][later] for name in both)
+                shown = [
+                    {split: self._beginnings[name, split] for split in (later, earlier)} for name in both[:examples]
+                ]
+                found = {"earlier": earlier, "later": later, "exact": exact, "share": exact / total[later]}
+                between.append({**found, "examples": shown})
+        within = {
+            split: {"documents": total[split], "exact": total[split] - different[split]}
+            for split in SPLITS
+            if split in total
+        }
+        return {"within": within, "between": between}

@@ -30,12 +30,7 @@ def size_faults(config: object, names: Iterable[str], most: int = MOST) -> list[
 
 
 def stranger_faults(given: Mapping[str, Any], names: Mapping[Any, Any] | None) -> list[str]:
-    """Return what is wrong with the number of classes and their names, and each backend that is code of the Hub.
-
-    Args:
-        given: keywords that transformers reads, beside the configuration's fields.
-        names: ``id2label``.
-    """
+    """Return what is wrong with the number of classes and their names, and each backend that is code of the Hub."""
     found: list[str] = []
     classes = given.get("num_labels")
     if classes is not None and (type(classes) is not int or classes <= 0):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import EvalResult, ModelCardData
+
 from wordorder.durable import write_text
 
 CARD = "README.md"
@@ -100,8 +102,6 @@ def task_of_architecture(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _metadata(config: Mapping[str, object], facts: CardFacts) -> str:
-    from huggingface_hub import EvalResult, ModelCardData
-
     tag = task_of_architecture(config)[0]
     names = [str(config.get(name)) for name in ("model_type", "encoding", "memory")]
     kind = "regression" if config.get("problem_type") == "regression" else tag

@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+from transformers import AutoConfig, GenerationConfig
+
 from wordorder.errors import BadInput, WordOrderError
 from wordorder.limits import StoredShape, is_plain_name, one_line, read_json, safetensors_header
 
@@ -75,13 +78,7 @@ def stored_shapes(folder: Path) -> dict[str, StoredShape]:
 
 
 def read_config(folder: Path) -> dict[str, object]:
-    """Return the content of config.json, unchanged.
-
-    Raises:
-        FileNotFoundError: there is none.
-        NotADirectoryError: the folder is none.
-        BadInput: it cannot be read, or holds no JSON object.
-    """
+    """Return the content of config.json, unchanged; callers say what it means that there is none (OSError)."""
     path = folder / CONFIG
     try:
         settings: Any = read_json(path, MOST_CONFIG)
@@ -92,6 +89,17 @@ def read_config(folder: Path) -> dict[str, object]:
     if not isinstance(settings, dict):
         raise BadInput(f"{path} does not hold a configuration")
     return cast("dict[str, Any]", settings)
+
+
+def read_model(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the content of a saved model's config.json, and the class that it names, "" where it names none."""
+    try:
+        settings = cast("dict[str, Any]", read_config(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{folder}: holds no model (no config.json); name the folder model/ of a run") from None
+    listed = settings.get("architectures")
+    name = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
+    return settings, name if isinstance(name, str) else ""
 
 
 def elsewhere_faults(folder: Path, settings: Mapping[str, object]) -> list[str]:
@@ -111,8 +119,6 @@ def load_config(kind: Any, folder: Path) -> Any:
     faults = elsewhere_faults(folder, read_config(folder))
     if faults:
         raise BadInput(faults)
-    from transformers import AutoConfig
-
     asked = {"trust_remote_code": False} if kind is AutoConfig else {}  # one class by itself looks for no code
     reader: Any = kind  # whose method transformers types in part only
     try:
@@ -126,10 +132,7 @@ def load_config(kind: Any, folder: Path) -> Any:
 
 
 def load_model_of(kind: Any, folder: Path, *, config: Any = None) -> Any:
-    """Load a model from safetensors only: all of it from its files, and no more than they hold.
-
-    Args:
-        kind: a class of models, or one of transformers' Auto classes for them.
+    """Load a model of a class, or by an Auto class, from safetensors only: all of it, and no more than they hold.
 
     Raises:
         BadInput: as `check_model_of`; or weights are damaged or missing, have another shape or type, or are not finite.
@@ -219,8 +222,6 @@ def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
         raise BadInput(adapters)
     shapes = stored_shapes(folder)
     if config is None:
-        from transformers import AutoConfig
-
         config = load_config(getattr(kind, "config_class", None) or AutoConfig, folder)
     check_claims(kind, config, shapes, folder)
     _check_generation(folder)
@@ -229,8 +230,6 @@ def check_model_of(kind: object, folder: Path, *, config: object = None) -> Any:
 
 def _check_generation(folder: Path) -> None:
     """Refuse settings of generation that cannot be read, or that only code of the Hub could carry out."""
-    from transformers import GenerationConfig
-
     path = folder / GENERATION
     if not path.is_file():
         return
@@ -246,8 +245,6 @@ def _check_generation(folder: Path) -> None:
 
 def check_claims(kind: Any, config: Any, shapes: dict[str, StoredShape], folder: Path) -> None:
     """Refuse a configuration whose model has more numbers than the files of its weights, before room is made for it."""
-    import torch
-
     layers = max(int(getattr(config, name, None) or 0) for name in ("num_hidden_layers", "decoder_layers"))
     held, count = sum(shape.count for shape in shapes.values()), 0
     if layers <= max(len(shapes), 1):  # a layer has a tensor at the least, so the model is soon built

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wordorder.encodings.places import check_choice, check_positive
-from wordorder.networks.initialisation import Generators, draw_weights
+from wordorder.networks.initialisation import Generators, NormParameters, draw_weights
 from wordorder.ops.complex import (
     Pair,
     choose_linear_form,
@@ -198,7 +198,7 @@ class ComplexConvolution(ComplexMap):
         return F.conv1d(z_B2CT, block)
 
 
-class ComplexLayerNorm(ComplexLayer):
+class ComplexLayerNorm(NormParameters, ComplexLayer):
     """Layer norm of each stream by itself, as in the reference code of Wang et al. 2020 (translation, language model).
 
     ::
@@ -219,12 +219,6 @@ class ComplexLayerNorm(ComplexLayer):
         shape = (width,) if shared else (2, width)
         self.weight, self.bias = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
 
-    def draw_parameters(self, std: float, generator_for: object) -> None:
-        """Set weight to 1 and bias to 0."""
-        del std, generator_for
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.bias)
-
     def stacked(self, z: Tensor) -> Tensor:
         """Apply it to stacked numbers."""
         if self.shared:
@@ -233,7 +227,7 @@ class ComplexLayerNorm(ComplexLayer):
         return torch.addcmul(self.bias, normal, self.weight).flatten(-2)
 
 
-class ComplexRMSNorm(ComplexLayer):
+class ComplexRMSNorm(NormParameters, ComplexLayer):
     """``z / sqrt(mean |z|^2 / 2 + eps) * weight`` with a real weight per channel: every phase stays what it was.
 
     The RMS norm (https://arxiv.org/abs/1910.07467) of both streams together, so that each has about unit variance.
@@ -247,11 +241,6 @@ class ComplexRMSNorm(ComplexLayer):
         super().__init__()
         self.width, self.eps = width, eps
         self.weight = nn.Parameter(torch.ones(width))
-
-    def draw_parameters(self, std: float, generator_for: object) -> None:
-        """Set weight to 1."""
-        del std, generator_for
-        nn.init.ones_(self.weight)
 
     def stacked(self, z: Tensor) -> Tensor:
         """Apply it to stacked numbers."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from wordorder.encodings.places import check_choice, check_positive
 from wordorder.networks.initialisation import Generators, draw_weights
 from wordorder.networks.text.network import TextBody, TextOutput, pool_tokens, without_padding
-from wordorder.ops import valid_tokens
+from wordorder.ops import gather_tokens, valid_tokens
 
 RecurrentPooling = Literal["last", "mean"]
 
@@ -107,10 +107,6 @@ class Rows:
     """Rows of texts whose tokens are moved to the front, in order, so that a recurrence meets no padding before them.
 
     Packing (``torch.nn.utils.rnn``) would do it too, but needs the lengths on the CPU and cannot be compiled.
-
-    Args:
-        x_BTC: gives shape and device.
-        valid_BT: bool, False where a token is padding; None = no padding.
     """
 
     def __init__(self, x_BTC: Tensor, valid_BT: Tensor | None) -> None:
@@ -122,11 +118,11 @@ class Rows:
 
     def to_front(self, x_BTC: Tensor) -> Tensor:
         """Move tokens to the front, padding after them."""
-        return x_BTC if self.column_BT is None else _gather(x_BTC, self.column_BT)
+        return x_BTC if self.column_BT is None else gather_tokens(x_BTC, self.column_BT)
 
     def back(self, x_BTC: Tensor) -> Tensor:
         """Undo `to_front`."""
-        return x_BTC if self.column_BT is None else _gather(x_BTC, self.column_BT.argsort(dim=1))
+        return x_BTC if self.column_BT is None else gather_tokens(x_BTC, self.column_BT.argsort(dim=1))
 
     def reverse(self, x_BTC: Tensor) -> Tensor:
         """Turn each text around, from its last token to its first; its own inverse."""
@@ -134,8 +130,4 @@ class Rows:
             return x_BTC.flip(1)
         length_B1 = self.valid_BT.sum(dim=1, keepdim=True)
         column_BT = torch.where(self.step_T < length_B1, length_B1 - 1 - self.step_T, self.step_T)
-        return _gather(x_BTC, column_BT)
-
-
-def _gather(x_BTC: Tensor, column_BT: Tensor) -> Tensor:
-    return x_BTC.gather(1, column_BT[..., None].expand_as(x_BTC))
+        return gather_tokens(x_BTC, column_BT)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from wordorder.encodings.places import check_positive
 from wordorder.networks.complex_valued.layers import modrelu_gain
 from wordorder.networks.complex_valued.options import ReadOut
-from wordorder.networks.initialisation import Generators
+from wordorder.networks.initialisation import Generators, NormParameters
 from wordorder.networks.text.complex import ComplexBody, ComplexTextEmbedding
 from wordorder.networks.text.network import TextOutput, without_padding, zero_if_empty
 from wordorder.ops import Contiguous, PositionsLike, check_key_padding, valid_tokens
@@ -33,7 +33,7 @@ def unconjugated_modulus_scores(q: Pair, k: Pair) -> Tensor:
     """Return ``|q k^T|``, without conjugation: (..., T, D) and (..., S, D) each -> (..., T, S).
 
     With queries ``exp(i w p)`` and keys ``exp(i w s)`` it depends on p + s, where Eq. 14 of the paper
-    (`modulus_scores`, `real_part_scores`) depends on p - s.
+    (`modulus_scores`, and the real part) depends on p - s.
     """
     return modulus_scores(q, conjugate(k))
 
@@ -65,18 +65,12 @@ class ReferenceAttention(nn.Module):
         return self.out(real), self.out(imag)
 
 
-class ReferenceNorm(nn.Module):
+class ReferenceNorm(NormParameters):
     """``weight (x - mean) / (std + 1e-6) + bias`` with the unbiased std; eps is not under the root."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-
-    def draw_parameters(self, std: float, generator_for: object) -> None:
-        """Set weight to 1 and bias to 0."""
-        del std, generator_for
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.bias)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """Normalise (B, T, C); a token whose channels are all alike becomes the bias, with a finite gradient."""
