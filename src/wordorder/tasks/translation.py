@@ -44,6 +44,7 @@ class Translation(Task):
     options: ClassVar[frozenset[TaskOption]] = frozenset(
         {"truncate", "target_source", "validation_target_source", "test_target_source", "target_column"}
     )
+    answers = "any"
     translates = True
     grouped_by_length = True
     predicts_tokens = True
