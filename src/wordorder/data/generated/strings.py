@@ -1,6 +1,6 @@
 """Tasks on strings of letters and digits, on which models are tested at lengths that training never had.
 
-Deletang et al. 2023, "Neural Networks and the Chomsky Hierarchy", https://arxiv.org/abs/2207.02098, Appendix A.1; and
+Deletang et al. 2023, "Neural Networks and the Chomsky Hierarchy", https://arxiv.org/abs/2207.02098; and
 addition, Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466.
 """
 
