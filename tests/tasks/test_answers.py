@@ -1,9 +1,12 @@
 """Answers of generated tasks: what is predicted, how it is scored, and that scores are those of greedy search."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from wordorder.comparison.quality import beside, metric_of, quality_of
 from wordorder.data import CollateLanes, DataConfig, TokenizerConfig, prepare
 from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.segments import in_a_row, join_answers
@@ -183,3 +186,23 @@ def test_models_with_and_without_memory_are_scored_on_the_same_answers():
 def test_lanes_need_answers_of_one_token():
     with pytest.raises(BadInput, match=r"lanes needs answers of one token each, .* up to 3 of one; set token"):
         prepared("recall", packing="lanes", length=8, kind="byte")
+
+
+@pytest.mark.parametrize(
+    ("task", "generated", "headline"),
+    [
+        ("causal-lm", True, "exact_match"),
+        ("causal-lm", False, "perplexity"),
+        ("translation", True, "exact_match"),
+        ("translation", False, "bleu"),
+        ("classification", True, "accuracy"),
+    ],
+)
+def test_comparisons_rank_by_right_answers(task, generated, headline):
+    assert metric_of(task, {}, generated=generated) == headline
+    source = "task:parity" if generated else "a.txt"
+    results = SimpleNamespace(task=task, metric=None, recipe=SimpleNamespace(data=SimpleNamespace(source=source)))
+    assert quality_of(results).key == headline
+    shown = [metric.key for metric in beside(results)]
+    assert ("bits_per_character" in shown) == (task == "causal-lm" and not generated)
+    assert headline not in shown

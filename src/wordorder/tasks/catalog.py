@@ -110,7 +110,8 @@ def metric_fault(metric: str, task: str, *, generated: bool = False) -> str | No
     Args:
         generated: the source is a generated task.
     """
-    valid = TASKS[task].metric_names + tuple(own.key for own in TASKS[task].answer_metrics if generated)
+    own = TASKS[task].answer_metrics if generated else ()
+    valid = dict.fromkeys((*TASKS[task].metric_names, *(metric.key for metric in own)))
     if metric in valid or metric not in metric_names():
         return None  # an unknown name is reported with the other names of [training]
     others = ", ".join(name for name, other in TASKS.items() if metric in other.metric_names)

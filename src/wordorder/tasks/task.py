@@ -146,7 +146,8 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
     answer_metrics: ClassVar[tuple[Metric, ...]] = ()
-    """Metrics that it has on generated tasks alone (`data.source = "task:NAME"`), where texts have answers."""
+    """Metrics that it has on generated tasks (`data.source = "task:NAME"`), where texts have one right answer each,
+    perhaps there alone. The first one ranks models there."""
     headline: ClassVar[Metric]
     """Metric by which comparisons rank its models where the recipe names none."""
     beside: ClassVar[tuple[Metric, ...]] = ()

@@ -39,6 +39,7 @@ class Translation(Task):
     pipeline = "translation"
     head = "ForConditionalGeneration"
     metrics = (ACCURACY, BLEU, EXACT_MATCH)
+    answer_metrics = (EXACT_MATCH,)
     headline = BLEU
     beside = (PERPLEXITY, BLEU)
     options: ClassVar[frozenset[TaskOption]] = frozenset(
