@@ -1,6 +1,7 @@
 """Every generated task: answers follow from the texts alone, and texts are those that its length promises."""
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -35,21 +36,9 @@ def test_the_solver_is_always_right_and_another_rule_is_not(full):
     documents = [document for part in parts.values() for document in part]
     assert all(task.solve(document.text) == answer_of(document) for document in documents)
     assert {name: len(part) for name, part in parts.items()} == {"train": 10_000, "validation": 1_000, "test": 1_000}
-    # the answer to the text with its first two different words exchanged
-    swapped = [task.solve(exchanged(d.text)) == answer_of(d) for d in parts["test"] if is_valid_when_exchanged(task)]
-    if swapped:
-        assert 0.01 < np.mean(swapped) < 1
-
-
-def exchanged(text):
-    words = text.split()
-    place = next((n for n in range(1, len(words)) if words[n] != words[n - 1]), 1)
-    words[place - 1 : place + 1] = words[place - 1 : place + 1][::-1]
-    return " ".join(words)
-
-
-def is_valid_when_exchanged(task):
-    return task.name in ("order-binding", "even-place", "first-token", "late-instruction")
+    # the answer to another text is right by chance alone
+    wrong = [task.solve(one.text) == answer_of(other) for one, other in pairwise(parts["test"])]
+    assert np.mean(wrong) < (1.5 / len(task.answers) if task.answers else 0.01)
 
 
 def test_no_text_of_validation_or_test_is_in_another_split(full):
@@ -95,15 +84,11 @@ def test_a_length_counts_what_its_task_says(full):
             case "late-instruction":
                 found = len(words) - 1 - 4
             case "dyck-2":
-                depths = np.cumsum([1 if word in "([" else -1 for word in words])
-                # the last place where the depth was that of the end, and a bracket opened
-                opened = max(n for n in range(len(words)) if words[n] in "([" and depths[n] == depths[-1])
-                opened = min(
-                    n
-                    for n in range(opened + 1)
-                    if words[n] in "([" and (depths[n:] >= depths[-1]).all() and depths[n] == depths[-1]
-                )
-                found = (len(words) - 1 - opened) // 2
+                # the bracket that is to be closed opened where the depth rose, for good, to that of the end
+                depth = np.cumsum([1 if word in "([" else -1 for word in words])
+                opened = [n for n, word in enumerate(words) if word in "([" and depth[n] == depth[-1]]
+                first = min(n for n in opened if (depth[n:] >= depth[-1]).all())
+                found = (len(words) - 1 - first) // 2
             case name:
                 found, length = len(words), WORDS_OF.get(name, int)(length)
         assert found == length, document.text
