@@ -107,10 +107,10 @@ class DataSettings(Section):
     the text is short. Each lane begins without memory, so more lanes are faster and a little worse; 1 is exact."""
     max_pieces: Count | None = None
     """Most pieces that classification takes from one document, spread evenly over it; None: all."""
-    train_examples: Count = 10_000
-    """For `task:NAME`: training examples."""
-    test_examples: Count = 1_000
-    """For `task:NAME`: test examples, and as many of validation."""
+    train_examples: Count | None = None
+    """For `task:NAME`: training examples. None: 10,000."""
+    test_examples: Count | None = None
+    """For `task:NAME`: test examples, and as many of validation. None: 1,000."""
     train_lengths: LengthRange | None = None
     """For `task:NAME`: the shortest and the longest length of training, both included; each is equally likely.
     Validation has them too, so that what chooses a checkpoint does not see the lengths of the test. None: those of the

@@ -9,6 +9,8 @@ from wordorder.data.names import TASK
 from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 
+TRAIN_EXAMPLES, TEST_EXAMPLES = 10_000, 1_000
+"""Examples of training and of the test where the recipe gives none."""
 _TRIES = 50  # for each example that is wanted
 _SPLITS = ("train", "test", "validation")
 
@@ -30,7 +32,7 @@ def read_task(name: str, data: DataSettings) -> list[Part]:
         rng = np.random.default_rng([data.seed, number])
         lengths = lengths_of(task, data)[split]
         rows = (
-            [_row(task, rng, lengths, data) for _ in range(data.train_examples)]
+            [_row(task, rng, lengths, data) for _ in range(data.train_examples or TRAIN_EXAMPLES)]
             if split == "train"
             else _new_rows(task, rng, lengths, data, split, taken)
         )
@@ -50,16 +52,17 @@ def _new_rows(
 ) -> list[Row]:
     """Draw rows whose texts are new, each once."""
     found: dict[str, Row] = {}
-    for _ in range(_TRIES * data.test_examples):
+    wanted = data.test_examples or TEST_EXAMPLES
+    for _ in range(_TRIES * wanted):
         row = _row(task, rng, lengths, data)
         text = str(row[data.text_column])
         if text not in taken:
             found.setdefault(text, row)
-        if len(found) == data.test_examples:
+        if len(found) == wanted:
             return list(found.values())
     option = "test_lengths" if split == "test" else "train_lengths"
     raise BadInput(
         f"data.{option}: at lengths {lengths[0]} to {lengths[1]} {data.source} gives only {len(found)} {split} texts "
-        f"that no other split has, of {data.test_examples} (data.test_examples) that are wanted; raise the lengths, or "
+        f"that no other split has, of {wanted} (data.test_examples) that are wanted; raise the lengths, or "
         "lower data.train_examples or data.test_examples"
     )
