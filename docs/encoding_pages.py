@@ -6,6 +6,7 @@ A line of a page
     <!-- measured: NAME ... -->          every comparison that has an arm with one of these encodings
     <!-- catalogue: table -->            all encodings, each with its page: the one that has its facts
     <!-- catalogue: costs -->            all encodings, with what they cost
+    <!-- catalogue: tasks -->            all generated tasks, data.source = "task:NAME"
     <!-- catalogue: reference -->        arguments of the classes that the page does not name itself
     <!-- recipe: SECTION -->             the names of a section of recipes
 
@@ -23,7 +24,9 @@ from wordorder.cli.list import catalogue
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import grouped, with_spread
 from wordorder.comparison.results_file import ArmResult, Results, read_results
+from wordorder.data.generated.catalog import GENERATED
 from wordorder.encodings import CATALOG, names_of
+from wordorder.tasks.catalog import forms_of
 from wordorder.training.recipe.schema import recipe_schema
 
 DOCS = Path(__file__).resolve().parent
@@ -168,6 +171,28 @@ def costs(prefix: str) -> str:
     )
 
 
+def generated_tasks() -> str:
+    """Return the generated tasks: their questions, as which tasks they can be put, and what their lengths count."""
+    lines = [
+        "| name | question | put as | length counts | train, test | paper |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for task in GENERATED.values():
+        spans = [f"{low} to {high}" for low, high in (task.train_lengths, task.test_lengths)]
+        paper = re.sub(r"https://arxiv\.org/abs/(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", task.paper)
+        lanes = " (lanes too)" if task.answers else ""
+        cells = [
+            f"`{task.name}`",
+            task.question,
+            ", ".join(forms_of(task)) + lanes,
+            task.length,
+            ", ".join(spans),
+            paper,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def reference(text: str) -> str:
     """Return mkdocstrings' lines for the classes of the catalogue that the page does not name itself."""
     named = re.findall(r"^::: (\S+)", text, flags=re.MULTILINE)
@@ -217,6 +242,8 @@ def filled(text: str, page: str) -> str:
                 return table(prefix)
             case "catalogue", "costs":
                 return costs(prefix)
+            case "catalogue", "tasks":
+                return generated_tasks()
             case "catalogue", "reference":
                 return reference(text)
             case "recipe", section:

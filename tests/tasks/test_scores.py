@@ -181,7 +181,7 @@ def test_numbers_of_processes_are_joined_and_what_filled_up_is_left_out():
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_metric_that_a_recipe_may_name_is_a_score(task):
-    text = SimpleNamespace(characters=9, words=2)
+    text = SimpleNamespace(characters=9, words=2, predicted=None)
     tally = task.tally(CPU, classes=2 if task.labels == "class" else None, examples=[text, text])
     labels = torch.tensor([0, 1, 1]) if task.labels != "number" else torch.tensor([0.0, 1.0, 2.0])
     logits = torch.randn(3, 1 if task.labels == "number" else 2)

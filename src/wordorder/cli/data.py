@@ -49,6 +49,9 @@ def print_description(found: dict[str, Any]) -> None:
     columns = ("split", "documents", "characters", "words", "tokens", *(f"tokens {name}" for name in lengths))
     print_table("Texts, and tokens per document", columns, rows, numbers=True)
     within = [(name, *(own[key] for key in ("documents", "exact"))) for name, own in found["within"].items()]
+    if not within:
+        print("The texts are generated: none of validation or test is in another split. Duplicates are not looked for.")
+        return
     print_table("Duplicates within a split", ("split", "documents", "same words"), within, numbers=True)
     between = [
         (f"{pair['later']} in {pair['earlier']}", pair["exact"], f"{pair['share']:.2%}") for pair in found["between"]

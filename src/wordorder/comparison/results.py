@@ -100,7 +100,8 @@ class Record:
     @property
     def metric(self) -> str:
         """The headline metric."""
-        return metric_of(self.recipe.data.task, self.recipe.training)
+        data = self.recipe.data
+        return metric_of(data.task, self.recipe.training, generated=data.generated is not None)
 
     @property
     def selection(self) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from wordorder.data.generated.catalog import generated_faults
 from wordorder.data.names import UNTRAINED_KINDS
 from wordorder.data.settings import DataSettings, TokenizerConfig
 from wordorder.errors import BadInput
@@ -30,7 +31,7 @@ class DataConfig(DataSettings):
 
     def faults(self) -> list[str]:
         """Return one line for each value that does not go with another, or with the task."""
-        return [*super().faults(), *check_data(self)]
+        return [*super().faults(), *generated_faults(self), *check_data(self)]
 
 
 def token_faults(data: DataConfig, tokenizer: TokenizerConfig) -> list[str]:

@@ -44,7 +44,8 @@ def describe(
     Returns:
         splits: split -> documents, characters, words, tokens, and tokens_per_document, a table of min, median, 95%, max
         and mean. dropped_duplicates and dropped_empty as in `PreparedData.statistics`; passed_over, see
-        `ReadingLog.summary`; vocab_size; and what `Duplicates.report` gives.
+        `ReadingLog.summary`; vocab_size; and what `Duplicates.report` gives, without any texts for a generated
+        task.
 
     Raises:
         BadInput: as `prepare`.
@@ -70,7 +71,9 @@ def describe(
     else:
         first = training_texts(split)
     trained = load_tokenizer(tokenizer, first, cache_dir=cache_dir)
-    splits = {name: _numbers(name, texts, trained, found, cache_dir) for name, texts in parts.items()}
+    # generated texts are drawn apart, and all are nearly the same: strings of few words
+    sought = found if data.generated is None else None
+    splits = {name: _numbers(name, texts, trained, sought, cache_dir) for name, texts in parts.items()}
     if data.streaming and not splits["train"]["documents"]:
         raise BadInput(f"data.source {data.source} has no text")
     return {
@@ -84,7 +87,7 @@ def describe(
 
 
 def _numbers(
-    name: str, texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates, cache_dir: Path
+    name: str, texts: Iterable[str], tokenizer: "PreTrainedTokenizerFast", found: Duplicates | None, cache_dir: Path
 ) -> dict[str, Any]:
     """Return the numbers of one split, and look for duplicates of its texts."""
     lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
@@ -93,7 +96,8 @@ def _numbers(
     rest = iter(texts)
     while held := list(rest) if kept is not None else list(islice(rest, _AT_A_TIME)):
         for text in held:
-            found.add(name, text)
+            if found is not None:
+                found.add(name, text)
             characters += len(text)
             words += len(text.split())
         encoded = encode_documents(held, tokenizer, cache_dir=kept)

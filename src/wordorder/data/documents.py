@@ -87,7 +87,7 @@ def _read(name: str, source: str, data: DataConfig, log: ReadingLog) -> list[Par
         )
     reader, _, rest = source.partition(":")
     if reader in NAMED_READERS:
-        return NAMED_READERS[reader](rest)
+        return NAMED_READERS[reader](rest, data)
     return _read_files(f"data.{name}source", source, data, log)
 
 
@@ -153,7 +153,7 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingLog) -> list[Document]:
     task = TASKS[data.task]
-    label_column, translated = data.label_column if task.labels else None, task.translates
+    label_column, translated = data.label_column if task.labels else None, task.has_answers(data)
     pair_column = data.target_column if translated else data.pair_column
     needed = [name for name in (data.text_column, label_column, pair_column) if name is not None]
     present = list(dict.fromkeys(name for row in part.rows for name in row))
@@ -181,12 +181,13 @@ def _documents_of(part: Part, data: DataConfig, faults: list[str], log: ReadingL
         faults += own
         if not isinstance(text, str) or not text.strip():
             continue
+        length = None if data.generated is None else int(str(row["length"]))
         second, label_name = str(pair or ""), str(label).strip() if label_column else None
         if not translated:
             second = second if data.pair_column else None
-            documents.append(Document(text=text, label=label_name, pair=second, split=part.split))
+            documents.append(Document(text=text, label=label_name, pair=second, split=part.split, length=length))
         elif second.strip():
-            documents.append(Document(text=text.strip(), pair=second.strip(), split=part.split))
+            documents.append(Document(text=text.strip(), pair=second.strip(), split=part.split, length=length))
     return documents
 
 

@@ -7,9 +7,14 @@ TOKENIZER_KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
 NONE = "none"
 """Value of `test_source` where there is to be no test split."""
 TEST_ONCE, BEST_ON_TEST = "test-once", "best-checkpoint-on-test"
+TASK = "task"
+"""Word before the colon of a source that is generated, `task:NAME`."""
+DRAWN = ("train_examples", "test_examples", "train_lengths", "test_lengths")
+"""Names of [data] that say what is drawn of a generated task."""
 CROSS_VALIDATION = (
     *("folds", "fold", "fold_kind", "protocol"),
     *("streaming", "shuffle_buffer", "tokenizer_documents", "cache_shards"),
+    *DRAWN,
 )
 """Names of [data] that say how one source is divided, scored and read, and nothing about another source."""
 LANES = "lanes"

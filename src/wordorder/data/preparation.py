@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,17 +12,20 @@ from wordorder.data.config import DataConfig, token_faults
 from wordorder.data.corpora.read import find_files, kind_of
 from wordorder.data.documents import read_and_count
 from wordorder.data.examples.encode import encode_documents
-from wordorder.data.names import LANES, NONE
+from wordorder.data.names import LANES, NONE, TASK
 from wordorder.data.prepared import PreparedData
 from wordorder.data.quality.reading_log import ReadingLog
 from wordorder.data.quality.same_text import HeldOut, check_leakage
 from wordorder.data.settings import TokenizerConfig
 from wordorder.data.split import split_documents, training_texts
 from wordorder.data.streaming.stream import TextStream, first_texts, open_blocks
-from wordorder.data.tokenizers.tokenizer import characters, fixed_vocab_size, load_tokenizer
+from wordorder.data.tokenizers.tokenizer import adds_special_tokens, characters, fixed_vocab_size, load_tokenizer
 from wordorder.errors import BadInput, MissingExtra
 from wordorder.streams import progress_bar
 from wordorder.tasks import TASKS, Corpus
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 MOST_COUNTED = 32 * 2**20
 """Bytes of the source's files up to which `exact_vocab_size` reads them."""
@@ -66,7 +70,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
         }
         encoded_pairs = {
             name: encode_documents([d.pair or "" for d in part], trained, cache_dir=cache_dir, progress=progress)
-            for name, part in (parts.items() if data.pair_column or task.translates else ())
+            for name, part in (parts.items() if data.pair_column or task.has_answers(data) else ())
         }
     known = list(trained.get_vocab().values())
     special = np.ones(max(known) + 1, np.bool_)
@@ -89,8 +93,12 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
             TextStream, data=data, blocks=blocks, ends=corpus.ends, running_text=task.running_text, seed=seed
         )
         corpus = replace(corpus, stream=stream)
+    if data.generated is not None and data.packing != LANES:
+        _check_room(corpus, trained)
     prepared = task.prepare(corpus, seed)
-    prepared = replace(prepared, reported=encoded["test" if split.test else "validation"], log=log)
+    reported = "test" if split.test else "validation"
+    lengths = () if data.generated is None else tuple(document.length or 0 for document in parts[reported])
+    prepared = replace(prepared, reported=encoded[reported], reported_lengths=lengths, log=log)
     if isinstance(prepared.train, TextStream):
         # the statistics are those of a text that is not read yet, and the fingerprint covers it too
         whole = content_hash([prepared.statistics["fingerprint"], prepared.train.blocks.fingerprint])
@@ -100,17 +108,43 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, *, seed: int, cache_di
     return replace(prepared, validation=prepared.test) if split.validation is split.test else prepared
 
 
+def _check_room(corpus: Corpus, tokenizer: "PreTrainedTokenizerFast") -> None:
+    """Refuse data.length if it has no room for the longest generated example, which must not be cut."""
+    data = corpus.data
+    texts, answers = (
+        max((int(np.diff(part.borders).max()) for part in parts.values()), default=0)
+        for parts in (corpus.encoded, corpus.encoded_pairs)
+    )
+    if TASKS[data.task].translates:
+        needed = max(texts + 2, answers + 1)
+    elif corpus.encoded_pairs:
+        sizes = [np.diff(corpus.encoded[n].borders) + np.diff(p.borders) for n, p in corpus.encoded_pairs.items()]
+        needed = int(np.concatenate(sizes).max()) + 3  # [CLS] text [SEP] answer [SEP]
+    else:
+        needed = texts + 2 * adds_special_tokens(tokenizer)
+    if needed > corpus.length:
+        raise BadInput(
+            f"data.length {corpus.length} is too short for {data.source}: its longest example has {needed} tokens; set "
+            f"data.length and model.max_position_embeddings to {needed} at least, or lower data.test_lengths"
+        )
+
+
 def exact_vocab_size(data: DataConfig, tokenizer: TokenizerConfig) -> int | None:
     """Return the size of the vocabulary where it is cheap to know, or else None.
 
-    Cheap are byte and existing, which no text decides, and characters of a source on this machine that is small, not
-    packed and not streamed. A source that cannot be read gives None: `prepare` says what is wrong with it.
+    Cheap are byte and existing, which no text decides, any of a generated task, and characters of a source on this
+    machine that is small, not packed and not streamed. A source that cannot be read gives None: `prepare` says what is
+    wrong with it.
 
     Raises:
         BadInput: as in `fixed_vocab_size`.
         MissingExtra: as in `fixed_vocab_size`.
     """
     fixed = fixed_vocab_size(tokenizer)
+    if fixed is None and data.generated is not None:
+        texts = training_texts(split_documents(read_and_count(data)[0], data))
+        vocabulary = load_tokenizer(tokenizer, texts, cache_dir=default_cache_dir()).get_vocab()
+        return max(vocabulary.values()) + 1
     if fixed is not None or tokenizer.kind != "character" or data.streaming:
         return fixed
     try:
@@ -128,7 +162,7 @@ def _is_small(data: DataConfig) -> bool:
     for name in ("", "validation_", "test_"):
         for option in (f"{name}source", f"{name}target_source"):
             source: str | None = getattr(data, option)
-            if source in (None, NONE, "sotu"):
+            if source in (None, NONE, "sotu") or source.startswith(f"{TASK}:"):
                 continue
             path = Path(source).expanduser()
             if source.startswith("hub:"):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from wordorder.data.examples.collate import Collate, CollateLanes
 from wordorder.data.examples.datasets import (
+    AnswerExamples,
     CausalLanguageExamples,
     LabelledExamples,
     MaskedLanguageExamples,
@@ -18,7 +19,14 @@ from wordorder.data.streaming import TextStream
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Examples = MaskedLanguageExamples | LabelledExamples | CausalLanguageExamples | TranslationExamples | RunningText
+Examples = (
+    MaskedLanguageExamples
+    | LabelledExamples
+    | CausalLanguageExamples
+    | AnswerExamples
+    | TranslationExamples
+    | RunningText
+)
 """Data sets; a `RunningText` becomes one when it is divided into lanes or windows."""
 
 
@@ -35,6 +43,8 @@ class PreparedData:
     reported: EncodedDocuments | None = None
     """The tokens of the texts of `test`, or of `validation` where there is no test, document by document: for other
     ways to read them than the examples have. `prepare` always gives them."""
+    reported_lengths: tuple[int, ...] = ()
+    """Length of each of these texts, as the generated task counts it; empty for texts that are read."""
     label_names: tuple[str, ...] = ()
     """Classes in the order of their ids; empty for the other tasks."""
     statistics: dict[str, Any] = field(default_factory=dict[str, Any])

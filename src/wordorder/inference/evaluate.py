@@ -22,7 +22,7 @@ from wordorder.training.recipe.sources import SOURCES, find_source
 
 if TYPE_CHECKING:
     from wordorder.data import DataConfig, PreparedData
-    from wordorder.tasks.scores import CausalTally
+    from wordorder.tasks.scores import NextTokenTally
 
 SPLITS = ("train", "validation", "test")
 CONTEXTS = ("segment", "sliding", "memory")
@@ -115,11 +115,11 @@ def evaluate_model_dir(
         progress: for translation, called with the number of sentences translated and in all.
 
     Returns:
-        The task's scores, see `TokenTally`, `CausalTally`, `ClassTally`, `NumberTally` and `TranslationTally`; for
-        translation also bleu_signature, which says how bleu was computed. Pairs that are longer than data.length are
-        cut, not left out, in every split. Where the run's own source is scored, and its data.protocol let the test part
-        choose the checkpoint, optimistic (True) stands beside them. For running text in lanes, and where a context is
-        given: context, length, and stride or memory_length and lanes.
+        The task's scores, see `TokenTally`, `CausalTally`, `AnswerTally`, `ClassTally`, `NumberTally` and
+        `TranslationTally`; for translation also bleu_signature, which says how bleu was computed. Pairs that are longer
+        than data.length are cut, not left out, in every split. Where the run's own source is scored, and its
+        data.protocol let the test part choose the checkpoint, optimistic (True) stands beside them. For running text in
+        lanes, and where a context is given: context, length, and stride or memory_length and lanes.
 
     Raises:
         BadInput: there is no such model, its recipe.toml cannot be read, or the data is wrong, has no such split, or
@@ -132,7 +132,7 @@ def evaluate_model_dir(
     from wordorder.models import check_length, longest_text, takes_any_length
     from wordorder.models.hub.saved_folder import check_tokenizer
     from wordorder.tasks.beam_search import Search, Translator, check_beams, translate_examples
-    from wordorder.tasks.scores import CausalTally, TranslationTally, bleu_signature, score
+    from wordorder.tasks.scores import NextTokenTally, TranslationTally, bleu_signature, score
     from wordorder.training.loop.carried_memory import has_memory
 
     folder = Path(model_dir)
@@ -154,7 +154,12 @@ def evaluate_model_dir(
         segment = None if takes_any_length(model.config) else getattr(model.config, "segment_length", None)
         length = data.length or segment or longest_text(model.config)
         check_length(model.config, length, with_memory=context.kind in (None, "memory"))
-        window = length if data.packing == LANES else length - 1  # after [CLS], which begins all other segments
+        in_lanes = data.packing == LANES
+        if data.generated is not None and task.running_text and not in_lanes and context != Context(kind="segment"):
+            raise BadInput(
+                f"context: each example of {data.source} is read whole, by itself; leave context, stride and length out"
+            )
+        window = length if in_lanes else length - 1  # after [CLS], which begins all other segments
         if context.stride is not None and context.stride > window:
             raise BadInput(
                 f"stride must lie between 1 and the length of a segment, {window}, got {context.stride}; lower it, or"
@@ -170,7 +175,7 @@ def evaluate_model_dir(
         device = best_device()
         model = model.to(device).eval()
         tally = task.tally(device, classes=classes, examples=parts)
-        if isinstance(tally, CausalTally) and (data.packing == LANES or context != Context(kind="segment")):
+        if isinstance(tally, NextTokenTally) and (in_lanes or context != Context(kind="segment")):
             return {**_score_in_context(model, parts, prepared, context, tally, batch_size), **beside}
         batches = chain.from_iterable(DataLoader(part, batch_size=batch_size, collate_fn=collate) for part in parts)
         score(model, batches, tally, device=device)
@@ -190,7 +195,12 @@ def evaluate_model_dir(
 
 
 def _score_in_context(
-    model: Any, parts: Sequence[Any], prepared: "PreparedData", context: Context, tally: "CausalTally", batch_size: int
+    model: Any,
+    parts: Sequence[Any],
+    prepared: "PreparedData",
+    context: Context,
+    tally: "NextTokenTally",
+    batch_size: int,
 ) -> dict[str, Any]:
     """Score running text, and return the scores with the context in which it was read."""
     from torch.utils.data import DataLoader

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from wordorder.data.names import LANES, TASK
 from wordorder.errors import BadInput
 from wordorder.inference.saved_model import (
     best_device,
@@ -153,6 +154,54 @@ def translate(
         return found
 
 
+def write_answers(model_dir: str | Path, texts: Sequence[str]) -> list[str]:
+    """Write the answer to each text by greedy search, after `[CLS] text [SEP]`, up to the next [SEP].
+
+    Args:
+        model_dir: holds a causal language model of a generated task that reads each text by itself, with its tokenizer
+            and, beside the folder, the recipe of its run.
+        texts: as the task writes them.
+
+    Raises:
+        BadInput: the folder holds no such model, or a text leaves no room for an answer.
+    """
+    import torch
+
+    from wordorder.data.generated.catalog import GENERATED
+    from wordorder.models.hub.saved_folder import check_tokenizer
+
+    settings = data_settings(model_dir)
+    if not _is_generated(model_dir):
+        raise BadInput(f"{model_dir}: the model was not trained to answer a generated task (data.source task:NAME)")
+    with quiet_libraries():
+        model, tokenizer = load_model(model_dir), load_tokenizer_of(model_dir)
+        check_tokenizer(tokenizer, model.config, Path(model_dir))
+        words = GENERATED[str(settings["source"]).partition(":")[2]].answers
+        one_token = bool(words) and all(len(ids) == 3 for ids in source_ids(tokenizer, words))
+        model = model.to(best_device()).eval()
+        found, length = list[str](), int(settings["length"])
+        for text, ids in zip(texts, source_ids(tokenizer, texts), strict=True):
+            room = length - len(ids)
+            if room < 1:
+                raise BadInput(f"text has {len(ids)} tokens, data.length is {length}; shorten it: {text[:_SHOWN]!r}")
+            new = model.generate(
+                torch.tensor([ids], device=model.device),
+                do_sample=False,
+                num_beams=1,
+                max_new_tokens=1 if one_token else room,
+                eos_token_id=tokenizer.sep_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )[0, len(ids) :]
+            found.append(tokenizer.decode(new, skip_special_tokens=True).strip())
+        return found
+
+
+def _is_generated(model_dir: str | Path) -> bool:
+    """Tell whether a model's run had a generated task, each text by itself."""
+    settings = data_settings(model_dir)
+    return str(settings.get("source")).startswith(f"{TASK}:") and settings.get("packing") != LANES
+
+
 def source_ids(tokenizer: Any, texts: Sequence[str], *, strip: bool = True) -> list[list[int]]:
     """Encode each text as `[CLS] text [SEP]`, exactly as in training.
 
@@ -217,7 +266,9 @@ def _check_not_empty(tokenizer: Any, texts: Sequence[str]) -> None:
 def answer(
     model_dir: str | Path, texts: Sequence[str], *, pairs: Sequence[str] | None = None, top_k: int = 5
 ) -> list[list[dict[str, Any]]]:
-    """Return the model's predictions for each text; see `fill_mask`, `classify`, `regress` and `translate`.
+    """Return the model's predictions for each text.
+
+    See `fill_mask`, `classify`, `regress`, `translate`, and `write_answers` for language models of generated tasks.
 
     Args:
         pairs: the second text of each, for a model of pairs.
@@ -227,6 +278,8 @@ def answer(
         BadInput: the folder holds no model that can do it, or the texts are not what it takes.
     """
     task = task_of(model_dir)
+    if task.running_text and pairs is None and _is_generated(model_dir):
+        return [[{"answer": text}] for text in write_answers(model_dir, texts)]
     if task.running_text:
         raise BadInput(
             f"{model_dir}: the model goes on with a text; it neither fills masks nor classifies nor translates"

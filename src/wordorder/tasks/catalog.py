@@ -5,6 +5,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
+from wordorder.data.generated.catalog import GENERATED
+from wordorder.data.generated.task import GeneratedTask
 from wordorder.data.settings import DataSettings
 from wordorder.tasks.metrics import PERPLEXITY, Metric
 from wordorder.tasks.task import Task, TaskOption
@@ -59,7 +61,15 @@ def check_data(data: DataSettings) -> list[str]:
     if data.packing not in task.packings + task.ignored_packings:
         known = [name for name, other in TASKS.items() if data.packing in other.packings]
         faults.append(f"data.packing {data.packing} is only for {_tasks(known)}, not for {data.task}; leave it out")
+    generated = GENERATED.get(data.generated or "")
+    if generated is not None and data.task not in (forms := forms_of(generated)):
+        faults.append(f"data.task: {data.source} can be put as {_tasks(forms)}, not as {data.task}; take one of these")
     return faults + task.data_faults(data)
+
+
+def forms_of(generated: GeneratedTask) -> tuple[str, ...]:
+    """Return the names of the tasks as which a generated task can be put."""
+    return tuple(name for name, task in TASKS.items() if task.answers == "any" or (task.answers and generated.answers))
 
 
 def model_class(network: str, task: str) -> "type[PreTrainedModel]":
@@ -84,7 +94,8 @@ def tasks_of(network: str) -> tuple[str, ...]:
 
 def known_metrics() -> dict[str, Metric]:
     """Return the metrics of all tasks that can choose a checkpoint or rank models, by key."""
-    found = {metric.key: metric for task in TASKS.values() for metric in (*task.metrics, task.headline)}
+    every = ((*task.metrics, *task.answer_metrics, task.headline) for task in TASKS.values())
+    found = {metric.key: metric for metrics in every for metric in metrics}
     return found | {PERPLEXITY.key: PERPLEXITY}  # masked-lm has one with a name of its own
 
 
@@ -93,9 +104,14 @@ def metric_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metric_names))
 
 
-def metric_fault(metric: str, task: str) -> str | None:
-    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can."""
-    valid = TASKS[task].metric_names
+def metric_fault(metric: str, task: str, *, generated: bool = False) -> str | None:
+    """Return the reason why a run cannot choose its best checkpoint by a metric, or None where it can.
+
+    Args:
+        generated: the source is a generated task.
+    """
+    own = TASKS[task].answer_metrics if generated else ()
+    valid = dict.fromkeys((*TASKS[task].metric_names, *(metric.key for metric in own)))
     if metric in valid or metric not in metric_names():
         return None  # an unknown name is reported with the other names of [training]
     others = ", ".join(name for name, other in TASKS.items() if metric in other.metric_names)

@@ -4,25 +4,34 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.data.names import LANES
+from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
-from wordorder.tasks.metrics import ACCURACY, PERPLEXITY, Metric
+from wordorder.tasks.metrics import ACCURACY, ANSWERS, PERPLEXITY, Metric
 from wordorder.tasks.task import Corpus, Task, TaskOption
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
+    from wordorder.data.examples.encode import EncodedDocuments
+    from wordorder.data.examples.lanes import RunningText
     from wordorder.data.prepared import PreparedData
     from wordorder.tasks.scores import Tally
 
 
 class CausalLM(Task):
-    """Predict each token of running text from those before it, in segments or in lanes."""
+    """Predict each token of running text from those before it, in segments or in lanes.
+
+    Of a generated task the answers alone are predicted: an example is `[CLS] text [SEP] answer [SEP]`, or such texts
+    are read one after another in lanes. The last [SEP] is predicted too, unless every answer is one token.
+    """
 
     name = "causal-lm"
     summary = "goes on with a text"
     pipeline = "text-generation"
     head = "ForCausalLM"
     metrics = (ACCURACY,)
+    answer_metrics = (ANSWERS,)
     headline = PERPLEXITY
     beside = (
         Metric(
@@ -33,19 +42,25 @@ class CausalLM(Task):
     )
     options: ClassVar[frozenset[TaskOption]] = frozenset({"streaming"})
     packings = ("full-sentences", LANES)
+    answers = "any"
     predicts_tokens = True
     writes = True
     running_text = True
     card_warnings = ("Whether what it writes is true, or copied from its training texts.",)
 
+    def has_answers(self, data: DataSettings) -> bool:
+        """Tell whether the texts have answers, as those of generated tasks do."""
+        return data.generated is not None
+
     def prepare(self, corpus: Corpus, seed: int) -> "PreparedData":
         """Return segments that begin with [CLS] each, or the running text that is read in lanes."""
         from wordorder.data.examples.collate import Collate, CollateLanes
         from wordorder.data.examples.datasets import CausalLanguageExamples
-        from wordorder.data.examples.lanes import RunningText
         from wordorder.data.examples.segments import CausalSegments
 
         data = corpus.data
+        if self.has_answers(data):
+            return _answers(corpus)
         if corpus.stream is None and len(corpus.encoded["train"].ids) < corpus.length - 1:
             raise BadInput(
                 f"data.source {data.source}: train has {len(corpus.encoded['train'].ids)} tokens, less than one "
@@ -53,18 +68,9 @@ class CausalLM(Task):
             )
         in_lanes, padding = data.packing == LANES, corpus.id_of("pad")
         texts = {
-            name: RunningText(
-                corpus.encoded[name],
-                sep_id=corpus.ends["sep_id"],
-                # a segment that begins with [CLS] has room for one token less
-                length=corpus.length if in_lanes else corpus.length - 1,
-                characters=sum(len(document.text) for document in part),
-                words=sum(len(document.text.split()) for document in part),
-                by_document=data.reset_memory == "documents",
-                eval_lanes=data.eval_lanes,
-                roll=data.roll,
-            )
-            for name, part in corpus.parts.items()
+            # a segment that begins with [CLS] has room for one token less
+            name: _running_text(corpus, name, corpus.encoded[name], corpus.length if in_lanes else corpus.length - 1)
+            for name in corpus.parts
         }
         examples: dict[str, Any] = {**texts}
         collate = CollateLanes(padding=padding)
@@ -80,8 +86,11 @@ class CausalLM(Task):
         return corpus.prepared(examples, collate, statistics=statistics)
 
     def tally(self, device: "torch.device", *, classes: int | None = None, examples: Sequence[Any] = ()) -> "Tally":
-        """Return a tally that knows the characters and words of the texts that are scored."""
-        from wordorder.tasks.scores import CausalTally
+        """Return a tally of answers, or one that knows the characters and words of the texts that are scored."""
+        from wordorder.tasks.scores import AnswerTally, CausalTally
+
+        if any(part.predicted is not None for part in examples):
+            return AnswerTally(device)
 
         sizes = {name: sum(getattr(part, name) for part in examples) for name in ("characters", "words")}
         return CausalTally(device, **sizes)
@@ -94,3 +103,54 @@ class CausalLM(Task):
 
         labels = batch["labels"]
         return {**batch, "labels": torch.cat((labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)), dim=1)}
+
+
+def _running_text(
+    corpus: Corpus,
+    name: str,
+    documents: "EncodedDocuments",
+    length: int,
+    predicted: "np.ndarray[Any, np.dtype[np.bool_]] | None" = None,
+) -> "RunningText":
+    from wordorder.data.examples.lanes import RunningText
+
+    data, part = corpus.data, corpus.parts[name]
+    return RunningText(
+        documents,
+        sep_id=corpus.ends["sep_id"],
+        length=length,
+        characters=sum(len(document.text) for document in part),
+        words=sum(len(document.text.split()) for document in part),
+        by_document=data.reset_memory == "documents",
+        eval_lanes=data.eval_lanes,
+        roll=data.roll,
+        predicted=predicted,
+    )
+
+
+def _answers(corpus: Corpus) -> "PreparedData":
+    """Return texts with answers, each by itself or one after another in lanes."""
+    import numpy as np
+
+    from wordorder.data.examples.collate import Collate, CollateLanes
+    from wordorder.data.examples.datasets import AnswerExamples
+    from wordorder.data.examples.segments import join_answers
+
+    sizes = np.unique(np.concatenate([np.diff(answers.borders) for answers in corpus.encoded_pairs.values()]))
+    in_lanes, padding = corpus.data.packing == LANES, corpus.id_of("pad")
+    one_token = sizes.tolist() == [1]  # else the [SEP] after an answer says where it ends
+    if in_lanes and not one_token:
+        raise BadInput(
+            f"data.packing lanes needs answers of one token each, and the tokenizer makes up to {sizes.max()} of one; "
+            "set tokenizer.kind=whitespace"
+        )
+    examples: dict[str, Any] = {}
+    for name, texts in corpus.encoded.items():
+        joined = join_answers(texts, corpus.encoded_pairs[name], sep_id=corpus.ends["sep_id"], ends=not one_token)
+        examples[name] = (
+            _running_text(corpus, name, joined[0], corpus.length, joined[1])
+            if in_lanes
+            else AnswerExamples(*joined, **corpus.ends)
+        )
+    collate = CollateLanes(padding=padding) if in_lanes else Collate(padding=padding, longest=corpus.length)
+    return corpus.prepared(examples, collate, statistics=corpus.statistics(examples))

@@ -50,6 +50,7 @@ class Classification(LabelledTask):
     )
     headline = ACCURACY
     labels = "class"
+    answers = "one word"
 
     def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:
         """Refuse labels that name no classes, or one class, or classes that training never shows."""

@@ -28,6 +28,12 @@ PERPLEXITY = Metric(
     name="perplexity",
     meaning="exp of the mean loss in nats over all predicted tokens of the {split} split (lower is better)",
 )
+ANSWERS = Metric(
+    key="exact_match",
+    name="exact match",
+    meaning="share of the {split} split's answers that are right from beginning to end (higher is better)",
+    higher_is_better=True,
+)
 ACCURACY = Metric(
     key="accuracy",
     name="accuracy",

@@ -88,7 +88,59 @@ class TokenTally:
         return float(self._loss) / count, int(self._correct) / count, count
 
 
-class CausalTally(TokenTally):
+class NextTokenTally(TokenTally):
+    """A `TokenTally` of tokens that are predicted from those before them."""
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch: logits (B, T, V), of which those at one place predict the label (B, T) at the next."""
+        super().add(logits[:, :-1], labels[:, 1:])
+
+    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch whose labels (B, T) are shifted already, as those of lanes and windows are."""
+        super().add(logits, labels)
+
+
+class AnswerTally(NextTokenTally):
+    """A `NextTokenTally` of answers, with exact_match, from 0 to 1, and the number of answers.
+
+    exact_match is the share of the answers of which every token, and the [SEP] after them if it is predicted, is the
+    likeliest one after the right tokens before it. That is the share that greedy search writes without a fault.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._exact = torch.zeros((), dtype=torch.int64, device=device)
+        self._answers = torch.zeros((), dtype=torch.int64, device=device)
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch: logits (B, T, V) and labels (B, T), each row with one answer."""
+        super().add(logits, labels)
+        self._count_answers(logits[:, :-1], labels[:, 1:])
+
+    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
+        """Count one batch whose labels (B, T) are shifted already, each of them an answer of one token."""
+        super().add_predictions(logits, labels)
+        self._count_answers(logits.reshape(-1, 1, logits.shape[-1]), labels.reshape(-1, 1))
+
+    def _count_answers(self, logits: Tensor, labels: Tensor) -> None:
+        chosen = labels != IGNORED
+        wrong = torch.zeros_like(chosen)
+        wrong[chosen] = logits[chosen].argmax(dim=-1) != labels[chosen]
+        answered = chosen.any(dim=1)
+        self._exact += (answered & ~wrong.any(dim=1)).sum()
+        self._answers += answered.sum()
+
+    def reduce(self, add_over_processes: Combine, join: Combine) -> None:
+        super().reduce(add_over_processes, join)
+        self._exact, self._answers = map(add_over_processes, (self._exact, self._answers))
+
+    def scores(self) -> dict[str, float]:
+        answers = int(self._answers)
+        exact = int(self._exact) / answers if answers else math.nan
+        return {**super().scores(), "exact_match": exact, "answers": answers}
+
+
+class CausalTally(NextTokenTally):
     """A `TokenTally` of running text, with bits_per_character and word_perplexity, which no tokeniser changes.
 
     bits_per_character is the sum of all losses, in bits, divided by the characters of the text; word_perplexity is exp
@@ -101,14 +153,6 @@ class CausalTally(TokenTally):
     def __init__(self, device: torch.device, *, characters: int, words: int) -> None:
         super().__init__(device)
         self._characters, self._words = characters, words
-
-    def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Count one batch: logits (B, T, V), of which those at one place predict the label (B, T) at the next."""
-        super().add(logits[:, :-1], labels[:, 1:])
-
-    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
-        """Count one batch whose labels (B, T) are shifted already, as those of lanes and windows are."""
-        super().add(logits, labels)
 
     def scores(self) -> dict[str, float]:
         nats = float(self._loss) if int(self._count) else math.nan

@@ -145,6 +145,9 @@ class Task(ABC):
     """Unit of its loss."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
+    answer_metrics: ClassVar[tuple[Metric, ...]] = ()
+    """Metrics that it has on generated tasks (`data.source = "task:NAME"`), where texts have one right answer each,
+    perhaps there alone. The first one ranks models there."""
     headline: ClassVar[Metric]
     """Metric by which comparisons rank its models where the recipe names none."""
     beside: ClassVar[tuple[Metric, ...]] = ()
@@ -159,6 +162,8 @@ class Task(ABC):
     """Packings of other tasks that this one lets pass."""
     labels: ClassVar[Literal["class", "number"] | None] = None
     """Kind of the label that each document needs; None: documents have none."""
+    answers: ClassVar[Literal["any", "one word"] | None] = None
+    """Answers of generated tasks that its models can give; None: it can be no form of one."""
     translates: ClassVar[bool] = False
     """True if each document is a text with its translation."""
     masks_tokens: ClassVar[bool] = False
@@ -174,10 +179,18 @@ class Task(ABC):
     card_warnings: ClassVar[tuple[str, ...]] = ()
     """Uses that were not tested, for model cards."""
 
+    def has_answers(self, data: DataSettings) -> bool:
+        """Tell whether each document has a second text, which the model is to write: an answer or a translation."""
+        return self.translates
+
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Valid values of `training.metric_for_best_model`."""
         return ("loss", *(metric.key for metric in self.metrics))
+
+    def headline_of(self, generated: bool) -> Metric:
+        """Return the metric by which comparisons rank its models, on a generated task or on texts that are read."""
+        return self.answer_metrics[0] if generated and self.answer_metrics else self.headline
 
     @property
     def progress_metric(self) -> str:

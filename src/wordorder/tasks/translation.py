@@ -41,11 +41,13 @@ class Translation(Task):
     pipeline = "translation"
     head = "ForConditionalGeneration"
     metrics = (ACCURACY, BLEU, EXACT_MATCH)
+    answer_metrics = (EXACT_MATCH,)
     headline = BLEU
     beside = (PERPLEXITY, BLEU)
     options: ClassVar[frozenset[TaskOption]] = frozenset(
         {"truncate", "target_source", "validation_target_source", "test_target_source", "target_column"}
     )
+    answers = "any"
     translates = True
     grouped_by_length = True
     predicts_tokens = True

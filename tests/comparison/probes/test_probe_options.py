@@ -9,8 +9,8 @@ from wordorder.errors import BadInput
 from wordorder.tasks import TASKS
 
 
-def recipe(task="masked-lm", **probes):
-    data = SimpleNamespace(task=task, pair_column=None)
+def recipe(task="masked-lm", generated=None, **probes):
+    data = SimpleNamespace(task=task, pair_column=None, source="a.txt", generated=generated)
     return SimpleNamespace(
         data=data, compare=SimpleNamespace(probes={n.replace("_", "-"): o for n, o in probes.items()})
     )
@@ -38,7 +38,7 @@ def test_every_fault_is_named_at_once():
         )
     assert error.value.faults == (
         "compare.probes.extrapolatoin: there is no such probe; did you mean 'extrapolation'? known: "
-        "extrapolation, shuffled-windows, minimal-pairs, position-probe",
+        "extrapolation, shuffled-windows, minimal-pairs, position-probe, lengths",
         "compare.probes: extrapolation.factors must be a list, each an integer, got '2'",
         "compare.probes: extrapolation has no option 'lengths'; known: factors, tokens, texts",
         "compare.probes.shuffled-windows: windows must be different whole numbers of at least 2, got [1]",
@@ -49,6 +49,8 @@ def test_every_fault_is_named_at_once():
 @pytest.mark.parametrize("name", PROBES)
 def test_a_probe_asks_a_task_what_it_is(name):
     readers = ["masked-lm", "causal-lm", *(["classification"] if name != "minimal-pairs" else [])]
+    if name == "lengths":
+        readers = ["causal-lm", "classification", "translation"]
     probe = make_probe(name, {"source": "pairs.jsonl"} if name == "minimal-pairs" else {})
     assert [task.name for task in TASKS.values() if probe.can_measure(task)] == readers
 
@@ -71,3 +73,15 @@ def test_a_comparison_refuses_before_anything_is_prepared(make_recipe, log):
     with pytest.raises(BadInput, match="there is no such probe"):
         compare(make_recipe('compare.probes={"nothing"={}}'), pipeline=STAND_IN, progress=False)
     assert log() == []
+
+
+def test_answers_are_measured_by_length_alone():
+    for name in ("extrapolation", "shuffled_windows", "position_probe"):
+        with pytest.raises(BadInput, match=rf"{name.replace('_', '-')}: reads running text, and of a.txt only answers"):
+            check_probes(recipe("causal-lm", generated="parity", **{name: {}}))
+    check_probes(recipe("causal-lm", generated="parity", lengths={}))
+    check_probes(recipe("classification", generated="parity", lengths={"bins": [4, 9]}, extrapolation={}))
+    with pytest.raises(BadInput, match=r"lengths: needs a generated task, data.source task:NAME, got a.txt; leave it"):
+        check_probes(recipe("causal-lm", lengths={}))
+    with pytest.raises(BadInput, match=r"lengths: bins must be different whole numbers of at least 1, ascending, got"):
+        check_probes(recipe("causal-lm", generated="parity", lengths={"bins": [9, 4]}))

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from wordorder.comparison.probes.extrapolation import Extrapolation
+from wordorder.comparison.probes.lengths import Lengths
 from wordorder.comparison.probes.minimal_pairs import MinimalPairs
 from wordorder.comparison.probes.position_probe import PositionProbe
 from wordorder.comparison.probes.probe import Probe
@@ -25,6 +26,7 @@ PROBES: dict[str, type[Probe]] = {
     "shuffled-windows": ShuffledWindows,
     "minimal-pairs": MinimalPairs,
     "position-probe": PositionProbe,
+    "lengths": Lengths,
 }
 """Name in `[compare.probes.NAME]` -> the probe's class, whose fields are its options."""
 
@@ -39,7 +41,13 @@ def check_probes(recipe: Recipe) -> None:
         except BadInput as error:
             faults += error.faults
             continue
-        if not probe.can_measure(TASKS[recipe.data.task]):
+        task = TASKS[recipe.data.task]
+        if recipe.data.generated is not None and task.running_text and not probe.measures_answers:
+            faults.append(
+                f"compare.probes.{name}: reads running text, and of {recipe.data.source} only answers are predicted; "
+                "leave it out"
+            )
+        elif not probe.can_measure(task):
             tasks = ", ".join(name for name, task in TASKS.items() if probe.can_measure(task))
             faults.append(f"compare.probes.{name}: is for tasks {tasks}, not for {recipe.data.task}; leave it out")
         else:

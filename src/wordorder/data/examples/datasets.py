@@ -8,10 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from wordorder.data.examples.encode import EncodedDocuments
 from wordorder.data.examples.keys import Example, Key, KeyedExamples, resolve_keys
 from wordorder.data.examples.lanes import RunningText
 from wordorder.data.examples.masking import IGNORED, Masking
-from wordorder.data.examples.segments import Segments, SentencePairs
+from wordorder.data.examples.segments import Segments, SentencePairs, framed
 
 
 def _tokens(segments: Segments, index_B: npt.NDArray[np.int64]) -> list[Tensor]:
@@ -105,10 +106,40 @@ class CausalLanguageExamples(SegmentExamples):
     def __init__(self, segments: Segments, text: RunningText) -> None:
         super().__init__(segments)
         self.text, self.characters, self.words = text, text.characters, text.words
+        self.predicted = text.predicted
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
         return [continued(ids) for ids in _tokens(self.segments, index_B)]
+
+
+class AnswerExamples(SegmentExamples):
+    """Texts with their answers, of which the answer alone is predicted; nothing is random, so the epoch is ignored.
+
+    `examples[(epoch, index)]` has input_ids, `[CLS] text [SEP] answer [SEP]`, and labels, both (tokens,): labels are
+    input_ids where `predicted` says so, and else -100.
+
+    Args:
+        documents: `text [SEP] answer` each, and
+        predicted: True for each token of them in a row that is predicted, as `join_answers` gives both.
+    """
+
+    def __init__(
+        self, documents: EncodedDocuments, predicted: npt.NDArray[np.bool_], *, cls_id: int, sep_id: int
+    ) -> None:
+        borders = documents.borders
+        super().__init__(framed(documents.ids, borders[:-1], borders[1:], cls_id=cls_id, sep_id=sep_id))
+        # each document has a [SEP] more in a row, and its [CLS] is not predicted
+        self.predicted = np.insert(predicted, borders[:-1] + np.arange(len(documents)), False)
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
+        _, index_B = resolve_keys(keys, len(self))
+        return [self._example(slice(*self.segments.starts[index : index + 2])) for index in index_B.tolist()]
+
+    def _example(self, span: slice) -> Example:
+        ids = self.segments.ids[span].astype(np.int64)
+        labels = np.where(self.predicted[span], ids, IGNORED)
+        return {"input_ids": torch.as_tensor(ids), "labels": torch.as_tensor(labels)}
 
 
 class TranslationExamples(KeyedExamples):

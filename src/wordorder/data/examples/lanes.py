@@ -34,6 +34,8 @@ class RunningText:
         by_document: each document is a stream of its own, which is never divided among lanes.
         eval_lanes: most lanes that the text is divided into where it is scored.
         roll: whether training turns the text, or shuffles its documents, anew in each epoch; see `Lanes`.
+        predicted: True for each token of the documents `in_a_row` that is predicted, such as those of answers; the
+            others have label -100. None: all are.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class RunningText:
         by_document: bool = False,
         eval_lanes: int = 16,
         roll: bool = True,
+        predicted: npt.NDArray[np.bool_] | None = None,
     ) -> None:
+        self.predicted = predicted
         self.ids = in_a_row(documents, sep_id)
         after = documents.borders[1:] + np.arange(1, len(documents) + 1)  # behind each [SEP]
         self.streams: Integers = np.append(0, after if by_document else after[-1:])
@@ -115,8 +119,10 @@ class RunningText:
         return self.ids[(where - 1) % len(self.ids)].astype(np.int64)
 
     def labels(self, where: Integers) -> Integers:
-        """Return the tokens at places of the text."""
-        return self.ids[where % len(self.ids)].astype(np.int64)
+        """Return the tokens at places of the text, -100 where a token is not predicted."""
+        where = where % len(self.ids)
+        labels = self.ids[where].astype(np.int64)
+        return labels if self.predicted is None else np.where(self.predicted[where], labels, IGNORED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,31 @@ def in_a_row(documents: EncodedDocuments, sep_id: int) -> Ids:
     return np.insert(documents.ids, documents.borders[1:], np.int32(sep_id))
 
 
+def join_answers(
+    texts: EncodedDocuments, answers: EncodedDocuments, *, sep_id: int, ends: bool
+) -> tuple[EncodedDocuments, npt.NDArray[np.bool_]]:
+    """Make `text [SEP] answer` of each text and its answer.
+
+    Args:
+        ends: the [SEP] after an answer is predicted too, since it says where the answer ends.
+
+    Returns:
+        The documents; and True for each token that is predicted, of these documents `in_a_row`.
+    """
+    sep, end = np.array([sep_id], np.int32), np.array([ends])
+    ids: list[Ids] = []
+    predicted: list[npt.NDArray[np.bool_]] = []
+    for number in range(len(texts)):
+        text, answer = texts.tokens(number), answers.tokens(number)
+        ids += [text, sep, answer]
+        predicted += [np.zeros(len(text) + 1, np.bool_), np.ones(len(answer), np.bool_), end]
+    starts = starts_of(np.diff(texts.borders) + 1 + np.diff(answers.borders))
+    documents = EncodedDocuments(
+        ids=np.concatenate(ids), sentence_starts=starts, document_starts=np.arange(len(starts), dtype=np.int64)
+    )
+    return documents, np.concatenate(predicted)
+
+
 def cut_in_pieces(
     documents: EncodedDocuments,
     pairs: EncodedDocuments | None,

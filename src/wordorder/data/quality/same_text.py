@@ -62,8 +62,10 @@ def check_leakage(train: Sequence[Document], held_out: HeldOut, data: DataSettin
 
     Texts that differ in white space alone are not there any more: splitting leaves them out of training. Of labelled
     pairs the first text alone says little, and of translations both sides have been looked at: neither is checked.
+    Splits of generated texts are drawn apart.
     """
-    if data.leakage == IGNORE or any(document.pair is not None for document in train[:1]):
+    generated = data.generated is not None  # without its punctuation a text is another one
+    if data.leakage == IGNORE or generated or any(document.pair is not None for document in train[:1]):
         return
     for number, document in enumerate(train, start=1):
         split = held_out.leak_of(document.text)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wordorder.errors import RunFailed
 from wordorder.memory import MemoryState
-from wordorder.tasks.scores import CausalTally
+from wordorder.tasks.scores import NextTokenTally
 from wordorder.training.checkpoints.state_files import load_state, taken_up
 
 CARRIED = "carried"
@@ -134,11 +134,11 @@ class Memories:
 def score_running_text(
     model: Callable[..., Any],
     batches: Iterable[Mapping[str, Tensor]],
-    tally: CausalTally,
+    tally: NextTokenTally,
     *,
     device: torch.device,
     carries: bool = False,
-) -> CausalTally:
+) -> NextTokenTally:
     """Run a model over running text without gradients and tally its predictions.
 
     Args:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from wordorder.data import RunningText
 from wordorder.errors import RunFailed
 from wordorder.tasks.beam_search import Search, Translator, translate_examples
-from wordorder.tasks.scores import CausalTally, Tally, TranslationTally, bleu_signature, score
+from wordorder.tasks.scores import NextTokenTally, Tally, TranslationTally, bleu_signature, score
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.carried_memory import score_running_text
@@ -128,7 +128,7 @@ class RunningTextEvaluation(Evaluation):
         self._carries = training.memories.carries
 
     def tally(self, model: Any, dataset: RunningText) -> Tally:
-        tally = cast(CausalTally, self._make_tally(self._parts.device, dataset))
+        tally = cast(NextTokenTally, self._make_tally(self._parts.device, dataset))
         streams = list(self._streams(dataset))
         with self._in_step(model, sum(map(len, streams)), dataset.windows()):
             for batches in streams:

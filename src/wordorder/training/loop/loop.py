@@ -85,7 +85,8 @@ class StepLoss:
         counted = counted.to(self._parts.device)
         if self._parts.args.average_tokens_across_devices and self._parts.processes.count > 1:
             counted = self._parts.accelerator.gather(counted).sum()
-        return counted / 1  # a floating-point number, as transformers divides by
+        # a floating-point number, as transformers divides by; where a step of answers has none, its loss is 0
+        return counted.clamp(min=1) / 1
 
     def _labels(self, batch: Mapping[str, Any]) -> Tensor:
         if "shift_labels" in batch:

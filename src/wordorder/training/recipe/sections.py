@@ -52,7 +52,8 @@ def check_run(tables: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[st
     if "model" in tables and not faults:
         fields = declared_cls(tokenizer) | _with_segments(tables["model"], data, pieces)
         config, model_faults = _model(fields, task)
-    faults += data_faults + tokenizer_faults + model_faults + argument_faults(training) + _metric_faults(training, task)
+    faults += data_faults + tokenizer_faults + model_faults + argument_faults(training)
+    faults += _metric_faults(training, task, data)
     faults += token_faults(data, tokenizer) if data is not None and tokenizer is not None else []
     faults += streaming_faults(data, training) if data is not None else []
     for name in SOURCES:
@@ -107,9 +108,10 @@ def _changed_by_arms(compare: Mapping[str, Any]) -> set[str]:
     return names
 
 
-def _metric_faults(training: Mapping[str, Any], task: str | None) -> list[str]:
+def _metric_faults(training: Mapping[str, Any], task: str | None, data: "DataConfig | None") -> list[str]:
     metric = training.get("metric_for_best_model")
-    fault = metric_fault(metric, task) if isinstance(metric, str) and task is not None else None
+    on_answers = data is not None and data.generated is not None
+    fault = metric_fault(metric, task, generated=on_answers) if isinstance(metric, str) and task is not None else None
     faults = [] if fault is None else [fault]
     translates = task is not None and TASKS[task].translates
     generated = task is not None and any(known.key == metric and known.of_translations for known in TASKS[task].metrics)

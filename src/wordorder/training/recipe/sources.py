@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from wordorder.data.names import TASK
 from wordorder.limits import matches
 
 BUILT_IN = ("sotu",)
@@ -17,13 +18,13 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
     """Find a relative source in the working directory, or in the folder that WORDORDER_DATA names.
 
     Args:
-        source: a path or glob; what is built in or of the Hub is left alone.
+        source: a path or glob; what is built in, generated or of the Hub is left alone.
         name: which of `SOURCES` it is, for the fault.
 
     Returns:
         The source that was found, and the faults: none, or one that says where was looked.
     """
-    if source in BUILT_IN or (name == "test_source" and source == "none") or source.startswith("hub:"):
+    if source in BUILT_IN or (name == "test_source" and source == "none") or source.startswith(("hub:", f"{TASK}:")):
         return source, []
     folder = os.environ.get("WORDORDER_DATA")
     for place in (source, str(Path(folder) / source) if folder else source):
@@ -39,5 +40,5 @@ def find_source(source: str, name: str = "source") -> tuple[str, list[str]]:
             return source, [f"data.{name}: {source!r}: {error}"]
     looked = f"the working directory and WORDORDER_DATA={folder}" if folder else "the working directory"
     remedy = "" if folder else "; the variable WORDORDER_DATA may name another folder"
-    valid = f"valid: {', '.join(BUILT_IN)}, a path or glob, hub:NAME"
+    valid = f"valid: {', '.join(BUILT_IN)}, a path or glob, hub:NAME, {TASK}:NAME"
     return source, [f"data.{name}: no file matches {source!r} (looked in {looked}{remedy}); {valid}"]

@@ -95,7 +95,7 @@ def _train_and_test(
         pretrained = _start_from_saved_model(model, recipe)
     elif begins:
         vectors = _start_from_word_vectors(model, prepared)
-    arguments = build_arguments(recipe.training, folder, task.metrics)
+    arguments = build_arguments(recipe.training, folder, (*task.metrics, *task.answer_metrics))
     examples, order = _training_examples(recipe, prepared, arguments)
     if is_main():
         make_folder(folder)

@@ -1,0 +1,151 @@
+"""Tasks that ask for something written some way back: what a memory of earlier segments is for.
+
+Read in lanes (data.packing), with segments shorter than a text, the answer stands in an earlier segment than the
+question.
+"""
+
+import numpy as np
+
+from wordorder.data.generated.task import GeneratedTask, Lengths, pick
+
+_KEYS = tuple(f"k{number}" for number in range(16))
+_VALUES = tuple(f"v{number}" for number in range(16))
+_PAIRS = 4  # keys of a text
+_FILLER, _ASK = "-", "?"
+_FAR: Lengths = (1, 100)
+
+_PLACES = ("first", "second", "third", "fourth")
+_DIGITS = tuple("0123456789")
+_OPEN = {"(": ")", "[": "]"}
+
+
+def _different(rng: np.random.Generator, words: tuple[str, ...], count: int) -> list[str]:
+    return [words[number] for number in rng.permutation(len(words))[:count].tolist()]
+
+
+def _spread(rng: np.random.Generator, pairs: list[str], tokens: int) -> list[str]:
+    """Put pairs of two words each among fillers, in any place, so that all have `tokens` words together."""
+    parts = [_FILLER] * (tokens - 2 * len(pairs)) + pairs
+    return [parts[number] for number in rng.permutation(len(parts)).tolist()]
+
+
+def _draw_recall(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    keys = _different(rng, _KEYS, _PAIRS)
+    asked, *others = [f"{key} {value}" for key, value in zip(keys, pick(rng, _VALUES, _PAIRS), strict=True)]
+    after = int(rng.integers(min(len(others), length // 2) + 1))
+    words = [*others[after:], asked, *_spread(rng, others[:after], length), _ASK, keys[0]]
+    return " ".join(words), asked.split()[1]
+
+
+def _solve_recall(text: str) -> str:
+    words = text.split()
+    return words[words.index(words[-1]) + 1]
+
+
+def _draw_overwritten(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    asked, *others = _different(rng, _KEYS, _PAIRS)
+    *earlier, last = _different(rng, _VALUES, int(rng.integers(2, 4)))
+    pairs = [f"{key} {value}" for key, value in zip(others, pick(rng, _VALUES, len(others)), strict=True)]
+    after = int(rng.integers(min(len(pairs), length // 2) + 1))
+    before = [*pairs[after:], *(f"{asked} {value}" for value in earlier)]
+    written = [*_spread(rng, before, 2 * len(before)), f"{asked} {last}"]
+    return " ".join([*written, *_spread(rng, pairs[:after], length), _ASK, asked]), last
+
+
+def _solve_overwritten(text: str) -> str:
+    facts, _, key = text.partition(f" {_ASK} ")
+    return facts.rsplit(f"{key} ", 1)[1].split()[0]
+
+
+def _draw_instruction(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    digits = rng.permutation(10)[: len(_PLACES)].tolist()
+    named = {**dict(zip(_PLACES, digits, strict=True)), "largest": max(digits), "smallest": min(digits)}
+    asked = tuple(named)[int(rng.integers(len(named)))]
+    return " ".join([*map(str, digits), *[_FILLER] * length, asked]), str(named[asked])
+
+
+def _solve_instruction(text: str) -> str:
+    words = text.split()
+    data, asked = words[: len(_PLACES)], words[-1]
+    return {"largest": max(data), "smallest": min(data)}.get(asked) or data[_PLACES.index(asked)]
+
+
+def _balanced(rng: np.random.Generator, pairs: int) -> list[str]:
+    """Draw a word of Dyck-2 with so many pairs of brackets, all shapes equally likely.
+
+    Of every circle of n steps up and n + 1 down exactly one beginning stays at or above 0 until its last step (the
+    cycle lemma, Dvoretzky and Motzkin 1947).
+    """
+    steps = rng.permutation([1] * pairs + [-1] * (pairs + 1))
+    begin = int(np.argmin(np.cumsum(steps))) + 1
+    found, due = list[str](), list[str]()
+    for step in np.roll(steps, -begin)[:-1].tolist():
+        if step == 1:
+            found.append(tuple(_OPEN)[int(rng.integers(2))])
+            due.append(_OPEN[found[-1]])
+        else:
+            found.append(due.pop())
+    return found
+
+
+def _draw_dyck(rng: np.random.Generator, length: int) -> tuple[str, str]:
+    opened = pick(rng, tuple(_OPEN), int(rng.integers(1, 4)))
+    return " ".join([*opened, *_balanced(rng, length)]), _OPEN[opened[-1]]
+
+
+def _solve_dyck(text: str) -> str:
+    left = text.replace(" ", "")
+    while (shorter := left.replace("()", "").replace("[]", "")) != left:
+        left = shorter
+    return ")" if left.endswith("(") else "]"
+
+
+TASKS = (
+    GeneratedTask(
+        name="recall",
+        question="Four keys with their values, then a key: which value has it?",
+        paper="Ba et al. 2016, https://arxiv.org/abs/1610.06258, Sec. 4.1; Arora et al. 2023, "
+        "https://arxiv.org/abs/2312.04927; ours has fillers between",
+        length="the tokens between the pair asked for and the question mark",
+        draw=_draw_recall,
+        solve=_solve_recall,
+        answers=_VALUES,
+        train_lengths=_FAR,
+        test_lengths=_FAR,
+    ),
+    GeneratedTask(
+        name="overwritten-recall",
+        question="As recall, but the key asked for is written two or three times: which value was its last?",
+        paper="our own, after recall",
+        length="the tokens between the last pair of the key asked for and the question mark",
+        draw=_draw_overwritten,
+        solve=_solve_overwritten,
+        answers=_VALUES,
+        train_lengths=_FAR,
+        test_lengths=_FAR,
+    ),
+    GeneratedTask(
+        name="late-instruction",
+        question="Four different digits, and later the word that says which is asked for: first, second, third, "
+        "fourth, largest or smallest?",
+        paper="our own, after what look-ahead is for: Ji et al. 2022, https://arxiv.org/abs/2204.07341",
+        length="the tokens between the digits and the instruction",
+        draw=_draw_instruction,
+        solve=_solve_instruction,
+        answers=_DIGITS,
+        train_lengths=_FAR,
+        test_lengths=_FAR,
+    ),
+    GeneratedTask(
+        name="dyck-2",
+        question="Which bracket, ) or ], must close next?",
+        paper="Suzgun et al. 2019, https://arxiv.org/abs/1911.03329; Hewitt et al. 2020, "
+        "https://arxiv.org/abs/2010.07515; ours asks for the last bracket alone",
+        length="the pairs of brackets between the bracket and the one that closes it; tokens are twice as many",
+        draw=_draw_dyck,
+        solve=_solve_dyck,
+        answers=tuple(_OPEN.values()),
+        train_lengths=(1, 20),
+        test_lengths=(21, 100),
+    ),
+)

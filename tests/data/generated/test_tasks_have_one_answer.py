@@ -1,0 +1,155 @@
+"""Every generated task: answers follow from the texts alone, and texts are those that its length promises."""
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from wordorder.data import DataConfig, read_documents
+from wordorder.data.generated.catalog import GENERATED, lengths_of
+from wordorder.data.generated.task import GeneratedTask
+
+
+def drawn(name, **data):
+    task = GENERATED[name]
+    config = DataConfig(source=f"task:{name}", task="classification" if task.answers else "translation", **data)
+    parts = defaultdict(list)
+    for document in read_documents(config):
+        parts[document.split].append(document)
+    return config, parts
+
+
+def answer_of(document):
+    return document.label if document.pair is None else document.pair
+
+
+@pytest.fixture(scope="module", params=GENERATED)
+def full(request):
+    """A task, and its splits at the sizes that a recipe has where it gives none."""
+    task = GENERATED[request.param]
+    return task, *drawn(request.param)
+
+
+def test_the_solver_is_always_right_and_another_rule_is_not(full):
+    task, _, parts = full
+    documents = [document for part in parts.values() for document in part]
+    assert all(task.solve(document.text) == answer_of(document) for document in documents)
+    assert {name: len(part) for name, part in parts.items()} == {"train": 10_000, "validation": 1_000, "test": 1_000}
+    # the answer to another text is right by chance alone
+    wrong = [task.solve(one.text) == answer_of(other) for one, other in pairwise(parts["test"])]
+    assert np.mean(wrong) < (1.5 / len(task.answers) if task.answers else 0.01)
+
+
+def test_no_text_of_validation_or_test_is_in_another_split(full):
+    _, _, parts = full
+    texts = {name: [document.text for document in part] for name, part in parts.items()}
+    for name in ("validation", "test"):
+        assert len(set(texts[name])) == len(texts[name])
+    for one, other in (("train", "test"), ("train", "validation"), ("validation", "test")):
+        assert set(texts[one]).isdisjoint(texts[other])
+
+
+def test_lengths_are_those_of_the_split_and_all_of_them_are_drawn(full):
+    task, config, parts = full
+    for name, part in parts.items():
+        low, high = lengths_of(task, config)[name]
+        lengths = [document.length for document in part]
+        assert (min(lengths), max(lengths)) == ((low, high) if name == "train" else (min(lengths), high))
+        assert min(lengths) >= low
+    assert lengths_of(task, config)["validation"] == lengths_of(task, config)["train"]
+    counts = Counter(document.length for document in parts["train"])
+    low, high = lengths_of(task, config)["train"]
+    assert len(counts) == high - low + 1
+    assert max(counts.values()) < 2 * min(counts.values())
+
+
+WORDS_OF = {
+    "missing-duplicate": lambda n: 2 * n,
+    "addition": lambda n: 2 * n + 1,
+}
+"""Words of a text of a length, where they are neither the length itself nor counted between two places."""
+
+
+def test_a_length_counts_what_its_task_says(full):
+    task, _, parts = full
+    for document in parts["test"]:
+        words, length = document.text.split(), document.length
+        match task.name:
+            case "recall":
+                found = len(words) - 2 - (words.index(words[-1]) + 2)
+            case "overwritten-recall":
+                last = max(n for n, word in enumerate(words[:-1]) if word == words[-1])
+                found = len(words) - 2 - (last + 2)
+            case "late-instruction":
+                found = len(words) - 1 - 4
+            case "dyck-2":
+                # the bracket that is to be closed opened where the depth rose, for good, to that of the end
+                depth = np.cumsum([1 if word in "([" else -1 for word in words])
+                opened = [n for n, word in enumerate(words) if word in "([" and depth[n] == depth[-1]]
+                first = min(n for n in opened if (depth[n:] >= depth[-1]).all())
+                found = (len(words) - 1 - first) // 2
+            case name:
+                found, length = len(words), WORDS_OF.get(name, int)(length)
+        assert found == length, document.text
+
+
+def test_no_class_can_be_guessed(full):
+    task, _, parts = full
+    for name, part in parts.items():
+        if task.answers:
+            counts = Counter(document.label for document in part)
+            assert set(counts) == set(task.answers)
+            assert max(counts.values()) / len(part) <= (0.55 if len(task.answers) == 2 else 2 / len(task.answers)), name
+
+
+def test_texts_are_those_of_the_seed():
+    for name in GENERATED:
+        sizes = {"train_examples": 300, "test_examples": 12}
+        found = [drawn(name, **sizes, seed=seed)[1] for seed in (0, 0, 1)]
+        texts = [[document.text for part in parts.values() for document in part] for parts in found]
+        assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_same_words_have_both_answers():
+    rng = np.random.default_rng(0)
+    for name in ("order-binding", "even-place"):
+        answers = defaultdict(set)
+        for _ in range(4000):
+            text, answer = GENERATED[name].draw(rng, 4)
+            answers[tuple(sorted(text.split()))].add(answer)
+        assert len(answers) > 30
+        assert sum(found == {"yes", "no"} for found in answers.values()) / len(answers) > 0.99
+
+
+def test_answers_of_examples_from_the_papers():
+    solved = {
+        "even-pairs": {"a a b b a": "even", "a b": "odd"},
+        "parity": {"a a a b b a": "even", "b": "odd"},
+        "cycle-navigation": {"stay right left right right": "2", "left": "4"},
+        "reverse": {"a a b b a": "a b b a a"},
+        "duplicate": {"a b a": "a b a a b a"},
+        "missing-duplicate": {"a b _ a b a": "a", "a b a _ b a": "a"},
+        "bucket-sort": {"4 2 1 3 2 1": "1 1 2 2 3 4"},
+        "addition": {"9 9 + 1 1": "1 1 0", "5 + 3": "8"},
+        "order-binding": {"c b d a": "no", "a c b": "yes"},
+        "even-place": {"c a": "yes", "a c": "no"},
+        "recall": {"k1 v3 k11 v2 - ? k1": "v3", "k11 v2 k1 v3 - ? k1": "v3"},
+        "overwritten-recall": {"k1 v3 k11 v1 k1 v2 - - ? k1": "v2", "k1 v3 k1 v1 k11 v2 ? k1": "v1"},
+        "late-instruction": {"4 9 0 2 - - second": "9", "4 9 0 2 - smallest": "0"},
+        "dyck-2": {"[ ( ( ) [ ]": ")", "( [ ( )": "]"},
+        "previous-token": {"a b c": "b"},
+        "n-back": {"a b c d e f": "b"},
+        "first-token": {"h b c": "h"},
+    }
+    assert set(solved) == set(GENERATED)
+    for name, examples in solved.items():
+        assert {text: GENERATED[name].solve(text) for text in examples} == examples
+
+
+def test_a_task_says_where_it_comes_from():
+    for task in GENERATED.values():
+        assert isinstance(task, GeneratedTask)
+        assert "arxiv.org/abs/" in task.paper or task.paper.startswith("our own")
+        assert task.question.endswith("?")
+        assert task.length
