@@ -45,6 +45,8 @@ def outcomes(results):
 def test_a_comparison_has_what_the_results_file_promises():
     found = compared(results_of({"a": [0.5, 0.6, 0.5, 0.6, 0.5, 0.6], "b": [0.6, 0.8, 0.6, 0.8, 0.6, 0.8]}))
     (entry,) = found["comparisons"]
+    a, b = np.array([0.5, 0.6] * 3), np.array([0.6, 0.8] * 3)
+    welch = stats.ttest_ind(b, a, equal_var=False)
     assert entry == {
         "arm": "b",
         "against": "a",
@@ -59,6 +61,20 @@ def test_a_comparison_has_what_the_results_file_promises():
         # mean over sample standard deviation, times Hedges' factor 1 - 3 / (4 * 5 - 1), up to its approximation
         "effect": pytest.approx(0.15 / 0.054772 * (1 - 3 / 19), rel=2e-3),
         "outcome": "better",
+        "retrained": {
+            "method": "Welch's test",
+            "measure": "accuracy",
+            "seeds": 6,
+            "difference": pytest.approx(0.15),
+            "low": pytest.approx(welch.confidence_interval().low),
+            "high": pytest.approx(welch.confidence_interval().high),
+            "p": pytest.approx(welch.pvalue),
+            "p_adjusted": pytest.approx(welch.pvalue),
+            "outcome": "better",
+            "margin": 0.01,
+            "p_same": pytest.approx(stats.ttest_ind(b, a + 0.01, equal_var=False, alternative="less").pvalue),
+            "same": False,
+        },
     }
     said = found["significance"]
     assert (said["seeds"], said["seeds_needed"], said["level"]) == (6, 6, 0.05)

@@ -46,6 +46,7 @@ class Classification(LabelledTask):
         ),
     )
     headline = ACCURACY
+    unit_measure = "accuracy"
     labels = "class"
 
     def check_labels(self, documents: "Sequence[Document]", data: DataSettings) -> None:

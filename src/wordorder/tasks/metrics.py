@@ -15,6 +15,8 @@ class Metric:
     meaning: str
     """Explanation of the number, for captions, with `{split}` for the split's name."""
     higher_is_better: bool = False
+    largest: float = 1.0
+    """Largest value, of metrics that have one: a margin of 0.01 is this share of it."""
     digits: int = 4
     """Significant digits shown if there is no spread that decides how many are meant."""
     of_translations: bool = False

@@ -20,6 +20,7 @@ BLEU = Metric(
     name="BLEU",
     meaning="corpus BLEU of the translations of the {split} split, 0 to 100 (higher is better)",
     higher_is_better=True,
+    largest=100.0,
     of_translations=True,
 )
 EXACT_MATCH = Metric(

@@ -8,7 +8,8 @@ from statistics import median
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Comparison, Results
-from wordorder.comparison.statistics.significance import TOO_FEW, between
+from wordorder.comparison.statistics.outcomes import TOO_FEW
+from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.summary import baseline_of
 
 

@@ -9,14 +9,16 @@ from wordorder.comparison.quality import is_marked_optimistic, quality_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.results_file import Comparison, Results, Significance, Summary
 from wordorder.comparison.statistics.looks import looks_in_words
-from wordorder.comparison.statistics.pareto import listed
-from wordorder.comparison.statistics.significance import (
+from wordorder.comparison.statistics.outcomes import (
     BETTER,
     IDENTICAL,
     NO_CLAIM,
     NOT_DISTINGUISHABLE,
     TOO_FEW,
     WORSE,
+)
+from wordorder.comparison.statistics.pareto import listed
+from wordorder.comparison.statistics.significance import (
     Conclusions,
     between,
     compare_arms,
