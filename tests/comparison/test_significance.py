@@ -172,7 +172,7 @@ def test_a_claim_is_possible_from_the_stated_number_of_seeds(arms, seeds):
     few = results_of(spaced(arms, seeds - 1))
     assert set(outcomes(few)) == {"too few"}
     assert compared(few)["significance"]["seeds_needed"] == seeds
-    assert f"With {seeds - 1} seeds no claim at the 5% level is" in compared(few)["significance"]["sentence"]
+    assert f"With {seeds - 1} seeds no exact claim at the 5% level is" in compared(few)["significance"]["sentence"]
 
 
 def test_three_seeds_never_give_a_claim_at_five_percent():

@@ -309,7 +309,7 @@ def _significance(
         least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
         before = f" before the correction for {family.name} ({count})" if count > 1 else ""
         sentence = (
-            f"With {seeds} {of}{'s' * (seeds != 1)} no claim at the {at} level is possible: the {test} gives no "
+            f"With {seeds} {of}{'s' * (seeds != 1)} no exact claim at the {at} level is possible: the {test} gives no "
             f"p-value below {least:.3g}{before}. It takes at least {needed} {of}s."
         )
     return Significance(
