@@ -103,6 +103,31 @@ def test_pairing_by_seed_finds_what_two_groups_hide():
     assert "without a seed in common" in compared(results)["significance"]["test"]
 
 
+def test_without_pairing_four_seeds_are_enough():
+    scores = {"a": [0.5, 0.51, 0.52, 0.53], "b": [0.61, 0.6, 0.63, 0.65]}
+    results = results_of(scores)
+    assert outcomes(results) == ["too few"]
+    results["recipe"]["compare"]["pairing"] = "none"
+    found = compared(results)
+    (entry,) = found["comparisons"]
+    expected = stats.permutation_test(
+        (scores["b"], scores["a"]), lambda x, y: np.mean(x) - np.mean(y), permutation_type="independent"
+    )
+    assert (entry["outcome"], entry["paired"], entry["n"]) == ("better", False, 4)
+    assert entry["p"] == pytest.approx(expected.pvalue) == pytest.approx(2 / 70)
+    assert "exact permutation test of accuracy between arms as independent groups" in found["significance"]["sentence"]
+    results = results_of({arm: values[:3] for arm, values in scores.items()})
+    results["recipe"]["compare"]["pairing"] = "none"
+    assert outcomes(results) == ["too few"]
+
+
+@pytest.mark.slow
+def test_against_a_baseline_sixteen_arms_need_six_seeds():
+    found = compared(results_of(spaced(16, 6), baseline="arm0"))
+    assert found["significance"]["correction"] == "closed testing"
+    assert {entry["outcome"] for entry in found["comparisons"]} == {"better"}
+
+
 def test_only_seeds_that_both_arms_have_count_as_pairs():
     results = results_of(spaced(2, 8), seeds={"arm0": range(8), "arm1": range(2, 10)})
     (entry,) = compared(results)["comparisons"]

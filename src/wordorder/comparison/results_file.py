@@ -302,6 +302,8 @@ class Look(Saved):
     """Arm -> seeds of its runs; (fold, seed) where there are folds."""
     baseline: str | None
     confidence: Number
+    equivalence: Number | None = None
+    pairing: str | None = None
     metric: str | None = None
     statistic: str | None = None
 
@@ -404,6 +406,7 @@ class CompareTable(Saved):
     baseline: str | None = None
     confidence: Number | None = None
     equivalence: Number | None = None
+    pairing: str = "seed"
     workers: int = 1
     arms: Several[Table] = ()
 

@@ -127,6 +127,8 @@ def _permutation_p(groups: tuple[Sequence[float], ...], kind: str, arrangements:
 
 MOST_ARMS_OF_CLOSED_TESTING = 12
 """Maximum number of arms of which all divisions are tested, in about a second; above it Holm's correction is used."""
+MOST_ARMS_AGAINST_A_BASELINE = 16
+"""The same where all arms are compared with one alone: of k others there are 2^k sets, and no divisions."""
 _DRAWS = 19_999
 _EPSILON = 1e-9
 

@@ -36,12 +36,12 @@ class TextTest:
 
 
 def on_new_texts(
-    goodness: Mapping[str, Floats], sizes: Floats, pairs: list[Pair], confidence: float
+    goodness: Mapping[str, Floats], sizes: Floats, pairs: list[Pair], confidence: float, *, flips: int = FLIPS
 ) -> dict[Pair, TextTest]:
     """Test the differences of trained models over units of text, by flipping the signs of whole units.
 
     The seeds of an arm are averaged on each unit. If two arms are equally good on texts of this kind, each unit's
-    difference could as well have the other sign: the p-value is the share of `FLIPS` random patterns that are as far
+    difference could as well have the other sign: the p-value is the share of random patterns that are as far
     from zero. The interval has the differences that this test does not reject, from the same patterns (Hartigan 1969,
     "Using subsample values as typical values"). It assumes that units are independent and a difference and its
     negative about equally likely; nothing else of their distribution or their sizes.
@@ -50,13 +50,15 @@ def on_new_texts(
         goodness: arm -> sums of a score, such as minus the losses, by seed and unit, (seeds, units); more is better.
         sizes: number of predictions of each unit, (units,).
         pairs: the arms that are compared.
+        confidence: of the intervals.
+        flips: number of random patterns.
     """
     arms = list(goodness)
     means_UA = np.stack([goodness[arm].mean(axis=0) for arm in arms], axis=1)
     units, total = len(sizes), sizes.sum()
     chance = np.random.default_rng(_SEED)
     sums: list[Floats] = []
-    for rows in _chunks(FLIPS, max(1, _CHUNK // units)):
+    for rows in _chunks(flips, max(1, _CHUNK // units)):
         flipped = chance.integers(0, 2, size=(rows, units), dtype=np.int8).astype(np.float64)
         sums.append(flipped @ np.column_stack([means_UA, sizes]))
     drawn = np.concatenate(sums)
@@ -69,12 +71,12 @@ def on_new_texts(
         tie = _ROUNDING * float(np.abs(means_UA).sum())
         below, above = 1 + int((difference_F <= tie).sum()), 1 + int((difference_F >= -tie).sum())
         ratios = np.sort(difference_F[size_F > 0] / size_F[size_F > 0])
-        inside = math.floor((1 - confidence) / 2 * (FLIPS + 1) + 1e-9)
+        inside = math.floor((1 - confidence) / 2 * (flips + 1) + 1e-9)
         found[one, other] = TextTest(
             difference=float(differences.sum() / total),
             low=float(ratios[inside - 1]) if inside <= len(ratios) and inside else None,
             high=float(ratios[-inside]) if inside <= len(ratios) and inside else None,
-            p=min(1.0, 2 * min(below, above) / (FLIPS + 1)),
+            p=min(1.0, 2 * min(below, above) / (flips + 1)),
         )
     return found
 

@@ -15,6 +15,7 @@ from wordorder.comparison.results_file import Claim, Comparison, Results, Row, S
 from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, RETRAINED, Kept, on_texts, retrained
 from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
+    MOST_ARMS_AGAINST_A_BASELINE,
     MOST_ARMS_OF_CLOSED_TESTING,
     closed_p,
     holm,
@@ -245,7 +246,7 @@ def _correction(family: _Family, found: Sequence[_Pair], runs: Mapping[str, Rows
         return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
     if (
-        len(runs) > MOST_ARMS_OF_CLOSED_TESTING
+        len(runs) > (MOST_ARMS_OF_CLOSED_TESTING if family.baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
         or not all(pair.paired for pair in found)
         or _share_too_few(found, runs, scale)
     ):
@@ -268,7 +269,7 @@ def _share_too_few(found: Sequence[_Pair], runs: Mapping[str, Rows], scale: Scal
 
 def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: Scale) -> _Pair:
     one, other = runs[arm], runs[against]
-    shared = sorted(one.keys() & other.keys(), key=lambda unit: (unit[0] or 0, unit[1]))
+    shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
     if shared:
         mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
         differences = [mine[unit] - theirs[unit] for unit in mine]
@@ -291,7 +292,7 @@ def _significance(
     scale: Scale,
 ) -> Significance:
     count, of = len(comparisons), repeats(results)[0]
-    paired = any(entry.paired for entry in comparisons) or not comparisons
+    paired = any(entry.paired for entry in comparisons) or (not comparisons and scale.paired)
     seeds = max((entry.n or 0 for entry in comparisons), default=0)
     needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
     test = _test_name(scale, of, seeds, paired)
@@ -328,7 +329,8 @@ def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
     what = f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
     exact = "exact" if seeds <= EXACT_PAIRS else "all but exact (random exchanges)"
     if not paired:
-        return f"{exact} permutation test of {what} between arms without a {of} in common"
+        whose = f"without a {of} in common" if scale.paired else "as independent groups"
+        return f"{exact} permutation test of {what} between arms {whose}"
     return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
 
 
