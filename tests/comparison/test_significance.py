@@ -129,9 +129,24 @@ def test_against_a_baseline_sixteen_arms_need_six_seeds():
 
 
 def test_only_seeds_that_both_arms_have_count_as_pairs():
+    scores = spaced(2, 8)
+    scores["arm1"] = scores["arm1"][:6]
+    (entry,) = compared(results_of(scores))["comparisons"]
+    assert (entry["paired"], entry["n"], entry["p"]) == (True, 6, 2 / 64)
+
+
+def test_runs_without_a_partner_count_where_both_arms_have_some():
     results = results_of(spaced(2, 8), seeds={"arm0": range(8), "arm1": range(2, 10)})
     (entry,) = compared(results)["comparisons"]
-    assert (entry["paired"], entry["n"], entry["p"]) == (True, 6, 2 / 64)
+    assert (entry["paired"], entry["n"], entry["outcome"]) == (True, 8, "better")
+    assert entry["p"] == pytest.approx(2 / (64 * 6))
+
+
+def test_two_arms_of_six_seeds_with_one_in_common_lose_none():
+    results = results_of(spaced(2, 6), seeds={"arm0": range(6), "arm1": range(5, 11)})
+    (entry,) = compared(results)["comparisons"]
+    assert (entry["n"], entry["outcome"]) == (6, "better")
+    assert entry["p"] == pytest.approx(2 / (2 * 252))
 
 
 def test_a_seed_without_a_number_is_no_pair():

@@ -34,6 +34,7 @@ from wordorder.comparison.statistics.outcomes import (
     TOO_FEW,
     claimed_outcome,
 )
+from wordorder.comparison.statistics.partly_paired import partly_paired
 from wordorder.comparison.statistics.scale import Rows, Scale, scale_of
 from wordorder.comparison.statistics.summary import (
     Unit,
@@ -123,7 +124,8 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     }
     runs = {arm: own for arm, own in rows.items() if own}
     family = _family(results, [] if waiting_runs(results) else list(runs))
-    found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
+    ended = ended_runs(results)
+    found = [_compared(arm, against, runs, ended, scale) for arm, against in family.pairs]
     correction = _correction(family, found, runs, scale)
     level, lost, comparisons = scale.level, lost_runs(results), list[Comparison]()
     claims = _claims(results, [pair for pair in family.pairs if not _identical(pair, runs)], runs, scale, kept)
@@ -190,12 +192,17 @@ def lost_runs(results: Results) -> dict[str, tuple[int, int]]:
 
     A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
     """
+    return {arm: (sum(own.values()), len(own)) for arm, own in ended_runs(results).items() if any(own.values())}
+
+
+def ended_runs(results: Results) -> dict[str, dict[Unit, bool]]:
+    """Return by arm the runs that ended, and whether each was lost."""
     scale = scale_of(results)
     rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
     for run in results.failed:
         if run.stage == "seeds":
             rows.setdefault(run.arm, {}).setdefault((run.fold, run.seed), True)
-    return {arm: (sum(own.values()), len(own)) for arm, own in rows.items() if any(own.values())}
+    return rows
 
 
 def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Comparison | None:
@@ -267,14 +274,26 @@ def _share_too_few(found: Sequence[_Pair], runs: Mapping[str, Rows], scale: Scal
     return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
 
 
-def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: Scale) -> _Pair:
+def _compared(
+    arm: str, against: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
+) -> _Pair:
     one, other = runs[arm], runs[against]
     shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
     if shared:
         mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
         differences = [mine[unit] - theirs[unit] for unit in mine]
-        size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
-        p, least, n = paired_p(differences, ranks=scale.median), smallest_p(len(differences)), len(differences)
+        # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
+        rest = [
+            list(scale.scores({unit: row for unit, row in rows.items() if unit not in ended[rival]}).values())
+            for rows, rival in ((one, against), (other, arm))
+        ]
+        n = len(differences)
+        if all(rest) and shared[0][0] is None and not scale.median:
+            size, p, least = partly_paired(differences, *rest, scale.confidence)
+            n += min(map(len, rest))
+        else:
+            size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
+            p, least = paired_p(differences, ranks=scale.median), smallest_p(n)
     else:
         first, second = (list(scale.scores(rows).values()) for rows in (one, other))
         size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
