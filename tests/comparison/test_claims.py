@@ -259,6 +259,12 @@ def test_folds_and_medians_have_the_exact_test_alone():
     losses, results = example()
     medians = results.having(statistic="median")
     assert compare_arms(medians, kept_of(losses)).comparisons[0].retrained is None
+    folds = results.as_json()
+    folds["planned"]["folds"] = [0, 1, 2]
+    for row in folds["rows"]:
+        row |= {"fold": row["seed"], "seed": 0}
+    (entry,) = compare_arms(read(folds), kept_of(losses)).comparisons
+    assert entry.retrained is entry.new_texts is entry.retrained_new_texts is None
 
 
 def test_an_estimate_needs_no_seed_to_tell_its_p():

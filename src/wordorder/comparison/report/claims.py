@@ -12,6 +12,8 @@ from wordorder.comparison.statistics.outcomes import BETTER, NO_CLAIM, NOT_DISTI
 from wordorder.comparison.statistics.pareto import listed
 
 _SMALL = 0.05  # ratios nearer to 1 are shown with three decimals
+_FEW = 100
+"""Units below which one-sided extremes make false claims on new texts clearly more frequent than the level says."""
 Named = Sequence[tuple[str, Claim]]
 """Arms in words, each with a claim about the best arm against it."""
 
@@ -88,7 +90,8 @@ def _method(kind: str, claims: Mapping[str, Claim]) -> str:
     texts = f"{first.units:,} {first.unit}s"
     corrected = " with Holm's correction" if len(claims) > 1 else ""
     if kind == NEW_TEXTS:
-        said = f"by sign flips of {texts}{corrected}"
+        few = ", which are few" if (first.units or 0) < _FEW else ""
+        said = f"by sign flips of {texts}{few}{corrected}"
     else:
         said = (
             f"by crossed random effects of {first.seeds} seeds and {texts}{corrected}, which assume roughly normal "

@@ -9,6 +9,7 @@ from wordorder.comparison.quality import is_marked_optimistic, quality_of
 from wordorder.comparison.report.claims import margin_in_words, on_texts_in_words, p_of, size_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.results_file import Claim, Comparison, Results, Significance, Summary
+from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS
 from wordorder.comparison.statistics.looks import looks_in_words
 from wordorder.comparison.statistics.outcomes import (
     BETTER,
@@ -218,7 +219,10 @@ def _standing(judged: _Judged, significance: Significance) -> list[str]:
             count = max(found.n or 0 for _, found in too_few)
             # that no claim is possible, and why, is the first sentence of the evidence
             seeds = f"{count} {of}{'s' * (count != 1)}"
-            parts.append(f"{shown}; with {seeds} that is no claim, which takes {significance.seeds_needed}")
+            needed = f", which takes {significance.seeds_needed}"
+            if count < FEWEST_SEEDS and of == "seed" and measure.statistic == "mean":
+                needed = f" about retraining, which takes {FEWEST_SEEDS}"
+            parts.append(f"{shown}; with {seeds} that is no claim{needed}")
         else:
             parts.append(f"{shown}, which was not tested")
     if lost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from wordorder.comparison.statistics.intervals import Size
 _SEED = 0
 _ROUNDING = 1e-9
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
 
 def partly_paired(
@@ -60,7 +61,7 @@ def _of_first(one: int, other: int) -> Floats:
 
 def _all(pairs: int, one: int, other: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return every pattern of signs with every choice of the first arm's runs, what was seen first."""
-    signs = 1.0 - 2.0 * (np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1)
+    signs: Floats = 1.0 - 2.0 * (np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1)
     chosen = np.array(list(combinations(range(one + other), one)))
     first = np.zeros((len(chosen), one + other), np.bool_)
     np.put_along_axis(first, chosen, values=True, axis=1)
@@ -71,7 +72,7 @@ def _random(
     differences: Sequence[float], one: Sequence[float], other: Sequence[float]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     chance = np.random.default_rng(_SEED)
-    signs = 1.0 - 2.0 * chance.integers(0, 2, size=(RESAMPLES + 1, len(differences)))
+    signs: Floats = 1.0 - 2.0 * chance.integers(0, 2, size=(RESAMPLES + 1, len(differences)))
     first = np.tile(_of_first(len(one), len(other)) > 0, (RESAMPLES + 1, 1))
     first = chance.permuted(first, axis=1)
     signs[0], first[0] = 1.0, _of_first(len(one), len(other)) > 0

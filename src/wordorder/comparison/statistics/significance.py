@@ -6,6 +6,7 @@ common, so they are compared pair by pair. docs/statistics.md says what is teste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -22,16 +23,21 @@ from wordorder.comparison.statistics.exact_tests import (
     paired_p,
     seeds_needed,
     share_of_level,
+    signed_ranks,
     smallest_p,
     smallest_unpaired_p,
     unpaired_p,
 )
 from wordorder.comparison.statistics.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
 from wordorder.comparison.statistics.outcomes import (
+    BETTER,
     IDENTICAL,
+    NO_CLAIM,
     NOT_DISTINGUISHABLE,
     REVERSED,
     TOO_FEW,
+    WORSE,
+    LostRuns,
     claimed_outcome,
 )
 from wordorder.comparison.statistics.partly_paired import partly_paired
@@ -44,7 +50,11 @@ from wordorder.comparison.statistics.summary import (
 )
 from wordorder.tasks import TASKS
 
-LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
+LOST_RULE = (
+    "Exact tests rank a lost run below every other; by the others no arm is called better than one that lost a smaller "
+    "share of its runs."
+)
+LOST_RULE_OF_FOLDS = "No arm is called better than one that lost a smaller share of its runs."
 SEEDS_TO_RANK = 3
 """Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
@@ -82,6 +92,8 @@ class _Pair:
     p: float
     least: float
     """The smallest p-value that so many runs can give."""
+    ahead: float | None = None
+    """Above 0 where the arm is better by the ranks of its runs, lost ones last; None: no run of the two was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +118,9 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
     look of its own. Merged results are tested with the runs that there are.
 
-    Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
-    its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
-    holds.
+    Where a run failed or diverged, the two arms are tested by ranks, a lost run below every other. With folds, and in
+    the tests that have no ranks, lost runs are left out, and an arm is not called better than one that lost a smaller
+    share: the outcome is then "no claim", and `lost` says why.
 
     Beside this exact test there are claims under a model of the seeds, and about new texts, see `claims`; not where
     there are folds, or where medians are reported.
@@ -126,7 +138,7 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     family = _family(results, [] if waiting_runs(results) else list(runs))
     ended = ended_runs(results)
     found = [_compared(arm, against, runs, ended, scale) for arm, against in family.pairs]
-    correction = _correction(family, found, runs, scale)
+    correction = _correction(family, found, runs, ended, scale)
     level, lost, comparisons = scale.level, lost_runs(results), list[Comparison]()
     claims = _claims(results, [pair for pair in family.pairs if not _identical(pair, runs)], runs, scale, kept)
     for pair, corrected in zip(found, correction.p_values, strict=True):
@@ -134,7 +146,7 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         if _identical(names, runs):
             outcome = IDENTICAL
         elif corrected <= level + _EPSILON:
-            outcome, why = claimed_outcome(*names, pair.size.difference, lost)
+            outcome, why = _claimed(pair, lost)
         else:
             outcome = TOO_FEW if pair.least > level * correction.share + _EPSILON else NOT_DISTINGUISHABLE
         entry = Comparison(
@@ -154,7 +166,8 @@ def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
         beside = {kind: own[names] for kind, own in claims.items() if names in own}
         comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
     significance = _significance(results, comparisons, family, correction, level, scale)
-    told = [significance.sentence, _without_number(results, runs, scale), LOST_RULE if lost and comparisons else ""]
+    rule = LOST_RULE_OF_FOLDS if repeats(results)[0] == "fold" else LOST_RULE
+    told = [significance.sentence, _without_number(results, runs, scale), rule if lost and comparisons else ""]
     sentence = " ".join(part for part in told if part)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
 
@@ -173,6 +186,17 @@ def _claims(
         measure = TASKS[results.task].unit_measure if results.task in TASKS else "loss"
         found[NEW_TEXTS], found[BOTH] = on_texts(there, pairs, scale, lost, task_measure=measure)
     return found
+
+
+def _claimed(pair: _Pair, lost: LostRuns) -> tuple[str, str | None]:
+    """Return the outcome of a difference that is claimed, and why it is none after all."""
+    if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
+        return claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
+    if pair.ahead * pair.size.difference > 0:
+        return (BETTER if pair.ahead > 0 else WORSE), None
+    ahead = pair.arm if pair.size.difference > 0 else pair.against
+    gone, of = lost.get(ahead, (0, 0))
+    return NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
 
 
 def _identical(pair: tuple[str, str], runs: Mapping[str, Rows]) -> bool:
@@ -247,29 +271,36 @@ def _family(results: Results, arms: Sequence[str]) -> _Family:
     return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
 
 
-def _correction(family: _Family, found: Sequence[_Pair], runs: Mapping[str, Rows], scale: Scale) -> _Correction:
+def _correction(
+    family: _Family,
+    found: Sequence[_Pair],
+    runs: Mapping[str, Rows],
+    ended: Mapping[str, Mapping[Unit, bool]],
+    scale: Scale,
+) -> _Correction:
     p_values = [pair.p for pair in found]
     if len(found) < 2:
         return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
+    folds = any(fold is not None for rows in runs.values() for fold, _ in rows)
+    scores = {arm: scale.scores(rows) if folds else _lost_last(arm, runs, ended, scale) for arm, rows in runs.items()}
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
     if (
         len(runs) > (MOST_ARMS_OF_CLOSED_TESTING if family.baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
         or not all(pair.paired for pair in found)
-        or _share_too_few(found, runs, scale)
+        or _share_too_few(found, scores)
     ):
         return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
-    scores = {arm: scale.scores(rows) for arm, rows in runs.items()}
     corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
     share = share_of_level(len(runs), baseline=family.baseline is not None)
     return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
 
 
-def _share_too_few(found: Sequence[_Pair], runs: Mapping[str, Rows], scale: Scale) -> bool:
+def _share_too_few(found: Sequence[_Pair], scores: Mapping[str, Mapping[int | str, float]]) -> bool:
     """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
 
     An arm that lost nearly all its seeds must not take the others' claims along.
     """
-    units = [scale.scores(rows).keys() for rows in runs.values()]
+    units = [own.keys() for own in scores.values()]
     common = len(set(units[0]).intersection(*units))
     return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
 
@@ -279,27 +310,82 @@ def _compared(
 ) -> _Pair:
     one, other = runs[arm], runs[against]
     shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
-    if shared:
-        mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
-        differences = [mine[unit] - theirs[unit] for unit in mine]
-        # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
-        rest = [
-            list(scale.scores({unit: row for unit, row in rows.items() if unit not in ended[rival]}).values())
-            for rows, rival in ((one, against), (other, arm))
-        ]
-        n = len(differences)
-        if all(rest) and shared[0][0] is None and not scale.median:
-            size, p, least = partly_paired(differences, *rest, scale.confidence)
-            n += min(map(len, rest))
-        else:
-            size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
-            p, least = paired_p(differences, ranks=scale.median), smallest_p(n)
-    else:
-        first, second = (list(scale.scores(rows).values()) for rows in (one, other))
-        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
-        p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
-        n = min(len(first), len(second))
-    return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least)
+    size, p, least, n = _of_pairs(arm, against, shared, runs, ended, scale) if shared else _of_groups(one, other, scale)
+    ahead = None
+    if not any(fold is not None for fold, _ in one) and any(
+        ended[name][unit] for name in (arm, against) for unit in ended[name]
+    ):
+        ahead, p, least, n = _with_lost_last(arm, against, runs, ended, scale, paired=bool(shared))
+    return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least, ahead=ahead)
+
+
+def _of_pairs(
+    arm: str,
+    against: str,
+    shared: Sequence[Unit],
+    runs: Mapping[str, Rows],
+    ended: Mapping[str, Mapping[Unit, bool]],
+    scale: Scale,
+) -> tuple[Size, float, float, int]:
+    """Return the size of a difference over pairs, its p-value, the smallest possible one, and the number of pairs."""
+    one, other = runs[arm], runs[against]
+    mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
+    differences = [mine[unit] - theirs[unit] for unit in mine]
+    # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
+    alone, theirs_alone = (
+        list(scale.scores({unit: row for unit, row in rows.items() if unit not in ended[rival]}).values())
+        for rows, rival in ((one, against), (other, arm))
+    )
+    n = len(differences)
+    if alone and theirs_alone and shared[0][0] is None and not scale.median:
+        size, p, least = partly_paired(differences, alone, theirs_alone, scale.confidence)
+        return size, p, least, n + min(len(alone), len(theirs_alone))
+    size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
+    return size, paired_p(differences, ranks=scale.median), smallest_p(n), n
+
+
+def _of_groups(one: Rows, other: Rows, scale: Scale) -> tuple[Size, float, float, int]:
+    """Return the same of two independent groups; the number is that of the smaller one."""
+    first, second = (list(scale.scores(rows).values()) for rows in (one, other))
+    size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
+    p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
+    return size, p, least, min(len(first), len(second))
+
+
+def _with_lost_last(
+    arm: str,
+    against: str,
+    runs: Mapping[str, Rows],
+    ended: Mapping[str, Mapping[Unit, bool]],
+    scale: Scale,
+    *,
+    paired: bool,
+) -> tuple[float, float, float, int]:
+    """Test two arms by ranks, a lost run below every other: above 0 if the first is ahead, p, least p, and n.
+
+    Lachin 1999, "Worst-rank score analysis with informatively missing observations in clinical trials".
+    """
+    mine, theirs = (_lost_last(name, runs, ended, scale) for name in (arm, against))
+    if not paired:
+        one, other = list(mine.values()), list(theirs.values())
+        wins = float(sum((a > b) - (a < b) for a in one for b in other))
+        return (
+            wins,
+            unpaired_p(one, other, ranks=True),
+            smallest_unpaired_p(len(one), len(other)),
+            min(len(one), len(other)),
+        )
+    both = [(mine[unit], theirs[unit]) for unit in mine if unit in theirs]
+    differences = [0.0 if a == b else a - b for a, b in both]  # of two lost runs none is better
+    return signed_ranks(differences), paired_p(differences, ranks=True), smallest_p(len(both)), len(both)
+
+
+def _lost_last(
+    arm: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
+) -> dict[int | str, float]:
+    """Return the score of each seed of an arm; that of a lost run is below every other."""
+    lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in ended[arm].items() if gone}
+    return {**lost, **scale.scores(runs[arm])}
 
 
 def _significance(
@@ -360,8 +446,7 @@ def _without_number(results: Results, runs: Mapping[str, Rows], scale: Scale) ->
     if not listed:
         return ""
     return (
-        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean and in no "
-        f"test: {listed}."
+        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean: {listed}."
     )
 
 
