@@ -12,7 +12,7 @@ from wordorder.comparison.results_file import Results, parse_results
 from wordorder.comparison.statistics.few_seeds import Estimate, welch
 from wordorder.comparison.statistics.new_texts import on_new_texts, retrained_on_new_texts
 from wordorder.comparison.statistics.significance import between, compare_arms
-from wordorder.errors import RunFailed
+from wordorder.errors import BadInput, RunFailed
 from wordorder.training.runs.unit_scores import UnitScores
 
 ONE, OTHER = [1.0, 1.3, 1.1], [0.4, 0.9, 0.2, 0.6]
@@ -241,6 +241,13 @@ def test_arms_that_are_close_are_called_the_same():
     wide["recipe"]["compare"]["equivalence"] = 0.3
     same = {(entry.arm, entry.against) for entry in compare_arms(read(wide)).comparisons if entry.retrained.same}
     assert {("b", "a"), ("d", "a"), ("d", "b")} <= same
+
+
+def test_a_margin_that_is_none_is_refused():
+    wrong = results_of({"a": [1.0], "b": [2.0]})
+    wrong["recipe"]["compare"]["equivalence"] = -0.5
+    with pytest.raises(BadInput, match=r"recipe\.compare\.equivalence: should be greater than 0, got -0\.5"):
+        read(wrong)
 
 
 def test_an_arm_that_lost_runs_is_not_better_by_any_test():

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
+from annotated_types import Gt, Lt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -405,7 +406,7 @@ class CompareTable(Saved):
 
     baseline: str | None = None
     confidence: Number | None = None
-    equivalence: Number | None = None
+    equivalence: Annotated[float, Gt(0), Lt(1)] | None = None
     pairing: str = "seed"
     workers: int = 1
     arms: Several[Table] = ()
