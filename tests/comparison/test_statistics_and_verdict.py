@@ -126,7 +126,7 @@ def test_what_holds_on_new_texts_is_told_in_a_sentence_each():
     assert re.fullmatch(
         r"These trained models, on new texts: b is better than a "
         r"\(1\.\d\d times lower, 95% interval 1\.\d\d to 1\.\d\d, p < 0\.001\), "
-        r"by sign flips of 40 segments, which are few; segments of one document go together, so that the p-value may "
+        r"by sign flips of 40 segments \(few\); segments of one document go together, so that the p-value may "
         r"be too small\.",
         here,
     )

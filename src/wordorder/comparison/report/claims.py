@@ -90,7 +90,7 @@ def _method(kind: str, claims: Mapping[str, Claim]) -> str:
     texts = f"{first.units:,} {first.unit}s"
     corrected = " with Holm's correction" if len(claims) > 1 else ""
     if kind == NEW_TEXTS:
-        few = ", which are few" if (first.units or 0) < _FEW else ""
+        few = " (few)" if (first.units or 0) < _FEW else ""
         said = f"by sign flips of {texts}{few}{corrected}"
     else:
         said = (
