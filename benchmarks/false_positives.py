@@ -11,6 +11,11 @@ noise. ``power``: the share in which the best arm is claimed to be ahead of the 
 interval holds the true difference, by method. ``lost``: false claims where runs diverge. ``looks``: false claims where
 seeds are added one at a time until one appears.
 
+``welch``: the same two for Welch's test with Holm's correction, from three seeds on, and for equivalence (a false claim
+is that arms are the same whose difference is the margin). ``texts``: the same for the tests on new texts, by kind of
+noise of the units, with seed effects, unit effects of each arm and their interaction; besides the ways that were not
+taken, a t test of units and the bootstrap of seeds and units.
+
 Kinds of noise: in ``normal``, ``skewed`` (exponential to the power 1.5), ``heavy-tailed`` (Student's t, 2 degrees),
 ``rounded`` (normal, rounded to halves: ties) and ``shared`` (half of the variance is the seed's) all arms vary alike.
 In ``one noisy`` the first arm varies ten times as much; in ``twins`` the first two arms are one network; in ``pairs``
@@ -34,10 +39,13 @@ from scipy import stats
 from wordorder import __version__
 from wordorder.comparison.results_file import parse_results
 from wordorder.comparison.statistics.exact_tests import closed_p, holm, seeds_needed, share_of_level
+from wordorder.comparison.statistics.few_seeds import Estimate, welch
 from wordorder.comparison.statistics.intervals import paired_mean
+from wordorder.comparison.statistics.new_texts import on_new_texts, retrained_on_new_texts
 from wordorder.comparison.statistics.significance import compare_arms
 
 LEVEL = 0.05
+SECTIONS = ["level", "power", "coverage", "lost", "looks", "welch", "texts"]
 CHECKED = 10
 """Sets of each kind that are judged by `compare_arms` too."""
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -224,7 +232,7 @@ def intervals(differences: np.ndarray) -> dict[str, tuple[float, float]]:
 
 
 def lost_rows(sets: int, seeds_tried: list[int]) -> list[dict[str, Any]]:
-    """False claims where runs are lost, by the rule of `compare_arms` and without it.
+    """False claims where runs are lost, which `compare_arms` ranks last, and were they left out.
 
     In ``any`` a run of equal arms is lost with probability 1/4, whatever its score. In ``bad runs of one arm`` those
     of the first arm are lost whose score is in the lowest third; a false claim is that this arm is better.
@@ -266,12 +274,134 @@ def look_rows(sets: int) -> list[dict[str, Any]]:
     return rows
 
 
+def welch_claims(scores: np.ndarray) -> tuple[set[tuple[int, int]], dict[tuple[int, int], Estimate]]:
+    """The pairs of arms that Welch's test with Holm's correction calls different, and all estimates."""
+    pairs = combinations(range(scores.shape[1]), 2)
+    found = {(i, j): one for i, j in pairs if (one := welch(scores[:, i].tolist(), scores[:, j].tolist())) is not None}
+    adjusted = holm([one.p for one in found.values()])
+    return {pair for pair, p in zip(found, adjusted, strict=True) if p <= LEVEL}, found
+
+
+def check_welch_against_compare_arms(scores: np.ndarray) -> None:
+    """Stop where a results file with these scores is judged otherwise."""
+    found = [e for e in compare_arms(parse_results(results_of(scores))).comparisons if e.retrained is not None]
+    told = {tuple(sorted((int(e.arm), int(e.against)))) for e in found if e.retrained.outcome in ("better", "worse")}
+    assert told == welch_claims(scores)[0], (told, welch_claims(scores)[0])
+
+
+def welch_rows(sets: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """False claims of Welch's test by kind of noise, and right ones: the best of arms that are evenly spaced."""
+    level: list[dict[str, Any]] = []
+    power: list[dict[str, Any]] = []
+    for arms, seeds in [(arms, seeds) for arms in (2, 4, 8) for seeds in (3, 5, 8)]:
+        for number, (kind, draw) in enumerate(NOISE.items()):
+            group = GROUPS.get(kind, lambda arm, arms: 0)
+            chance, wrong, same = np.random.default_rng([number, arms, seeds]), 0, 0
+            for repetition in range(sets):
+                scores = draw(chance, seeds, arms)
+                if repetition < CHECKED and kind != "twins":
+                    check_welch_against_compare_arms(scores)
+                claimed, found = welch_claims(scores)
+                wrong += any(group(i, arms) == group(j, arms) for i, j in claimed)
+                # were the truth the margin itself, "the same" would be false: the scale of the noise is its own
+                same += arms == 2 and (0, 1) in found and _moved(found[0, 1], 2.0).p_same(2.0) <= LEVEL
+            row = {"noise": kind, "arms": arms, "seeds": seeds, "sets": sets, "claimed": wrong / sets}
+            level.append(row | ({"same": same / sets} if arms == 2 else {}))
+        for effect in (1.0, 2.0, 4.0):
+            chance, right = np.random.default_rng([arms, seeds, int(effect)]), 0
+            for _ in range(sets):
+                right += (0, 1) in welch_claims(chance.normal(size=(seeds, arms)) - effect * np.arange(arms))[0]
+            power.append({"arms": arms, "seeds": seeds, "effect": effect, "sets": sets, "claimed": right / sets})
+        print(arms, seeds, [(r["noise"], r["claimed"]) for r in level[-len(NOISE) :]], flush=True)
+    return level, power
+
+
+def _moved(found: Estimate, by: float) -> Estimate:
+    return Estimate(difference=found.difference + by, error=found.error, degrees=found.degrees)
+
+
+UNIT_NOISE: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
+    "normal": lambda chance, shape: chance.normal(size=shape),
+    "heavy-tailed": lambda chance, shape: chance.standard_t(2.5, size=shape) / 2.2,
+    "skewed": lambda chance, shape: (chance.exponential(size=shape) ** 1.5 - 1.3293) / 2.4,
+}
+"""Kind -> noise of mean 0 and standard deviation about 1; of "skewed" only the first arm's units are."""
+ALONE = "skewed alone"
+"""Kind in which only the first arm's units vary, skewed: nothing makes a difference and its negative alike."""
+
+
+def text_rows(sets: int) -> list[dict[str, Any]]:
+    """False and right claims of the tests on new texts, two arms, by noise, seeds, units and whether sizes differ.
+
+    The score of an arm's seed on a unit is a seed's effect, sd 0.3, plus the arm's effect on the unit, sd 1, plus
+    noise, sd 1; for the models as they were trained the seeds' effects are not luck but part of the models, and
+    left out. Sizes that differ are log-normal with sigma 1. Power: for new texts a difference of about 3.5 standard
+    errors of equal units, for both a difference of 1.5.
+    """
+    rows: list[dict[str, Any]] = []
+    designs = [(3, 20), (3, 500), (5, 100), (8, 500)]
+    for number, (kind, draw) in enumerate({**UNIT_NOISE, ALONE: UNIT_NOISE["skewed"]}.items()):
+        for seeds, units, differ in [(seeds, units, differ) for seeds, units in designs for differ in (False, True)]:
+            chance = np.random.default_rng([number, seeds, units, differ])
+            found = dict.fromkeys(("new_texts", "both", "t", "bootstrap", "new_texts_power", "both_power"), 0)
+            for _ in range(sets):
+                sizes = chance.lognormal(0, 1, size=units) if differ else np.ones(units)
+                kinds = [draw, draw if kind not in ("skewed", ALONE) else UNIT_NOISE["normal"]]
+                of_units = [own(chance, (1, units)) for own in kinds]
+                noise = [draw(chance, (seeds, units)) for _ in range(2)]
+                if kind == ALONE:
+                    of_units[1], noise = np.zeros((1, units)), [np.zeros((seeds, units))] * 2
+                of_seeds = [0.3 * chance.normal(size=(seeds, 1)) for _ in range(2)]
+                one, other = ((own + here) * sizes for own, here in zip(of_units, noise, strict=True))
+                found["new_texts"] += flips(one, other, sizes) <= LEVEL
+                ahead = one + 4 * sizes / np.sqrt(units / 2)
+                found["new_texts_power"] += flips(ahead, other, sizes) <= LEVEL
+                found["t"] += t_of_units(one, other, sizes) <= LEVEL
+                one, other = one + of_seeds[0] * sizes, other + of_seeds[1] * sizes
+                estimate = retrained_on_new_texts(one, other, sizes)
+                found["both"] += estimate is not None and estimate.p <= LEVEL
+                estimate = retrained_on_new_texts(one + 1.5 * sizes, other, sizes)
+                found["both_power"] += estimate is not None and estimate.p <= LEVEL
+                low, high = bootstrap_of_both(one, other, sizes, chance)
+                found["bootstrap"] += not low <= 0 <= high
+            shares = {method: count / sets for method, count in found.items()}
+            rows.append({"noise": kind, "seeds": seeds, "units": units, "sizes_differ": differ, "sets": sets, **shares})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def flips(one: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> float:
+    """The p-value of two arms' models on new texts."""
+    return on_new_texts({"one": one, "other": other}, sizes, [("one", "other")], 0.95, flips=999)["one", "other"].p
+
+
+def t_of_units(one: np.ndarray, other: np.ndarray, sizes: np.ndarray) -> float:
+    """The p-value of the ratio of sums by its linear error and Student's t: the way that was not taken."""
+    by_unit = one.mean(axis=0) - other.mean(axis=0)
+    difference = by_unit.sum() / sizes.sum()
+    residual = by_unit - difference * sizes
+    error = np.sqrt(len(sizes) / (len(sizes) - 1) * (residual @ residual)) / sizes.sum()
+    return float(2 * stats.t.sf(abs(difference) / error, len(sizes) - 1))
+
+
+def bootstrap_of_both(
+    one: np.ndarray, other: np.ndarray, sizes: np.ndarray, chance: np.random.Generator
+) -> tuple[float, float]:
+    """The 95% interval of the bootstrap of seeds and units (Sellam et al. 2022): the way that was not taken."""
+    (seeds, units), draws = one.shape, 199
+    of_units = chance.multinomial(units, np.full(units, 1 / units), size=draws)
+    of_seeds = chance.multinomial(seeds, np.full(seeds, 1 / seeds), size=(2, draws)) / seeds
+    sums = [((own @ own_scores) * of_units).sum(axis=1) for own, own_scores in zip(of_seeds, (one, other), strict=True)]
+    low, high = np.quantile((sums[0] - sums[1]) / (of_units @ sizes), [0.025, 0.975])
+    return float(low), float(high)
+
+
 def main() -> None:
     """Simulate and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[3, 6, 8, 10])
-    parser.add_argument("--sections", nargs="+", default=["level", "power", "coverage", "lost", "looks"])
+    parser.add_argument("--sections", nargs="+", default=SECTIONS)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     record: dict[str, Any] = {}
@@ -280,12 +410,12 @@ def main() -> None:
     record |= {
         "level": LEVEL,
         "attained": {str(seeds): attained_level(seeds) for seeds in asked.seeds},
-        "band": band(LEVEL, asked.sets),
         "seeds_needed": {str(arms): seeds_needed(LEVEL, share=share_of_level(arms)) for arms in range(2, 13)},
         "versions": {"wordorder": __version__, "numpy": np.__version__, "scipy": scipy.__version__},
         "python": platform.python_version(),
     }
     if "level" in asked.sections:
+        record["band"] = band(LEVEL, asked.sets)
         record["false_claims"] = level_rows(asked.sets, asked.seeds)
     if "power" in asked.sections:
         record["power"] = power_rows(max(1, asked.sets // 5), [seeds for seeds in asked.seeds if seeds > 3])
@@ -295,6 +425,10 @@ def main() -> None:
         record["lost"] = lost_rows(max(1, 2 * asked.sets // 5), [8, 10, 12])
     if "looks" in asked.sections:
         record["looks"] = look_rows(10 * asked.sets)
+    if "welch" in asked.sections:
+        record["welch"], record["welch_power"] = welch_rows(asked.sets)
+    if "texts" in asked.sections:
+        record["texts"] = text_rows(asked.sets)
     if asked.json:
         asked.json.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -12,6 +12,7 @@ The seeds come from the package's own rule. A test holds the page to it and to t
 import json
 from typing import Any
 
+from false_positives import band
 from publish_demo import RESULTS, ROOT, put
 
 from wordorder.comparison.statistics.exact_tests import MOST_ARMS_OF_CLOSED_TESTING, seeds_needed, share_of_level
@@ -35,6 +36,9 @@ def tables() -> dict[str, str]:
         "looks": looks_table(simulated),
         "aggregate-coverage": aggregate_coverage_table(aggregates),
         "aggregate-claims": aggregate_claims_table(aggregates),
+        "welch": welch_table(simulated),
+        "welch-power": welch_power_table(simulated),
+        "texts": texts_table(simulated),
     }
 
 
@@ -108,9 +112,9 @@ def coverage_table(record: dict[str, Any]) -> str:
 
 
 def lost_table(record: dict[str, Any]) -> str:
-    """By which runs are lost, arms and seeds, with the rule and without."""
+    """By which runs are lost, arms and seeds: ranked last, and left out."""
     kinds = {"any": "any run, one in four", "bad runs of one arm": "one arm's, where in the lowest third"}
-    head = ["lost", "arms, seeds", "used", "without the rule"]
+    head = ["lost", "arms, seeds", "used", "lost runs left out"]
     rows = [
         [kinds[row["lost"]], f"{row['arms']}, {row['seeds']}", f"{row['used']:.1%}", f"{row['without']:.1%}"]
         for row in record["lost"]
@@ -161,6 +165,65 @@ def aggregate_claims_table(record: dict[str, Any]) -> str:
     )
     head = ["arms, tasks, runs", "false, these tasks", "false, other tasks", "1 sd ahead", "2 sd ahead"]
     return f"{said}\n\n{table(head, rows)}"
+
+
+def welch_table(record: dict[str, Any]) -> str:
+    """By kind of noise; a column for each number of arms and seeds, and for equivalence."""
+    rows = record["welch"]
+    columns = list(dict.fromkeys((row["arms"], row["seeds"]) for row in rows))
+    found = {(row["noise"], row["arms"], row["seeds"]): row for row in rows}
+    head = ["noise", *(f"{arms} arms, {seeds} seeds" for arms, seeds in columns)]
+    pairs = [(arms, seeds) for arms, seeds in columns if arms == 2]
+    head += [f"same: {seeds} seeds" for _, seeds in pairs]
+    lines = [
+        [noise]
+        + [f"{found[noise, arms, seeds]['claimed']:.1%}" for arms, seeds in columns]
+        + [f"{found[noise, arms, seeds]['same']:.1%}" for arms, seeds in pairs]
+        for noise in dict.fromkeys(row["noise"] for row in rows)
+    ]
+    return f"{table(head, lines)}\n\n{sets_and_band(rows[0]['sets'])}"
+
+
+def sets_and_band(sets: int) -> str:
+    """How many sets there were, and between which shares those of a true 5% lie."""
+    low, high = band(0.05, sets)
+    return f"{sets:,} sets each; of a true 5%, 99% of such shares lie within {low:.1%} and {high:.1%}."
+
+
+def welch_power_table(record: dict[str, Any]) -> str:
+    """By arms and seeds, of arms spaced evenly."""
+    rows = record["welch_power"]
+    effects = sorted({row["effect"] for row in rows})
+    found = {(row["arms"], row["seeds"], row["effect"]): row["claimed"] for row in rows}
+    lines = [
+        [f"{arms}, {seeds}", *(f"{found[arms, seeds, effect]:.0%}" for effect in effects)]
+        for arms, seeds in dict.fromkeys((arms, seeds) for arms, seeds, _ in found)
+    ]
+    return f"{table(['arms, seeds', *(f'{effect:g} sd' for effect in effects)], lines)}\n\n{rows[0]['sets']} sets each."
+
+
+def texts_table(record: dict[str, Any]) -> str:
+    """By noise, seeds, units and whether units differ in size."""
+    head = [
+        "noise of units",
+        "seeds, units",
+        "new texts",
+        "retrained and new texts",
+        "t test of units",
+        "bootstrap of both",
+    ]
+    lines = [
+        [
+            row["noise"],
+            f"{row['seeds']}, {row['units']}{', of unequal sizes' if row['sizes_differ'] else ''}",
+            f"{row['new_texts']:.1%} ({row['new_texts_power']:.0%})",
+            f"{row['both']:.1%} ({row['both_power']:.0%})",
+            f"{row['t']:.1%}",
+            f"{row['bootstrap']:.1%}",
+        ]
+        for row in record["texts"]
+    ]
+    return f"{table(head, lines)}\n\n{sets_and_band(record['texts'][0]['sets'])}"
 
 
 def trained_table(record: dict[str, Any]) -> str:

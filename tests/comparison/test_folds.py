@@ -134,7 +134,7 @@ def test_table_and_report_say_that_the_spread_is_over_folds(folded, log, tmp_pat
     assert "mean ± sample standard deviation over 3 folds" in text
     assert "Cross-validation with 3 of 4 folds: no text is tested in two of them, and arms are paired by fold." in text
     assert "plus and minus one sample standard deviation over the folds, of" in text
-    assert "With 3 folds no claim at the 5% level is possible" in text
+    assert "With 3 folds no exact claim at the 5% level is possible" in text
     assert "over the seeds" not in text
     page = report_page(read(results))
     assert "Arms × folds × seeds" in page

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from wordorder.comparison import compare
+from wordorder.comparison import compare, read_results
 
 ARMS = {
     "rope": {"model.encoding": "rope"},
@@ -55,3 +55,16 @@ def test_a_worker_gives_what_this_process_gives(make_recipe, tmp_path):
         (row["loss"], row["curve"]) for row in together["rows"]
     ]
     assert together["environment"]["threads"] == 1
+
+
+@pytest.mark.slow
+def test_three_seeds_give_claims_about_seeds_and_about_texts(make_recipe, tmp_path):
+    arms = {name: {"model.encoding": name} for name in ("rope", "none")}
+    results = read_results(compare(make_recipe(seeds=[0, 1, 2], arms=arms), progress=False))
+    (entry,) = results.comparisons
+    assert (entry.outcome, entry.retrained.seeds) == ("too few", 3)
+    assert entry.new_texts.difference == pytest.approx(entry.difference, rel=1e-3)
+    assert entry.retrained_new_texts.difference == pytest.approx(entry.difference, rel=1e-3)
+    table = (tmp_path / "out/table.md").read_text()
+    assert "These trained models, on new texts: " in table
+    assert "Retrained, and on new texts: " in table

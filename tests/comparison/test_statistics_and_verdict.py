@@ -4,13 +4,16 @@ import re
 import numpy as np
 import pytest
 from comparison_example import compared, example_results, read, summarised
+from test_claims import example, kept_of
+from test_significance import results_of
 
 from wordorder.comparison.quality import METRICS, metric_of, quality_of
 from wordorder.comparison.report.numbers import significant, with_spread
 from wordorder.comparison.report.table import caption
 from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Aggregate
-from wordorder.comparison.statistics.summary import mean_and_spread, median_and_range
+from wordorder.comparison.statistics.significance import compare_arms
+from wordorder.comparison.statistics.summary import mean_and_spread, median_and_range, summarise
 
 
 @pytest.mark.parametrize("values", [[3.0, 4.0], [1.5, 1.5, 2.5], [7.0, 1.0, 4.0, 9.0]])
@@ -94,15 +97,60 @@ def test_a_claim_is_told_with_its_ratio_interval_p_value_and_seeds():
 def test_three_seeds_give_no_claim_however_far_apart_the_arms_are():
     judged = verdict(read(example_results({"rope": 4000.0, "tupe-r": 30.0})))
     assert judged.ties == ("rope",)
-    assert judged.sentence.endswith("; with 3 seeds that is no claim, which takes 6.")
-    assert "133" in judged.sentence
+    assert re.search(
+        r"133\.24 times lower than rope \(4,012 ± 36; 95% interval 13\d\.\d\d to 13\d\.\d\d, p < 0\.001\), "
+        r"retrained on these texts, by Welch's test, which assumes roughly normal seeds \(an exact test needs 6\)\.$",
+        judged.sentence,
+    )
     assert "gives no p-value below 0.25" in judged.evidence
+
+
+def test_three_seeds_tell_what_is_the_same_and_what_is_not_told_apart():
+    judged = verdict(read(example_results({"rope": 40.0, "t5": 30.01, "none": 100.0, "tupe-r": 30.0})))
+    assert re.search(
+        r"not told apart from (t5|tupe-r) \(30\.\d+ ± .*; p = 0\.\d+\), but 1\.3\d times lower than rope "
+        r"\(.*\) and ahead of none, retrained on these texts, by Welch's test with Holm's correction",
+        judged.sentence,
+    )
+    same = results_of({"x": [0.8001, 0.8, 0.7999], "y": [0.8, 0.8001, 0.7998], "z": [0.7, 0.71, 0.69]})
+    same["summary"] = summarised(same["rows"])
+    assert "the same within 0.01 as y, but 0.1 above z" in verdict(read(same)).sentence
+
+
+def test_what_holds_on_new_texts_is_told_in_a_sentence_each():
+    losses, results = example()
+    found = compare_arms(results, kept_of(losses, np.arange(40) // 3))
+    told = {"comparisons": found.comparisons, "significance": found.significance, "summary": summarise(results.rows)}
+    judged = verdict(results.having(**told))
+    here, both = judged.claims
+    assert re.fullmatch(
+        r"These trained models, on new texts: b is better than a "
+        r"\(1\.\d\d times lower, 95% interval 1\.\d\d to 1\.\d\d, p < 0\.001\), "
+        r"by sign flips of 40 segments \(few\); segments of one document go together, so that the p-value may "
+        r"be too small\.",
+        here,
+    )
+    assert both.startswith("Retrained, and on new texts: b is better than a (1.")
+    assert "by crossed random effects of 3 seeds and 40 segments, which assume roughly normal seeds" in both
+    assert judged.paragraphs == (judged.sentence, here, both, judged.evidence)
+
+
+def test_a_file_without_them_is_told_as_before():
+    results = read(example_results({"rope": 4000.0, "tupe-r": 30.0}))
+    found = compare_arms(results)
+    older = [entry.as_json() for entry in found.comparisons]
+    for entry in older:
+        del entry["retrained"]
+    judged = verdict(results.having(comparisons=older, significance=found.significance))
+    assert judged.ties == ("rope",)
+    assert judged.sentence.endswith("; with 3 seeds that is no claim, which takes 6.")
     assert "As a description, not a claim" in judged.evidence
     assert judged.evidence.endswith("of tupe-r and rope do not overlap.")
 
 
 def test_ranges_are_described_where_nothing_can_be_claimed():
-    judged = verdict(read(example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0})))
+    results = example_results({"none": 300.0, "rope": 30.01, "tupe-r": 30.0}) | {"statistic": "median"}
+    judged = verdict(read(results))
     assert len(judged.ties) == 2
     assert re.search(
         r"of (rope and tupe-r|tupe-r and rope) overlap, those of \S+ and none do not overlap", judged.evidence
@@ -154,7 +202,8 @@ def test_an_arm_that_lost_seeds_is_told_with_those_that_it_has():
     judged = verdict(read(results))
     assert judged.ties == ("rope",)
     assert "times lower than t5" in judged.sentence
-    assert judged.sentence.endswith("with 4 seeds that is no claim, which takes 6.")
+    assert "p = 0.016, n = 7), and 1.34 times lower than rope" in judged.sentence
+    assert judged.sentence.endswith("which assumes roughly normal seeds (an exact test needs 6).")
 
 
 def test_the_comparisons_of_the_file_are_what_is_told():
@@ -189,8 +238,8 @@ def test_equal_means_of_too_few_seeds_are_called_equal(task, metric):
 def test_too_few_seeds_give_no_claim(seeds):
     judged = verdict(read(example_results({"rope": 40.0, "tupe-r": 30.0}, seeds=seeds)))
     assert judged.ties == ("rope",)
-    assert "that is no claim" in judged.sentence
-    assert "no claim at the 5% level is possible" in judged.evidence
+    assert judged.sentence.endswith("that is no claim about retraining, which takes 3.")
+    assert "no exact claim at the 5% level is possible" in judged.evidence
     assert "no spread to judge by" in judged.evidence
     assert "±" not in judged.sentence
 
@@ -225,8 +274,8 @@ def test_medians_are_described_by_the_range_of_the_seeds():
     assert judged.evidence.endswith(apart)
     near = in_medians({**SEEDS, "tupe-a": [0.61, 0.60, 0.62, 0.59, 0.515]})
     assert verdict(read(near)).evidence.endswith("of tupe-a and bert-a overlap.")
-    # By the mean one bad seed decides: bert-a's range then reaches from 0.24 to 0.60.
-    assert verdict(read(in_medians(statistic="mean"))).evidence.endswith("of tupe-a and bert-a overlap.")
+    # By the mean one bad seed decides: bert-a's seeds then seem to vary from 0.24 to 0.60.
+    assert "not told apart from bert-a" in verdict(read(in_medians(statistic="mean"))).sentence
 
 
 def test_arms_are_ranked_by_the_median_where_the_mean_says_otherwise():
@@ -300,8 +349,9 @@ def test_trainings_that_no_mean_holds_are_named():
     next(row for row in results["rows"] if row["arm"] == "rope")["perplexity"] = None
     said = compared(results)["significance"]["sentence"]
     assert said.endswith(
-        "Trainings whose masked-token perplexity is not a number, as of a loss that diverged, are in no mean and in no "
-        "test: rope (1 of 7). No arm is called better than one that lost a smaller share of its runs."
+        "Trainings whose masked-token perplexity is not a number, as of a loss that diverged, are in no mean: "
+        "rope (1 of 7). Exact tests rank a lost run below every other; by the others no arm is called better than one "
+        "that lost a smaller share of its runs."
     )
 
 
@@ -314,7 +364,7 @@ def test_the_first_sentence_says_that_runs_were_lost():
     assert judged.sentence.startswith(
         "Of the runs that did not fail or diverge (t5 lost 6 of 12), t5 has the lowest test masked-token perplexity, 30"
     )
-    assert judged.sentence.endswith(", no claim over rope (40.02 ± 0.37; p = 0.031): t5 lost 6 of 12 runs.")
+    assert judged.sentence.endswith(", not distinguishable from rope (40.02 ± 0.37; p = 0.16).")
     assert judged.ties == ("rope",)
     assert "called better than one that lost a smaller share" in judged.evidence
 

@@ -26,7 +26,7 @@ from wordorder.errors import Stopped
 def quick(monkeypatch):
     monkeypatch.setattr("wordorder.comparison.report.figures.write_figures", lambda results, folder: [])
     monkeypatch.setattr("wordorder.comparison.workers.release_memory", lambda: None)
-    monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results: {})
+    monkeypatch.setattr("wordorder.comparison.results.conclusions", lambda results, kept: {})
 
 
 def sees(device):

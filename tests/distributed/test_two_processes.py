@@ -4,6 +4,7 @@ import json
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import tiny_recipes
 import torch
@@ -12,6 +13,7 @@ from tiny_recipes import LANES, TASKS, close, flat, largest_difference, losses, 
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from wordorder.errors import BadInput
+from wordorder.training.runs.unit_scores import read_unit_scores
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits for two processes that import their libraries
 
@@ -32,6 +34,10 @@ def test_two_processes_train_as_one_with_twice_the_batch(pair, corpus, tmp_path,
     assert found["steps"] == one.metrics["steps"]
     assert found["best_step"] == one.metrics["best_step"]
     assert found == other
+    mine, theirs = (read_unit_scores(folder / name) for folder in (tmp_path, pair.folder))
+    np.testing.assert_allclose(theirs.losses, mine.losses, rtol=1e-3 if name == "regression" else 1e-5)
+    np.testing.assert_array_equal(theirs.counts, mine.counts)
+    np.testing.assert_array_equal(theirs.documents, mine.documents)
 
 
 def test_processes_that_read_other_batches_have_another_digest(pair):

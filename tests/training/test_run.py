@@ -32,6 +32,7 @@ def test_a_run_leaves_all_that_it_promises(recipe_file, tmp_path, capfd):
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir()} == {
         "recipe.toml", "data.json", "environment.json", "metrics.json", "curve.jsonl", "logs", "model",
+        "unit_scores.safetensors",
         "checkpoint-8", "checkpoint-12",
     }  # fmt: skip
     assert not [path for path in folder.rglob("*") if path.suffix in PICKLES]

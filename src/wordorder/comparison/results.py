@@ -40,6 +40,7 @@ from wordorder.comparison.runs import (
     scores_of,
     validation_score,
 )
+from wordorder.comparison.statistics.claims import Kept
 from wordorder.comparison.statistics.significance import compare_arms
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 from wordorder.comparison.statistics.summary import summarise
@@ -48,6 +49,7 @@ from wordorder.durable import finite
 from wordorder.errors import RunFailed
 from wordorder.limits import one_line, read_json
 from wordorder.training.runs.folder import ENVIRONMENT, MODEL
+from wordorder.training.runs.unit_scores import UnitScores, read_unit_scores
 
 if TYPE_CHECKING:
     from wordorder.training import CompareConfig, Recipe
@@ -187,7 +189,18 @@ def results_of(record: Record, metrics: Metrics) -> Results:
         "bleu_signature": metrics[finished[0].folder].get("bleu_signature") if finished else None,
     }
     results = _finite(made.having(**{key: value for key, value in optional.items() if value}))
-    return _finite(results.having(**conclusions(results)))
+    kept = {} if waiting else _unit_scores(finished)
+    return _finite(results.having(**conclusions(results, kept)))
+
+
+def _unit_scores(runs: Sequence[Run]) -> dict[str, dict[int, UnitScores]]:
+    """Return the scores of units by arm and seed; without folds, whose texts are others in each."""
+    found: dict[str, dict[int, UnitScores]] = {}
+    for run in runs:
+        scores = read_unit_scores(run.folder) if run.fold is None else None
+        if scores is not None:
+            found.setdefault(run.arm, {})[run.seed] = scores
+    return found
 
 
 def _row(record: Record, run: Run, metrics: Json) -> Row:
@@ -288,9 +301,14 @@ def _finite(results: Results) -> Results:
     return Results.model_validate(finite(results.as_json()))
 
 
-def conclusions(results: Results) -> dict[str, object]:
-    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn."""
-    tested = compare_arms(results)
+def conclusions(results: Results, kept: Kept | None = None) -> dict[str, object]:
+    """Return the conclusions from the rows of a results file by key: how the arms compare, and how early they learn.
+
+    Args:
+        results: the file.
+        kept: scores of units by arm and seed, for claims about new texts.
+    """
+    tested = compare_arms(results, kept)
     return {
         "comparisons": tested.comparisons,
         "significance": tested.significance,

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
+from annotated_types import Gt, Lt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -218,6 +219,32 @@ class Failure(Saved):
     reason: str = ""
 
 
+class Claim(Saved):
+    """The test of one kind of claim about two arms; a positive difference says that the first is better."""
+
+    method: str
+    measure: str
+    """What is compared, such as "log perplexity"."""
+    seeds: int
+    """Number of seeds of the arm that has fewer."""
+    unit: str | None = None
+    """Unit of the texts that were tested over: "document", "example" or "segment"; None: over seeds alone."""
+    units: int | None = None
+    difference: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    p: Number | None = None
+    p_adjusted: Number | None = None
+    outcome: str
+    lost: str | None = None
+    """Why nothing is claimed: the arm that is ahead lost more runs."""
+    margin: Number | None = None
+    """Difference up to which two arms are called the same; with the next two, of Welch's test alone."""
+    p_same: Number | None = None
+    """p-value of the two one-sided tests, corrected for their number."""
+    same: bool | None = None
+
+
 class Comparison(Saved):
     """The test of the difference of two arms; a positive difference says that `arm` is better."""
 
@@ -235,6 +262,12 @@ class Comparison(Saved):
     outcome: str
     lost: str | None = None
     """Why nothing is claimed: the arm that is ahead lost more runs."""
+    retrained: Claim | None = None
+    """Retrained, on these texts, under the assumption that seeds are roughly normal."""
+    new_texts: Claim | None = None
+    """These trained models, on new texts."""
+    retrained_new_texts: Claim | None = None
+    """Retrained, and on new texts."""
 
 
 class Significance(Saved):
@@ -275,6 +308,8 @@ class Look(Saved):
     """Arm -> seeds of its runs; (fold, seed) where there are folds."""
     baseline: str | None
     confidence: Number
+    equivalence: Number | None = None
+    pairing: str | None = None
     metric: str | None = None
     statistic: str | None = None
 
@@ -376,6 +411,8 @@ class CompareTable(Saved):
 
     baseline: str | None = None
     confidence: Number | None = None
+    equivalence: Annotated[float, Gt(0), Lt(1)] | None = None
+    pairing: str = "seed"
     workers: int = 1
     arms: Several[Table] = ()
 

@@ -49,6 +49,7 @@ class Classification(LabelledTask):
         ),
     )
     headline = ACCURACY
+    unit_measure = "accuracy"
     labels = "class"
     answers = "one word"
 

@@ -36,7 +36,7 @@ class MaskedLM(Task):
         from wordorder.data.examples.collate import Collate
         from wordorder.data.examples.datasets import MaskedLanguageExamples
         from wordorder.data.examples.masking import Masking
-        from wordorder.data.examples.segments import PACKERS
+        from wordorder.data.examples.segments import PACKERS, first_documents
 
         data, packer = corpus.data, PACKERS[corpus.data.packing](length=corpus.length, **corpus.ends)
         masking = Masking(probability=data.mask_probability, mask_id=corpus.id_of("mask"), special=corpus.special)
@@ -46,14 +46,21 @@ class MaskedLM(Task):
         examples: dict[str, Any] = {}
         for name, encoded in corpus.encoded.items():
             # a segment of [UNK] alone has nothing to predict
-            segments, tokens = packer.pack(encoded).having(~corpus.special), len(encoded.ids)
+            packed, tokens = packer.pack(encoded), len(encoded.ids)
+            kept = packed.containing(~corpus.special)
+            segments = packed.only(kept)
             if not len(segments) or (name == "train" and tokens < corpus.length - 2):
                 raise BadInput(
                     f"data.source {data.source}: {name} has {tokens} tokens, "
                     f"less than one segment of data.length {corpus.length}; give more text or a smaller length"
                 )
             examples[name] = MaskedLanguageExamples(
-                segments, masking, seed=mask_seeds[name], padding=padding, fixed=name != "train"
+                segments,
+                masking,
+                seed=mask_seeds[name],
+                padding=padding,
+                fixed=name != "train",
+                documents=None if name == "train" else first_documents(packed, encoded, **corpus.ends)[kept],
             )
         statistics = corpus.statistics(examples)
         if corpus.stream is not None:

@@ -18,7 +18,8 @@ class Metric:
     digits: int = 4
     """Significant digits shown if there is no spread that decides how many are meant."""
     perfect: float | None = None
-    """Score of a perfect model: where several tasks are averaged, it becomes 1 and 0 stays 0. None: it has none."""
+    """Score of a perfect model: where several tasks are averaged, it becomes 1 and 0 stays 0, and a margin of 0.01 is
+    this share of it. None: it has none."""
     of_translations: bool = False
     """True if it is measured while training only with `predict_with_generate`."""
 

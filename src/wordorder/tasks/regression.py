@@ -44,6 +44,7 @@ class Regression(LabelledTask):
     metrics = (PEARSON, SPEARMAN)
     headline = PEARSON
     loss_unit = "squared error"
+    unit_measure = "squared error"
     options: ClassVar[frozenset[TaskOption]] = LabelledTask.options | frozenset[TaskOption]({"label_scale"})
     labels = "number"
 

@@ -18,11 +18,50 @@ _ORDERS = 4  # BLEU counts n-grams of up to this many words, as is common
 Combine = Callable[[Tensor], Tensor]
 
 
+UNITS = "units"
+"""Key of a batch with the unit of each row, (B,), or of each label, (B, N); see `KeyedExamples.units_of`."""
+
+
+class UnitSums:
+    """Sums over the predictions of each unit of a data set: its losses, their number, and how many are right.
+
+    Args:
+        units: number of units.
+        device: where the sums are kept.
+        wide: type of the sums of losses.
+        right: False where predictions are not right or wrong, as of numbers.
+    """
+
+    def __init__(self, units: int, device: torch.device, wide: torch.dtype, *, right: bool = True) -> None:
+        self.losses = torch.zeros(units, dtype=wide, device=device)
+        self.counts = torch.zeros(units, dtype=torch.int64, device=device)
+        self.right = torch.zeros_like(self.counts) if right else None
+
+    def add(self, units_K: Tensor, losses_K: Tensor, right_K: Tensor | None = None) -> None:
+        """Count predictions, each with its unit."""
+        self.losses.index_add_(0, units_K, losses_K.to(self.losses.dtype))
+        self.counts.index_add_(0, units_K, torch.ones_like(units_K))
+        if self.right is not None and right_K is not None:
+            self.right.index_add_(0, units_K, right_K.to(torch.int64))
+
+    def reduce(self, add_over_processes: "Combine") -> None:
+        """Add the sums of all processes."""
+        self.losses, self.counts = map(add_over_processes, (self.losses, self.counts))
+        self.right = None if self.right is None else add_over_processes(self.right)
+
+
 class Tally(Protocol):
     """Sums over the predictions of a data set, from which the scores follow exactly, whatever the batches."""
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Count one batch."""
+    units: UnitSums | None
+    """Sums by unit, for a data set whose units `keep_units` told; None: they are not kept."""
+
+    def keep_units(self, units: int) -> None:
+        """Keep the sums of each of so many units too; every batch that follows must say its units."""
+        ...
+
+    def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
+        """Count one batch; `units` has the unit of each row, (B,), or of each label."""
         ...
 
     def reduce(self, add_over_processes: Combine, join: Combine) -> None:
@@ -52,29 +91,43 @@ class TokenTally:
         self._loss = torch.zeros((), dtype=self.wide, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
+        self.units: UnitSums | None = None
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
+    def keep_units(self, units: int) -> None:
+        """Keep the sums of each of so many units too."""
+        self.units = UnitSums(units, self._loss.device, self.wide)
+
+    def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
         """Count one batch.
 
         Args:
             logits: one row for each label, or one for each label that is not -100, in the same order.
             labels: -100 where nothing is predicted.
+            units: unit of each row of the labels, or of each label; see `keep_units`.
         """
+        if units is not None:
+            units = units.reshape(*units.shape, *[1] * (labels.ndim - units.ndim)).expand_as(labels).reshape(-1)
         labels = labels.reshape(-1)
         logits = logits.reshape(-1, logits.shape[-1])
         chosen = labels != IGNORED
         if logits.shape[0] == labels.shape[0]:
             logits = logits[chosen]
-        self._count_rows(logits, labels[chosen])
+        self._count_rows(logits, labels[chosen], None if units is None else units[chosen])
 
-    def _count_rows(self, logits: Tensor, labels: Tensor) -> None:
+    def _count_rows(self, logits: Tensor, labels: Tensor, units: Tensor | None) -> None:
         losses = functional.cross_entropy(logits.float(), labels, reduction="none")
+        right = logits.argmax(dim=-1) == labels
         self._loss += losses.sum(dtype=self.wide)
-        self._correct += (logits.argmax(dim=-1) == labels).sum()
+        self._correct += right.sum()
         self._count += labels.numel()
+        if self.units is not None:
+            assert units is not None, "keep_units was called: every batch must say its units"
+            self.units.add(units, losses, right)
 
     def reduce(self, add_over_processes: Combine, join: Combine) -> None:
         self._loss, self._correct, self._count = map(add_over_processes, (self._loss, self._correct, self._count))
+        if self.units is not None:
+            self.units.reduce(add_over_processes)
 
     def scores(self) -> dict[str, float]:
         loss, accuracy, count = self._means()
@@ -91,13 +144,15 @@ class TokenTally:
 class NextTokenTally(TokenTally):
     """A `TokenTally` of tokens that are predicted from those before them."""
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
+    def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
         """Count one batch: logits (B, T, V), of which those at one place predict the label (B, T) at the next."""
-        super().add(logits[:, :-1], labels[:, 1:])
+        if units is not None and units.ndim == labels.ndim:
+            units = units[:, 1:]
+        super().add(logits[:, :-1], labels[:, 1:], units)
 
-    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
+    def add_predictions(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
         """Count one batch whose labels (B, T) are shifted already, as those of lanes and windows are."""
-        super().add(logits, labels)
+        super().add(logits, labels, units)
 
 
 class AnswerTally(NextTokenTally):
@@ -112,14 +167,14 @@ class AnswerTally(NextTokenTally):
         self._exact = torch.zeros((), dtype=torch.int64, device=device)
         self._answers = torch.zeros((), dtype=torch.int64, device=device)
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
+    def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
         """Count one batch: logits (B, T, V) and labels (B, T), each row with one answer."""
-        super().add(logits, labels)
+        super().add(logits, labels, units)
         self._count_answers(logits[:, :-1], labels[:, 1:])
 
-    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
+    def add_predictions(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
         """Count one batch whose labels (B, T) are shifted already, each of them an answer of one token."""
-        super().add_predictions(logits, labels)
+        super().add_predictions(logits, labels, units)
         self._count_answers(logits.reshape(-1, 1, logits.shape[-1]), labels.reshape(-1, 1))
 
     def _count_answers(self, logits: Tensor, labels: Tensor) -> None:
@@ -177,8 +232,8 @@ class ClassTally(TokenTally):
         # One row for each text: the table of all pairs of classes would be 3 GB for 20,000.
         self._rows = [torch.zeros(0, 2, device=device)]  # label, predicted; float32 holds whole numbers below 2^24
 
-    def _count_rows(self, logits: Tensor, labels: Tensor) -> None:
-        super()._count_rows(logits, labels)
+    def _count_rows(self, logits: Tensor, labels: Tensor, units: Tensor | None) -> None:
+        super()._count_rows(logits, labels, units)
         self._rows.append(torch.stack((labels, logits.argmax(dim=-1)), dim=1).float())
 
     def reduce(self, add_over_processes: Combine, join: Combine) -> None:
@@ -229,12 +284,23 @@ class NumberTally:
 
     def __init__(self, device: torch.device) -> None:
         self._rows = [torch.zeros(0, 2, device=device)]  # predicted, label
+        self.units: UnitSums | None = None
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
+    def keep_units(self, units: int) -> None:
+        """Keep the squared error of each of so many units too."""
+        self.units = UnitSums(units, self._rows[0].device, torch.float32, right=False)
+
+    def add(self, logits: Tensor, labels: Tensor, units: Tensor | None = None) -> None:
         """Count one batch: logits (B, 1), the predictions, and labels (B,), numbers."""
-        self._rows.append(torch.stack((logits.reshape(-1).float(), labels.reshape(-1).float()), dim=1))
+        rows = torch.stack((logits.reshape(-1).float(), labels.reshape(-1).float()), dim=1)
+        self._rows.append(rows)
+        if self.units is not None:
+            assert units is not None, "keep_units was called: every batch must say its units"
+            self.units.add(units, (rows[:, 0] - rows[:, 1]) ** 2)
 
     def reduce(self, add_over_processes: Combine, join: Combine) -> None:
+        if self.units is not None:
+            self.units.reduce(add_over_processes)
         rows = join(torch.cat(self._rows))
         self._rows = [rows[~rows[:, 1].isnan()]]  # a label is never NaN, so that row is padding
 
@@ -318,7 +384,8 @@ def score(
 
     Args:
         model: takes a batch as keywords and gives an output with `.logits`; in evaluation mode already.
-        batches: each holds `labels`, which the model gets too, so that it may compute only the logits that count.
+        batches: each holds `labels`, which the model gets too, so that it may compute only the logits that count, and
+            `units` (see `UNITS`) where the tally keeps them.
         tally: counts them; it is returned.
         device: where the model is.
     """
@@ -326,5 +393,6 @@ def score(
     with torch.no_grad():
         for batch in batches:
             there = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
-            tally.add(model(**there).logits, there["labels"])
+            units = there.pop(UNITS, None)
+            tally.add(model(**there).logits, there["labels"], units)
     return tally

@@ -143,6 +143,9 @@ class Task(ABC):
     """End of the names of its model classes, such as "ForMaskedLM". `build_model` may know the class by a name too."""
     loss_unit: ClassVar[str] = "nats"
     """Unit of its loss."""
+    unit_measure: ClassVar[str] = "loss"
+    """Measure of single examples by which models are compared on new texts, where the headline metric is not one:
+    "accuracy", or the name of the loss."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Metrics by which its best checkpoint can be chosen (`training.metric_for_best_model`), beside the loss."""
     answer_metrics: ClassVar[tuple[Metric, ...]] = ()

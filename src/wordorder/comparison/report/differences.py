@@ -6,9 +6,11 @@ import math
 from statistics import median
 
 from wordorder.comparison.quality import quality_of
+from wordorder.comparison.report.claims import margin_in_words
 from wordorder.comparison.report.numbers import MISSING
 from wordorder.comparison.results_file import Comparison, Results
-from wordorder.comparison.statistics.significance import TOO_FEW, between
+from wordorder.comparison.statistics.outcomes import NOT_DISTINGUISHABLE, TOO_FEW
+from wordorder.comparison.statistics.significance import between
 from wordorder.comparison.statistics.summary import baseline_of
 
 
@@ -62,6 +64,19 @@ def in_parts(entry: Comparison, places: int = 2) -> tuple[str, str]:
     return first, ", ".join(part for part in (around, p) if part)
 
 
+def for_table(entry: Comparison, places: int = 2) -> tuple[str, str]:
+    """Return `in_parts`, by Welch's test where seeds are too few for an exact one."""
+    claim = entry.retrained
+    if entry.outcome != TOO_FEW or claim is None:
+        return in_parts(entry, places)
+    fields = ("difference", "low", "high", "p", "p_adjusted", "outcome", "lost")
+    told = entry.having(**{name: getattr(claim, name) for name in fields})
+    if claim.outcome == NOT_DISTINGUISHABLE and claim.same:
+        told = told.having(outcome=f"the same within {margin_in_words(claim, ratio=entry.scale == 'log')}")
+    first, second = in_parts(told, places)
+    return first, f"{second} (Welch)"
+
+
 def p_in_words(entry: Comparison) -> str:
     """Return the corrected p-value, or the uncorrected one if there is no other, as "p = 0.03"; "" without a test."""
     p = entry.p if entry.p_adjusted is None else entry.p_adjusted
@@ -105,7 +120,9 @@ def meaning(results: Results) -> str:
     unit = ""
     if any(entry.scale == "log" for entry in results.comparisons):
         unit = f" It is of natural logarithms, in nats: by 0.1 better is a {quality_of(results).name} 9.5% lower."
-    return f"A difference above zero says that the arm is better.{unit}"
+    welch = any(entry.outcome == TOO_FEW and entry.retrained is not None for entry in results.comparisons)
+    note = " (Welch): by Welch's test, which assumes roughly normal seeds." if welch else ""
+    return f"A difference above zero says that the arm is better.{unit}{note}"
 
 
 def _rounded(value: float, places: int, sign: str = "") -> str:

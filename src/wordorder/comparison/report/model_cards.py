@@ -53,4 +53,5 @@ def _place(results: Results, arm: str) -> str:
         name = code(entry.arm)
         lines.append(f"| {number} | {f'**{name}**' if entry.arm == arm else name} | {plain(value)} |")
     found = verdict(results)
-    return "\n".join([*lines, "", f"**{plain(found.sentence)}**", "", plain(found.evidence)]).rstrip()
+    beside = [line for part in (*found.claims, found.evidence) for line in ("", plain(part))]
+    return "\n".join([*lines, "", f"**{plain(found.sentence)}**", *beside]).rstrip()

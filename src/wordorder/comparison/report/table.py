@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from wordorder.comparison.quality import beside, is_marked_optimistic, quality_of
-from wordorder.comparison.report.differences import against, in_parts, in_short, places_of
+from wordorder.comparison.report.differences import against, for_table, places_of
 from wordorder.comparison.report.differences import meaning as meaning_of_differences
 from wordorder.comparison.report.numbers import MISSING, grouped, significant, steady, with_spread
 from wordorder.comparison.report.rates import RatesTried, rates_tried
@@ -125,7 +125,7 @@ def _outcome(results: Results) -> Column:
     def text(_: Summary, arm: ArmResult) -> str:
         if arm.name == baseline:
             return "the baseline"
-        return in_short(found[arm.name], places) if arm.name in found else MISSING
+        return " ".join(part for part in for_table(found[arm.name], places) if part) if arm.name in found else MISSING
 
     def value(_: Summary, arm: ArmResult) -> float | None:
         if arm.name == baseline:
@@ -252,11 +252,7 @@ def markdown_table(results: Results) -> str:
     rows = ["| " + " | ".join(row) + " |" for row in [head, rule, *body]]
     judged = verdict(results)
     failures = [f"- failed: {escaped(run.arm)}, {place_of(run)}: {escaped(run.reason)}" for run in results.failed]
-    blocks = [
-        "\n".join(rows),
-        escaped(f"{judged.sentence} {judged.evidence}".strip()),
-        escaped(caption(results)),
-    ]
+    blocks = ["\n".join(rows), *map(escaped, judged.paragraphs), escaped(caption(results))]
     if results.plan and results.plan.left_out:
         blocks.append(escaped(" ".join(results.plan.left_out)))
     tried = rates_tried(results)
@@ -285,7 +281,7 @@ def render_table(results: Results, console: Console) -> None:
     ]
     for name, cells in body:
         if name in found:  # two lines take half the width
-            cells[OUTCOME] = "\n".join(part for part in in_parts(found[name], places_of(results)) if part)
+            cells[OUTCOME] = "\n".join(part for part in for_table(found[name], places_of(results)) if part)
     shown, left_out = _that_fit(columns(results), body, console.width)
     note = f" Left out for width: {', '.join(column.title for column in left_out)}." if left_out else ""
     table = Table(caption=escape(printable(caption(results) + note)), caption_justify="left", header_style="bold")
@@ -296,7 +292,8 @@ def render_table(results: Results, console: Console) -> None:
         style = "bold" if name == judged.best else ""
         table.add_row(escape(printable(name)), *(escape(printable(cells[column.key])) for column in shown), style=style)
     console.print(table)
-    console.print(escape(printable(f"{judged.sentence} {judged.evidence}".strip())))
+    for paragraph in judged.paragraphs:
+        console.print(escape(printable(paragraph)))
 
 
 def _that_fit(

@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wordorder.comparison.quality import is_marked_optimistic, quality_of
+from wordorder.comparison.report.claims import margin_in_words, on_texts_in_words, p_of, size_of
 from wordorder.comparison.report.numbers import significant, with_spread
-from wordorder.comparison.results_file import Comparison, Results, Significance, Summary
+from wordorder.comparison.results_file import Claim, Comparison, Results, Significance, Summary
+from wordorder.comparison.statistics.few_seeds import FEWEST_SEEDS
 from wordorder.comparison.statistics.looks import looks_in_words
-from wordorder.comparison.statistics.pareto import listed
-from wordorder.comparison.statistics.significance import (
+from wordorder.comparison.statistics.outcomes import (
     BETTER,
     IDENTICAL,
     NO_CLAIM,
     NOT_DISTINGUISHABLE,
     TOO_FEW,
     WORSE,
+)
+from wordorder.comparison.statistics.pareto import listed
+from wordorder.comparison.statistics.significance import (
     Conclusions,
     between,
     compare_arms,
@@ -30,6 +34,7 @@ from wordorder.comparison.statistics.summary import (
     repeats,
     spread,
 )
+from wordorder.tasks.metrics import ACCURACY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +43,19 @@ class Verdict:
 
     sentence: str
     evidence: str
+    claims: tuple[str, ...] = ()
+    """What holds on new texts, a sentence for each kind of claim that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
-    """Arms over which no advantage of the best is claimed: not distinguishable, identical, not tested, too few seeds
-    for any claim, or more runs lost."""
+    """Arms over which no advantage of the best is claimed by an exact test: not distinguishable, identical, not
+    tested, too few seeds, or more runs lost."""
+
+    @property
+    def paragraphs(self) -> tuple[str, ...]:
+        """The sentence, the claims about new texts, and the evidence; one paragraph where there are no such claims."""
+        if not self.claims:
+            return (f"{self.sentence} {self.evidence}".strip(),)
+        return tuple(part for part in (self.sentence, *self.claims, self.evidence) if part)
 
 
 class _Measure:
@@ -59,6 +73,13 @@ class _Measure:
 
     def text(self, entry: Summary) -> str:
         return with_spread(entry.columns[self.quality.key], self.quality.digits, self.statistic)
+
+    def direction(self, measure: str) -> str:
+        """Return the words for a better value of a measure, the headline metric or another."""
+        if measure.startswith("log "):
+            return "times lower"
+        higher = self.quality.higher_is_better if measure == self.quality.name else measure == ACCURACY.name
+        return "above" if higher else "below"
 
     def overlap(self, one: Summary, other: Summary) -> bool:
         (low, high), (other_low, other_high) = (
@@ -150,6 +171,12 @@ def verdict(results: Results) -> Verdict:
     return Verdict(
         sentence=f"{lead}, {', '.join(_standing(judged, significance))}.",
         evidence=" ".join(part for part in evidence if part),
+        claims=on_texts_in_words(
+            name,
+            {entry.arm: found for entry in others if (found := between(comparisons, name, entry.arm)) is not None},
+            measure.confidence,
+            measure.direction,
+        ),
         best=name,
         ties=tuple(entry.arm for entry in others if entry.arm not in claimed),
     )
@@ -179,7 +206,11 @@ def _standing(judged: _Judged, significance: Significance) -> list[str]:
         further = f", and also ahead of {_names([entry for entry, _ in rest])}" if rest else ""
         parts.append(f"{'but ' if parts else ''}{measure.claim(*nearest)}{further}")
     too_few, lost = judged.having(TOO_FEW), judged.having(NO_CLAIM)
-    if too_few or not (parts or lost):
+    modelled = [(entry, found.retrained) for entry, found in too_few if found.retrained is not None]
+    if modelled:
+        first, *rest = _by_welch(judged, modelled, significance)
+        parts += [f"and {first}" if judged.having(BETTER) else first, *rest]
+    elif too_few or not (parts or lost):
         tested = {entry.arm for own in judged.tested.values() for entry, _ in own}
         next_one = too_few[0][0] if too_few else next(entry for entry in judged.others if entry.arm not in tested)
         equal = [entry for entry in judged.others if measure.value(entry) == measure.value(best)]
@@ -188,12 +219,54 @@ def _standing(judged: _Judged, significance: Significance) -> list[str]:
             count = max(found.n or 0 for _, found in too_few)
             # that no claim is possible, and why, is the first sentence of the evidence
             seeds = f"{count} {of}{'s' * (count != 1)}"
-            parts.append(f"{shown}; with {seeds} that is no claim, which takes {significance.seeds_needed}")
+            needed = f", which takes {significance.seeds_needed}"
+            if count < FEWEST_SEEDS and of == "seed" and measure.statistic == "mean":
+                needed = f" about retraining, which takes {FEWEST_SEEDS}"
+            parts.append(f"{shown}; with {seeds} that is no claim{needed}")
         else:
             parts.append(f"{shown}, which was not tested")
     if lost:
         why = dict.fromkeys(str(found.lost) for _, found in lost)
         parts.append(f"no claim over {_with_p(lost, measure)}: {listed(list(why))}")
+    return parts
+
+
+def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]], significance: Significance) -> list[str]:
+    """Return what Welch's test says where seeds are too few for an exact one."""
+    measure = judged.measure
+    ratio, direction = measure.quality.key == "perplexity", measure.direction(measure.quality.name)
+
+    def shown(own: Sequence[tuple[Summary, Claim]]) -> str:
+        return listed([f"{entry.arm} ({measure.text(entry)}; {p_of(claim)})" for entry, claim in own])
+
+    def having(outcome: str) -> list[tuple[Summary, Claim]]:
+        return [(entry, claim) for entry, claim in modelled if claim.outcome == outcome]
+
+    parts: list[str] = []
+    same = [(entry, claim) for entry, claim in having(NOT_DISTINGUISHABLE) if claim.same]
+    tied = [(entry, claim) for entry, claim in having(NOT_DISTINGUISHABLE) if not claim.same]
+    if same:
+        within = margin_in_words(same[0][1], ratio=ratio)
+        parts.append(f"the same within {within} as {_names([entry for entry, _ in same])}")
+    if tied:
+        parts.append(f"not told apart from {shown(tied)}")
+    if worse := having(WORSE):
+        parts.append(f"yet behind {shown(worse)}")
+    if better := having(BETTER):
+        (nearest, claim), *rest = better
+        size = size_of(claim, ratio=ratio, direction=direction, confidence=measure.confidence)
+        gap, *others = size.split(", ")
+        than = "than " if ratio else ""
+        further = f" and ahead of {_names([entry for entry, _ in rest])}" if rest else ""
+        shown_size = f"{gap} {than}{nearest.arm} ({measure.text(nearest)}; {', '.join(others)}){further}"
+        parts.append(f"{'but ' if parts else ''}{shown_size}")
+    if lost := having(NO_CLAIM):
+        parts.append(f"not claimed to be ahead of {shown(lost)}: {listed(sorted({str(c.lost) for _, c in lost}))}")
+    corrected = " with Holm's correction" if len(modelled) > 1 else ""
+    parts.append(
+        f"retrained on these texts, by Welch's test{corrected}, which assumes roughly normal {judged.of}s (an exact "
+        f"test needs {significance.seeds_needed})"
+    )
     return parts
 
 
@@ -218,7 +291,7 @@ def _against_the_baseline(comparisons: Sequence[Comparison], best: str) -> str:
 def _description(judged: _Judged) -> str:
     """Return a description of the ranges for few seeds, if nothing can be claimed."""
     best, measure, of = judged.best, judged.measure, judged.of
-    too_few = [entry for entry, _ in judged.having(TOO_FEW)]
+    too_few = [entry for entry, found in judged.having(TOO_FEW) if found.retrained is None]
     if not too_few:
         return ""
     fewest = min(entry.columns[measure.quality.key].n for entry in [best, *judged.others])

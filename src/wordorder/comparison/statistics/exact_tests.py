@@ -41,15 +41,21 @@ def paired_p(differences: Sequence[float], *, ranks: bool = False) -> float:
     """
     if len(differences) < 2:
         return 1.0
-    sizes = (
-        scipy_stats().rankdata([abs(value) for value in differences])
-        if ranks
-        else [abs(value) for value in differences]
-    )
-    signed = [
-        math.copysign(float(size), value) if value else 0.0 for size, value in zip(sizes, differences, strict=True)
-    ]
+    signed = _signed(differences, ranks=ranks)
     return _permutation_p((signed,), "samples", 2 ** len(signed))
+
+
+def signed_ranks(differences: Sequence[float]) -> float:
+    """Return the sum of the ranks of the differences' sizes, each with the sign of its difference."""
+    return sum(_signed(differences, ranks=True))
+
+
+def _signed(differences: Sequence[float], *, ranks: bool) -> list[float]:
+    """Return the differences, or the ranks of their sizes with their signs."""
+    sizes = [abs(value) for value in differences]
+    if ranks:
+        sizes = [float(rank) for rank in scipy_stats().rankdata(sizes)]
+    return [math.copysign(size, value) if value else 0.0 for size, value in zip(sizes, differences, strict=True)]
 
 
 def unpaired_p(one: Sequence[float], other: Sequence[float], *, ranks: bool = False) -> float:
@@ -127,6 +133,8 @@ def _permutation_p(groups: tuple[Sequence[float], ...], kind: str, arrangements:
 
 MOST_ARMS_OF_CLOSED_TESTING = 12
 """Maximum number of arms of which all divisions are tested, in about a second; above it Holm's correction is used."""
+MOST_ARMS_AGAINST_A_BASELINE = 16
+"""The same where all arms are compared with one alone: of k others there are 2^k sets, and no divisions."""
 _DRAWS = 19_999
 _EPSILON = 1e-9
 

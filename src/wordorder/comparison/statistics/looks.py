@@ -12,6 +12,7 @@ from pathlib import Path
 
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Look, Results, read_results
+from wordorder.comparison.statistics.scale import scale_of
 from wordorder.comparison.statistics.summary import by_run, confidence_of
 
 _ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
@@ -57,7 +58,7 @@ def looks_in_words(results: Results) -> str:
     which = f"{_ORDINALS[number]} look" if number < len(_ORDINALS) else f"Look {number + 1}"
     return (
         f"{which} at these results; earlier looks: {'; '.join(map(_in_words, before))}. Adding runs, or changing "
-        "what is compared, after a look makes false claims more frequent than the level says."
+        "what is compared, after a look makes false claims more frequent than the level says, in every kind of claim."
     )
 
 
@@ -80,6 +81,8 @@ def _now(results: Results, date: str | None = None) -> Look:
         seeds={arm: tuple(seed if fold is None else (fold, seed) for fold, seed in own) for arm, own in runs.items()},
         baseline=results.compare.baseline or None,
         confidence=confidence_of(results),
+        equivalence=scale_of(results).equivalence,
+        pairing=results.compare.pairing,
         metric=quality_of(results).key,
         statistic=results.statistic,
     )

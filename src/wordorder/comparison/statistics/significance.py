@@ -10,71 +10,54 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean
 
-from wordorder.comparison.quality import METRICS, quality_of
-from wordorder.comparison.results_file import Comparison, Results, Row, Significance
+from wordorder.comparison.quality import METRICS
+from wordorder.comparison.results_file import Claim, Comparison, Results, Row, Significance
+from wordorder.comparison.statistics.claims import BOTH, NEW_TEXTS, RETRAINED, Kept, on_texts, retrained
 from wordorder.comparison.statistics.exact_tests import (
     EXACT_PAIRS,
+    MOST_ARMS_AGAINST_A_BASELINE,
     MOST_ARMS_OF_CLOSED_TESTING,
     closed_p,
     holm,
     paired_p,
     seeds_needed,
     share_of_level,
+    signed_ranks,
     smallest_p,
     smallest_unpaired_p,
     unpaired_p,
 )
 from wordorder.comparison.statistics.intervals import Size, paired_mean, paired_median, unpaired_mean, unpaired_median
+from wordorder.comparison.statistics.outcomes import (
+    BETTER,
+    IDENTICAL,
+    NO_CLAIM,
+    NOT_DISTINGUISHABLE,
+    REVERSED,
+    TOO_FEW,
+    WORSE,
+    LostRuns,
+    claimed_outcome,
+)
+from wordorder.comparison.statistics.partly_paired import partly_paired
+from wordorder.comparison.statistics.scale import Rows, Scale, scale_of
 from wordorder.comparison.statistics.summary import (
     Unit,
     baseline_of,
     by_run,
-    confidence_of,
     repeats,
 )
-from wordorder.tasks import Metric
+from wordorder.tasks import TASKS
 
-BETTER, WORSE, NOT_DISTINGUISHABLE, IDENTICAL, TOO_FEW, NO_CLAIM = (
-    "better",
-    "worse",
-    "not distinguishable",
-    "identical",
-    "too few",
-    "no claim",
+LOST_RULE = (
+    "Exact tests rank a lost run below every other; by the others no arm is called better than one that lost a smaller "
+    "share of its runs."
 )
-_REVERSED = {BETTER: WORSE, WORSE: BETTER}
-LOST_RULE = "No arm is called better than one that lost a smaller share of its runs."
+LOST_RULE_OF_FOLDS = "No arm is called better than one that lost a smaller share of its runs."
 SEEDS_TO_RANK = 3
 """Number of seeds on which three arms that are ranked alike are called different at 5%; on two they cannot be."""
 _EPSILON = 1e-12  # 1 - 0.95 is a little more than 0.05
-
-Rows = Mapping[Unit, Row]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scale:
-    """The scale on which a difference is measured; greater than 0 means that the arm is better."""
-
-    quality: Metric
-    median: bool
-    confidence: float
-
-    @property
-    def logarithmic(self) -> bool:
-        # a perplexity is the exp of a loss: seeds multiply it, and "x times lower" is what is said of it
-        return self.quality.key == "perplexity"
-
-    def value(self, row: Row) -> float | None:
-        value = row.score(self.quality.key)
-        if value is None or not math.isfinite(value) or (self.logarithmic and value <= 0):
-            return None
-        return float(value)
-
-    def goodness(self, value: float) -> float:
-        scaled = math.log(value) if self.logarithmic else value
-        return scaled if self.quality.higher_is_better else -scaled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +92,8 @@ class _Pair:
     p: float
     least: float
     """The smallest p-value that so many runs can give."""
+    ahead: float | None = None
+    """Above 0 where the arm is better by the ranks of its runs, lost ones last; None: no run of the two was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +106,7 @@ class _Correction:
     p_values: list[float]
 
 
-def compare_arms(results: Results) -> Conclusions:
+def compare_arms(results: Results, kept: Kept | None = None) -> Conclusions:
     """Test the differences between the arms of a results file.
 
     The family of comparisons is all pairs of arms; where the recipe sets compare.baseline, every arm with that one
@@ -133,55 +118,89 @@ def compare_arms(results: Results) -> Conclusions:
     Nothing is tested before every planned run has ended: else each of the files that are written meanwhile would be a
     look of its own. Merged results are tested with the runs that there are.
 
-    Runs that failed or diverged are in no test, so an arm is not called better than one that lost a smaller share of
-    its runs: the outcome is then "no claim", and `lost` says why. That takes claims away and adds none, so the level
-    holds.
+    Where a run failed or diverged, the two arms are tested by ranks, a lost run below every other. With folds, and in
+    the tests that have no ranks, lost runs are left out, and an arm is not called better than one that lost a smaller
+    share: the outcome is then "no claim", and `lost` says why.
+
+    Beside this exact test there are claims under a model of the seeds, and about new texts, see `claims`; not where
+    there are folds, or where medians are reported.
+
+    Args:
+        results: the file.
+        kept: scores of the runs by arm, seed and unit of the texts; None: nothing is said about new texts.
     """
-    scale = _scale(results)
+    scale = scale_of(results)
     rows = {
         arm: {unit: row for unit, row in own.items() if scale.value(row) is not None}
         for arm, own in by_run(results).items()
     }
     runs = {arm: own for arm, own in rows.items() if own}
     family = _family(results, [] if waiting_runs(results) else list(runs))
-    found = [_compared(arm, against, runs, scale) for arm, against in family.pairs]
-    correction = _correction(family, found, runs, scale)
-    level, lost, comparisons = round(1 - scale.confidence, 12), lost_runs(results), list[Comparison]()
+    ended = ended_runs(results)
+    found = [_compared(arm, against, runs, ended, scale) for arm, against in family.pairs]
+    correction = _correction(family, found, runs, ended, scale)
+    level, lost, comparisons = scale.level, lost_runs(results), list[Comparison]()
+    claims = _claims(results, [pair for pair in family.pairs if not _identical(pair, runs)], runs, scale, kept)
     for pair, corrected in zip(found, correction.p_values, strict=True):
-        claimed = corrected <= level + _EPSILON
-        ahead, behind = (pair.arm, pair.against) if pair.size.difference > 0 else (pair.against, pair.arm)
-        (gone, of), (gone_behind, of_behind) = (lost.get(name, (0, 1)) for name in (ahead, behind))
-        why: dict[str, str] = {}
-        if are_identical(runs[pair.arm], runs[pair.against]):
+        names, why = (pair.arm, pair.against), None
+        if _identical(names, runs):
             outcome = IDENTICAL
-        elif claimed and gone / of > gone_behind / of_behind:
-            # the arm ahead is judged by the runs that went well only
-            outcome, why = NO_CLAIM, {"lost": f"{ahead} lost {gone} of {of} runs"}
-        elif claimed:
-            outcome = BETTER if pair.size.difference > 0 else WORSE
+        elif corrected <= level + _EPSILON:
+            outcome, why = _claimed(pair, lost)
         else:
             outcome = TOO_FEW if pair.least > level * correction.share + _EPSILON else NOT_DISTINGUISHABLE
-        comparisons.append(
-            Comparison(
-                arm=pair.arm,
-                against=pair.against,
-                paired=pair.paired,
-                scale="log" if scale.logarithmic else "difference",
-                n=pair.n,
-                difference=pair.size.difference,
-                low=pair.size.low,
-                high=pair.size.high,
-                effect=pair.size.effect,
-                p=pair.p,
-                p_adjusted=corrected,
-                outcome=outcome,
-                **why,
-            )
+        entry = Comparison(
+            arm=pair.arm,
+            against=pair.against,
+            paired=pair.paired,
+            scale="log" if scale.logarithmic else "difference",
+            n=pair.n,
+            difference=pair.size.difference,
+            low=pair.size.low,
+            high=pair.size.high,
+            effect=pair.size.effect,
+            p=pair.p,
+            p_adjusted=corrected,
+            outcome=outcome,
         )
+        beside = {kind: own[names] for kind, own in claims.items() if names in own}
+        comparisons.append(entry.having(**({} if why is None else {"lost": why}), **beside))
     significance = _significance(results, comparisons, family, correction, level, scale)
-    beside = [_without_number(results, runs, scale), LOST_RULE if lost and comparisons else ""]
-    sentence = " ".join(part for part in (significance.sentence, *beside) if part)
+    rule = LOST_RULE_OF_FOLDS if repeats(results)[0] == "fold" else LOST_RULE
+    told = [significance.sentence, _without_number(results, runs, scale), rule if lost and comparisons else ""]
+    sentence = " ".join(part for part in told if part)
     return Conclusions(comparisons=tuple(comparisons), significance=significance.having(sentence=sentence))
+
+
+def _claims(
+    results: Results, pairs: Sequence[tuple[str, str]], runs: Mapping[str, Rows], scale: Scale, kept: Kept | None
+) -> dict[str, dict[tuple[str, str], Claim]]:
+    """Return the claims by kind and pair."""
+    if scale.median or repeats(results)[0] == "fold":
+        return {}
+    lost = lost_runs(results)
+    scores = {arm: scale.scores(rows) for arm, rows in runs.items()}
+    found = {RETRAINED: retrained(scores, pairs, scale, lost)}
+    if kept:
+        there = {arm: {seed: own for seed, own in kept.get(arm, {}).items() if seed in scores[arm]} for arm in scores}
+        measure = TASKS[results.task].unit_measure if results.task in TASKS else "loss"
+        found[NEW_TEXTS], found[BOTH] = on_texts(there, pairs, scale, lost, task_measure=measure)
+    return found
+
+
+def _claimed(pair: _Pair, lost: LostRuns) -> tuple[str, str | None]:
+    """Return the outcome of a difference that is claimed, and why it is none after all."""
+    if pair.ahead is None:  # with folds a lost run is left out, so the arm ahead must not have lost more
+        return claimed_outcome(pair.arm, pair.against, pair.size.difference, lost)
+    if pair.ahead * pair.size.difference > 0:
+        return (BETTER if pair.ahead > 0 else WORSE), None
+    ahead = pair.arm if pair.size.difference > 0 else pair.against
+    gone, of = lost.get(ahead, (0, 0))
+    return NO_CLAIM, f"{ahead} lost {gone} of {of} runs"
+
+
+def _identical(pair: tuple[str, str], runs: Mapping[str, Rows]) -> bool:
+    return are_identical(runs[pair[0]], runs[pair[1]])
 
 
 def waiting_runs(results: Results) -> int:
@@ -197,12 +216,17 @@ def lost_runs(results: Results) -> dict[str, tuple[int, int]]:
 
     A run is lost where it failed, or where its headline metric is not a number, as after a loss that diverged.
     """
-    scale = _scale(results)
+    return {arm: (sum(own.values()), len(own)) for arm, own in ended_runs(results).items() if any(own.values())}
+
+
+def ended_runs(results: Results) -> dict[str, dict[Unit, bool]]:
+    """Return by arm the runs that ended, and whether each was lost."""
+    scale = scale_of(results)
     rows = {arm: {unit: scale.value(row) is None for unit, row in own.items()} for arm, own in by_run(results).items()}
     for run in results.failed:
         if run.stage == "seeds":
             rows.setdefault(run.arm, {}).setdefault((run.fold, run.seed), True)
-    return {arm: (sum(own.values()), len(own)) for arm, own in rows.items() if any(own.values())}
+    return rows
 
 
 def goodness_by_run(results: Results) -> dict[str, dict[int | str, float]]:
@@ -211,23 +235,13 @@ def goodness_by_run(results: Results) -> dict[str, dict[int | str, float]]:
     Perplexities are minus their logarithm. A lost run is minus infinity, worse than any number; so is a fold that lost
     a run.
     """
-    scale = _scale(results)
-    runs: dict[str, dict[Unit, Row | None]] = {arm: dict(own) for arm, own in by_run(results).items()}
-    for run in results.failed:
-        if run.stage == "seeds":
-            runs.setdefault(run.arm, {}).setdefault((run.fold, run.seed), None)
-    found: dict[str, dict[int | str, float]] = {}
-    for arm, own in runs.items():
-        finished = {unit: row for unit, row in own.items() if row is not None and scale.value(row) is not None}
-        found[arm] = _units(finished, scale) | {
-            _unit_name(fold, seed): -math.inf for fold, seed in own if (fold, seed) not in finished
+    scale, runs, found = scale_of(results), by_run(results), dict[str, dict[int | str, float]]()
+    for arm, ended in ended_runs(results).items():
+        finished = {unit: runs[arm][unit] for unit, lost in ended.items() if not lost}
+        found[arm] = scale.scores(finished) | {
+            seed if fold is None else f"fold {fold}": -math.inf for (fold, seed), lost in ended.items() if lost
         }
     return found
-
-
-def _scale(results: Results) -> _Scale:
-    median = results.statistic == "median"
-    return _Scale(quality=quality_of(results), median=median, confidence=confidence_of(results))
 
 
 def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Comparison | None:
@@ -243,7 +257,17 @@ def between(comparisons: Sequence[Comparison], arm: str, against: str) -> Compar
                 low=_negative(entry.high),
                 high=_negative(entry.low),
                 effect=_negative(entry.effect),
-                outcome=_REVERSED.get(entry.outcome, entry.outcome),
+                outcome=REVERSED.get(entry.outcome, entry.outcome),
+                **{
+                    kind: claim.having(
+                        difference=_negative(claim.difference),
+                        low=_negative(claim.high),
+                        high=_negative(claim.low),
+                        outcome=REVERSED.get(claim.outcome, claim.outcome),
+                    )
+                    for kind in (RETRAINED, NEW_TEXTS, BOTH)
+                    if isinstance(claim := getattr(entry, kind), Claim)
+                },
             )
     return None
 
@@ -262,61 +286,121 @@ def _family(results: Results, arms: Sequence[str]) -> _Family:
     return _Family(name="all pairs of arms", pairs=pairs, baseline=None)
 
 
-def _correction(family: _Family, found: Sequence[_Pair], runs: Mapping[str, Rows], scale: _Scale) -> _Correction:
+def _correction(
+    family: _Family,
+    found: Sequence[_Pair],
+    runs: Mapping[str, Rows],
+    ended: Mapping[str, Mapping[Unit, bool]],
+    scale: Scale,
+) -> _Correction:
     p_values = [pair.p for pair in found]
     if len(found) < 2:
         return _Correction(name="none: there is one comparison", share=1.0, p_values=p_values)
+    folds = any(fold is not None for rows in runs.values() for fold, _ in rows)
+    scores = {arm: scale.scores(rows) if folds else _lost_last(arm, runs, ended, scale) for arm, rows in runs.items()}
     # Sets of arms are ranked within each seed, so all arms must share seeds; and there are 2^arms of them.
     if (
-        len(runs) > MOST_ARMS_OF_CLOSED_TESTING
+        len(runs) > (MOST_ARMS_OF_CLOSED_TESTING if family.baseline is None else MOST_ARMS_AGAINST_A_BASELINE)
         or not all(pair.paired for pair in found)
-        or _share_too_few(found, runs, scale)
+        or _share_too_few(found, scores)
     ):
         return _Correction(name="Holm's method", share=1 / len(found), p_values=holm(p_values))
-    scores = {arm: _units(rows, scale) for arm, rows in runs.items()}
     corrected = closed_p(dict(zip(family.pairs, p_values, strict=True)), scores, baseline=family.baseline)
     share = share_of_level(len(runs), baseline=family.baseline is not None)
     return _Correction(name="closed testing", share=share, p_values=[corrected[pair] for pair in family.pairs])
 
 
-def _share_too_few(found: Sequence[_Pair], runs: Mapping[str, Rows], scale: _Scale) -> bool:
+def _share_too_few(found: Sequence[_Pair], scores: Mapping[str, Mapping[int | str, float]]) -> bool:
     """Tell whether all arms together share too few seeds for a significant ranking, while pairs share more.
 
     An arm that lost nearly all its seeds must not take the others' claims along.
     """
-    units = [_units(rows, scale).keys() for rows in runs.values()]
+    units = [own.keys() for own in scores.values()]
     common = len(set(units[0]).intersection(*units))
     return common < min(SEEDS_TO_RANK, max(pair.n for pair in found))
 
 
-def _compared(arm: str, against: str, runs: Mapping[str, Rows], scale: _Scale) -> _Pair:
+def _compared(
+    arm: str, against: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
+) -> _Pair:
     one, other = runs[arm], runs[against]
-    shared = sorted(one.keys() & other.keys(), key=lambda unit: (unit[0] or 0, unit[1]))
-    if shared:
-        mine, theirs = (_units({unit: rows[unit] for unit in shared}, scale) for rows in (one, other))
-        differences = [mine[unit] - theirs[unit] for unit in mine]
-        size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
-        p, least, n = paired_p(differences, ranks=scale.median), smallest_p(len(differences)), len(differences)
-    else:
-        first, second = (list(_units(rows, scale).values()) for rows in (one, other))
-        size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
-        p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
-        n = min(len(first), len(second))
-    return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least)
+    shared = sorted(one.keys() & other.keys() if scale.paired else (), key=lambda unit: (unit[0] or 0, unit[1]))
+    size, p, least, n = _of_pairs(arm, against, shared, runs, ended, scale) if shared else _of_groups(one, other, scale)
+    ahead = None
+    if not any(fold is not None for fold, _ in one) and any(
+        ended[name][unit] for name in (arm, against) for unit in ended[name]
+    ):
+        ahead, p, least, n = _with_lost_last(arm, against, runs, ended, scale, paired=bool(shared))
+    return _Pair(arm=arm, against=against, paired=bool(shared), n=n, size=size, p=p, least=least, ahead=ahead)
 
 
-def _units(rows: Rows, scale: _Scale) -> dict[int | str, float]:
-    """Return the score of each seed or, where there are folds, of each fold: the mean of its seeds."""
-    values: dict[int | str, list[float]] = {}
-    for (fold, seed), row in rows.items():
-        value = scale.value(row)
-        if value is not None:
-            values.setdefault(_unit_name(fold, seed), []).append(value)
-    return {unit: scale.goodness(fmean(own)) for unit, own in values.items()}
+def _of_pairs(
+    arm: str,
+    against: str,
+    shared: Sequence[Unit],
+    runs: Mapping[str, Rows],
+    ended: Mapping[str, Mapping[Unit, bool]],
+    scale: Scale,
+) -> tuple[Size, float, float, int]:
+    """Return the size of a difference over pairs, its p-value, the smallest possible one, and the number of pairs."""
+    one, other = runs[arm], runs[against]
+    mine, theirs = (scale.scores({unit: rows[unit] for unit in shared}) for rows in (one, other))
+    differences = [mine[unit] - theirs[unit] for unit in mine]
+    # a run whose partner was lost is no run of its own: the partner may have been lost for how it went
+    alone, theirs_alone = (
+        list(scale.scores({unit: row for unit, row in rows.items() if unit not in ended[rival]}).values())
+        for rows, rival in ((one, against), (other, arm))
+    )
+    n = len(differences)
+    if alone and theirs_alone and shared[0][0] is None and not scale.median:
+        size, p, least = partly_paired(differences, alone, theirs_alone, scale.confidence)
+        return size, p, least, n + min(len(alone), len(theirs_alone))
+    size = (paired_median if scale.median else paired_mean)(differences, scale.confidence)
+    return size, paired_p(differences, ranks=scale.median), smallest_p(n), n
 
 
-def _unit_name(fold: int | None, seed: int) -> int | str:
-    return seed if fold is None else f"fold {fold}"
+def _of_groups(one: Rows, other: Rows, scale: Scale) -> tuple[Size, float, float, int]:
+    """Return the same of two independent groups; the number is that of the smaller one."""
+    first, second = (list(scale.scores(rows).values()) for rows in (one, other))
+    size = unpaired_median(first, second) if scale.median else unpaired_mean(first, second, scale.confidence)
+    p, least = unpaired_p(first, second, ranks=scale.median), smallest_unpaired_p(len(first), len(second))
+    return size, p, least, min(len(first), len(second))
+
+
+def _with_lost_last(
+    arm: str,
+    against: str,
+    runs: Mapping[str, Rows],
+    ended: Mapping[str, Mapping[Unit, bool]],
+    scale: Scale,
+    *,
+    paired: bool,
+) -> tuple[float, float, float, int]:
+    """Test two arms by ranks, a lost run below every other: above 0 if the first is ahead, p, least p, and n.
+
+    Lachin 1999, "Worst-rank score analysis with informatively missing observations in clinical trials".
+    """
+    mine, theirs = (_lost_last(name, runs, ended, scale) for name in (arm, against))
+    if not paired:
+        one, other = list(mine.values()), list(theirs.values())
+        wins = float(sum((a > b) - (a < b) for a in one for b in other))
+        return (
+            wins,
+            unpaired_p(one, other, ranks=True),
+            smallest_unpaired_p(len(one), len(other)),
+            min(len(one), len(other)),
+        )
+    both = [(mine[unit], theirs[unit]) for unit in mine if unit in theirs]
+    differences = [0.0 if a == b else a - b for a, b in both]  # of two lost runs none is better
+    return signed_ranks(differences), paired_p(differences, ranks=True), smallest_p(len(both)), len(both)
+
+
+def _lost_last(
+    arm: str, runs: Mapping[str, Rows], ended: Mapping[str, Mapping[Unit, bool]], scale: Scale
+) -> dict[int | str, float]:
+    """Return the score of each seed of an arm; that of a lost run is below every other."""
+    lost: dict[int | str, float] = {seed: -math.inf for (_, seed), gone in ended[arm].items() if gone}
+    return {**lost, **scale.scores(runs[arm])}
 
 
 def _significance(
@@ -325,10 +409,10 @@ def _significance(
     family: _Family,
     correction: _Correction,
     level: float,
-    scale: _Scale,
+    scale: Scale,
 ) -> Significance:
     count, of = len(comparisons), repeats(results)[0]
-    paired = any(entry.paired for entry in comparisons) or not comparisons
+    paired = any(entry.paired for entry in comparisons) or (not comparisons and scale.paired)
     seeds = max((entry.n or 0 for entry in comparisons), default=0)
     needed = seeds_needed(level + _EPSILON, share=correction.share, paired=paired)
     test = _test_name(scale, of, seeds, paired)
@@ -346,7 +430,7 @@ def _significance(
         least = smallest_p(seeds) if paired else smallest_unpaired_p(seeds, seeds)
         before = f" before the correction for {family.name} ({count})" if count > 1 else ""
         sentence = (
-            f"With {seeds} {of}{'s' * (seeds != 1)} no claim at the {at} level is possible: the {test} gives no "
+            f"With {seeds} {of}{'s' * (seeds != 1)} no exact claim at the {at} level is possible: the {test} gives no "
             f"p-value below {least:.3g}{before}. It takes at least {needed} {of}s."
         )
     return Significance(
@@ -361,23 +445,23 @@ def _significance(
     )
 
 
-def _test_name(scale: _Scale, of: str, seeds: int, paired: bool) -> str:
+def _test_name(scale: Scale, of: str, seeds: int, paired: bool) -> str:
     what = f"{'log ' if scale.logarithmic else ''}{scale.quality.name}"
     exact = "exact" if seeds <= EXACT_PAIRS else "all but exact (random exchanges)"
     if not paired:
-        return f"{exact} permutation test of {what} between arms without a {of} in common"
+        whose = f"without a {of} in common" if scale.paired else "as independent groups"
+        return f"{exact} permutation test of {what} between arms {whose}"
     return f"{exact} {'signed-rank' if scale.median else 'sign-flip'} test of {what} paired by {of}"
 
 
-def _without_number(results: Results, runs: Mapping[str, Rows], scale: _Scale) -> str:
+def _without_number(results: Results, runs: Mapping[str, Rows], scale: Scale) -> str:
     """Return a sentence on the arms with runs that are in no test: a mean over the other runs flatters them."""
     lost = {arm: (len(rows) - len(runs.get(arm, ())), len(rows)) for arm, rows in by_run(results).items()}
     listed = ", ".join(f"{arm} ({count} of {of})" for arm, (count, of) in lost.items() if count)
     if not listed:
         return ""
     return (
-        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean and in no "
-        f"test: {listed}."
+        f"Trainings whose {scale.quality.name} is not a number, as of a loss that diverged, are in no mean: {listed}."
     )
 
 

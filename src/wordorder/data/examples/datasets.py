@@ -53,11 +53,27 @@ class MaskedLanguageExamples(SegmentExamples):
         seed: of the masks.
         padding: id of [PAD].
         fixed: ignore the epoch, so that validation and test are the same exam each time.
+        documents: index of the document that each begins in, shape (examples,); None: each is one of its own.
     """
 
-    def __init__(self, segments: Segments, masking: Masking, *, seed: int, padding: int, fixed: bool = False) -> None:
+    def __init__(
+        self,
+        segments: Segments,
+        masking: Masking,
+        *,
+        seed: int,
+        padding: int,
+        fixed: bool = False,
+        documents: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         super().__init__(segments)
         self.masking, self.seed, self.padding, self.fixed = masking, seed, padding, fixed
+        self._documents = documents
+
+    @property
+    def unit_documents(self) -> npt.NDArray[np.int64]:
+        """The document of each example, shape (examples,)."""
+        return super().unit_documents if self._documents is None else self._documents
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         epoch_B, index_B = resolve_keys(keys, len(self))
@@ -85,6 +101,11 @@ class LabelledExamples(SegmentExamples):
         super().__init__(segments)
         self.labels, self.documents = labels, documents
 
+    @property
+    def unit_documents(self) -> npt.NDArray[np.int64]:
+        """The document of each example, shape (examples,)."""
+        return self.documents
+
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
         rows = zip(_tokens(self.segments, index_B), torch.as_tensor(self.labels[index_B]), strict=True)
@@ -107,6 +128,16 @@ class CausalLanguageExamples(SegmentExamples):
         super().__init__(segments)
         self.text, self.characters, self.words = text, text.characters, text.words
         self.predicted = text.predicted
+
+    @property
+    def unit_documents(self) -> npt.NDArray[np.int64]:
+        """The document of each unit of the running text, shape (units,)."""
+        return self.text.unit_documents
+
+    def units_of(self, index_B: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
+        """Return the units of the labels of each segment, (B, width); that of [CLS] is not predicted."""
+        before_B = self.segments.starts[index_B] - index_B  # tokens of the text in the segments before
+        return self.text.units_at(before_B[:, None] + np.arange(width) - 1)
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))

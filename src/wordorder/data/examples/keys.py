@@ -27,6 +27,19 @@ class KeyedExamples(Dataset[Example], ABC):
     def __getitem__(self, key: Key) -> Example:
         return self.__getitems__([key])[0]
 
+    @property
+    def unit_documents(self) -> npt.NDArray[np.int64]:
+        """The index of the document that each unit is a piece of, shape (units,).
+
+        A unit is the smallest piece of text whose score is kept: an example here, and of running text up to
+        `UNIT` tokens of one document, however the text is read.
+        """
+        return np.arange(len(self), dtype=np.int64)
+
+    def units_of(self, index_B: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
+        """Return the unit of each example, (B,), or of each of the `width` labels of each, (B, width)."""
+        return index_B
+
 
 def resolve_keys(keys: Sequence[Key], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the epoch and the index of each key; a negative index counts from the end of the data set."""

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,8 @@ from wordorder.data.examples.segments import in_a_row
 from wordorder.data.randomness import counter_hash
 from wordorder.errors import BadInput
 
+UNIT = 128
+"""Most tokens of a unit of running text, see `KeyedExamples.unit_documents`."""
 _ROLL, _SHUFFLE = 0x2011, 0x1A9E  # keep the draws of this file apart from each other and from others
 
 
@@ -56,6 +59,7 @@ class RunningText:
         after = documents.borders[1:] + np.arange(1, len(documents) + 1)  # behind each [SEP]
         self.streams: Integers = np.append(0, after if by_document else after[-1:])
         """The start of each stream in `ids`, and at last the end, shape (streams + 1,)."""
+        self._document_starts: Integers = np.append(0, after)
         self.length, self.whole = length, by_document
         self.characters, self.words = characters, words
         self.eval_lanes, self.roll = eval_lanes, roll
@@ -113,6 +117,24 @@ class RunningText:
     def windows(self, stride: int | None = None, *, start_id: int | None = None) -> "Windows":
         """Return the text as windows that are read each by itself."""
         return Windows(self, stride=self.length if stride is None else stride, start_id=start_id)
+
+    @cached_property
+    def _units(self) -> tuple[Integers, Integers]:
+        """The start of each unit in `ids`, and its document; units begin anew with each document."""
+        sizes = np.diff(self._document_starts)
+        units = -(-sizes // UNIT)
+        documents = np.repeat(np.arange(len(sizes)), units)
+        number = np.arange(len(documents)) - np.repeat(np.cumsum(units) - units, units)
+        return self._document_starts[documents] + number * UNIT, documents
+
+    @property
+    def unit_documents(self) -> Integers:
+        """The document of each unit, shape (units,)."""
+        return self._units[1]
+
+    def units_at(self, where: Integers) -> Integers:
+        """Return the units of places of the text, which are taken modulo its length."""
+        return np.searchsorted(self._units[0], where % len(self.ids), side="right") - 1
 
     def inputs(self, where: Integers) -> Integers:
         """Return the tokens that stand before places of the text, which are taken modulo its length."""
@@ -183,6 +205,12 @@ class Lanes(KeyedExamples):
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         epoch_B, index_B = resolve_keys(keys, len(self))
         return [self._example(epoch, index) for epoch, index in zip(epoch_B.tolist(), index_B.tolist(), strict=True)]
+
+    def units_of(self, index_B: Integers, width: int) -> Integers:
+        """Return the units of the labels of each example, (B, width), of the first epoch."""
+        start_KR = self._layout(0).start_KR
+        start_B = start_KR[index_B // self.rows, np.array(self._wanted)[index_B % self.rows]]
+        return self.text.units_at(start_B[:, None] + np.arange(width))
 
     def _example(self, epoch: int, index: int) -> Example:
         layout = self._layout(epoch)
@@ -288,6 +316,10 @@ class Windows(KeyedExamples):
     def __getitems__(self, keys: Sequence[Key]) -> list[Example]:
         _, index_B = resolve_keys(keys, len(self))
         return [self._example(index) for index in index_B.tolist()]
+
+    def units_of(self, index_B: Integers, width: int) -> Integers:
+        """Return the units of the labels of each window, (B, width)."""
+        return self.text.units_at(self._begin[index_B][:, None] + np.arange(width))
 
     def _example(self, index: int) -> Example:
         where = np.arange(int(self._begin[index]), int(self._end[index]), dtype=np.int64)

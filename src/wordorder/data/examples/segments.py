@@ -40,9 +40,16 @@ class Segments:
 
     def having(self, wanted: npt.NDArray[np.bool_]) -> "Segments":
         """Return the segments in which `wanted`, True or False for each id of the vocabulary, is True for a token."""
+        return self.only(self.containing(wanted))
+
+    def containing(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which segments hold a token whose id is `wanted`, shape (examples,)."""
         if not len(self):
-            return self
-        kept = np.add.reduceat(wanted[self.ids], self.starts[:-1]) > 0
+            return np.zeros(0, np.bool_)
+        return np.add.reduceat(wanted[self.ids], self.starts[:-1]) > 0
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> "Segments":
+        """Return the segments that are `kept`, shape (examples,)."""
         return Segments(ids=self.ids[np.repeat(kept, self.lengths)], starts=starts_of(self.lengths[kept]))
 
 
@@ -213,6 +220,17 @@ PACKERS: dict[str, type[Packer]] = {
     "contiguous": Contiguous,
 }
 """Value of data.packing -> packer of masked-lm."""
+
+
+def first_documents(segments: Segments, documents: EncodedDocuments, *, cls_id: int, sep_id: int) -> Integers:
+    """Return the index of the document in which each segment of a `Packer` begins.
+
+    Segments hold the tokens of the documents one after another, none left out but at the end, and besides them [CLS]
+    and [SEP] alone, which text never has.
+    """
+    of_text = (segments.ids != cls_id) & (segments.ids != sep_id)
+    before = np.append(0, np.cumsum(of_text))[segments.starts[:-1]]
+    return np.searchsorted(documents.borders, before, side="right").astype(np.int64) - 1
 
 
 def in_a_row(documents: EncodedDocuments, sep_id: int) -> Ids:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wordorder.errors import RunFailed
 from wordorder.memory import MemoryState
-from wordorder.tasks.scores import NextTokenTally
+from wordorder.tasks.scores import UNITS, NextTokenTally
 from wordorder.training.checkpoints.state_files import load_state, taken_up
 
 CARRIED = "carried"
@@ -153,8 +153,8 @@ def score_running_text(
     with torch.no_grad():
         for batch in batches:
             there = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
-            labels = there.pop("shift_labels")
+            labels, units = there.pop("shift_labels"), there.pop(UNITS, None)
             output = model(**carried.put_in(there))
             carried.take(output)
-            tally.add_predictions(output.logits, labels)
+            tally.add_predictions(output.logits, labels, units)
     return tally

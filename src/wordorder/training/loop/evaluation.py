@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader
 from wordorder.data import RunningText
 from wordorder.errors import RunFailed
 from wordorder.tasks.beam_search import Search, Translator, translate_examples
-from wordorder.tasks.scores import NextTokenTally, Tally, TranslationTally, bleu_signature, score
+from wordorder.tasks.scores import UNITS, NextTokenTally, Tally, TranslationTally, UnitSums, bleu_signature, score
 from wordorder.training.checkpoints.checkpoint import last_good
 from wordorder.training.checkpoints.weights import is_sharded
 from wordorder.training.loop.carried_memory import score_running_text
@@ -34,6 +35,7 @@ class Evaluation:
         headline: str,
     ) -> None:
         self.training, self._collate, self._make_tally, self._headline = training, collate, make_tally, headline
+        self._keeps_units = False
 
     @property
     def _parts(self) -> Parts:
@@ -41,6 +43,17 @@ class Evaluation:
 
     def scores(self, dataset: Any) -> dict[str, float]:
         """Return the scores of a data set; called by all processes together."""
+        return self._scored(dataset)[0]
+
+    def scores_and_units(self, dataset: Any) -> tuple[dict[str, float], UnitSums | None]:
+        """Return the scores of a data set and the sums of its units, in their order; None if it does not tell them."""
+        self._keeps_units = hasattr(dataset, "unit_documents")
+        try:
+            return self._scored(dataset)
+        finally:
+            self._keeps_units = False
+
+    def _scored(self, dataset: Any) -> tuple[dict[str, float], UnitSums | None]:
         training, parts = self.training, self._parts
         training.watch.settle()
         if parts.processes.count > 1:
@@ -58,14 +71,30 @@ class Evaluation:
         if not math.isfinite(scores["loss"]):
             when = f"after step {training.state.global_step}"
             raise RunFailed(f"the validation loss is {scores['loss']} {when}; {last_good(training.folder)}")
-        return scores
+        return scores, tally.units
 
     def tally(self, model: Any, dataset: Any) -> Tally:
         """Count the predictions for this process's share of a data set."""
-        tally = self._make_tally(self._parts.device, dataset)
+        tally = self._new_tally(dataset)
         batches = self.batches(dataset)
         with self._in_step(model, len(batches), dataset):
-            return score(model, batches, tally, device=self._parts.device)
+            return score(model, self._with_units(batches), tally, device=self._parts.device)
+
+    def _new_tally(self, dataset: Any) -> Tally:
+        tally = self._make_tally(self._parts.device, dataset)
+        if self._keeps_units:
+            tally.keep_units(len(dataset.unit_documents))
+        return tally
+
+    def _with_units(self, batches: "DataLoader[dict[str, Tensor]]") -> Iterator[dict[str, Tensor]]:
+        """Yield the batches, with the units of their labels if those are kept."""
+        loader: Any = batches
+        dataset, share, first = loader.dataset, cast(range, loader.sampler), 0
+        for batch in batches:
+            rows, width = batch["input_ids"].shape
+            index_B = np.array(share[first : first + rows], np.int64)
+            first += rows
+            yield {**batch, UNITS: torch.as_tensor(dataset.units_of(index_B, width))} if self._keeps_units else batch
 
     def in_short(self, scores: Mapping[str, float]) -> str:
         """Return the loss and the headline score as one line."""
@@ -128,10 +157,10 @@ class RunningTextEvaluation(Evaluation):
         self._carries = training.memories.carries
 
     def tally(self, model: Any, dataset: RunningText) -> Tally:
-        tally = cast(NextTokenTally, self._make_tally(self._parts.device, dataset))
+        tally = cast(NextTokenTally, self._new_tally(dataset))
         streams = list(self._streams(dataset))
         with self._in_step(model, sum(map(len, streams)), dataset.windows()):
-            for batches in streams:
+            for batches in map(self._with_units, streams):
                 score_running_text(model, batches, tally, device=self._parts.device, carries=self._carries)
         return tally
 

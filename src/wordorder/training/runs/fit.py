@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -52,6 +52,7 @@ from wordorder.training.runs.environment import write_environment
 from wordorder.training.runs import folder as files
 from wordorder.training.runs.folder import RunResult, curve_rows, read_result, rewrite_curve
 from wordorder.training.runs.model_card import write_run_card
+from wordorder.training.runs.unit_scores import write_unit_scores
 
 
 def train_and_test(
@@ -288,10 +289,13 @@ def _finish(
 ) -> RunResult:
     """Test the model, save it, and report its scores last of all."""
     model, folder, progress = training.parts.model, training.folder, training.progress
-    scores: dict[str, Any] = {"validation": evaluation.scores(prepared.validation)}
     twice = prepared.validation is prepared.test  # under data.protocol best-checkpoint-on-test
+    reported = prepared.validation if prepared.test is None else prepared.test
+    found, units = evaluation.scores_and_units(reported)
+    on_validation = found if reported is prepared.validation else evaluation.scores(prepared.validation)
+    scores: dict[str, Any] = {"validation": on_validation}
     if prepared.test is not None:
-        scores["test"] = scores["validation"] if twice else evaluation.scores(prepared.test)
+        scores["test"] = found
     state, meter, processes = training.state, training.meter, training.parts.processes
     (tokens,), (peak,) = processes.total(meter.tokens), processes.greatest(meter.peak_bytes)
     kept = state.best_global_step if training.parts.args.load_best_model_at_end else None
@@ -320,6 +324,9 @@ def _finish(
             write_run_card(staging, folder, metrics)
 
         write_model(folder / files.MODEL, fill)
+        if units is not None:
+            fingerprint = str(prepared.statistics["fingerprint"])
+            write_unit_scores(folder, units, cast(Any, reported).unit_documents, data=fingerprint)
         rewrite_curve(folder, state.log_history)  # its rows were appended without waiting for the disk
         write_json(folder / files.METRICS, metrics)  # last of all: it says that all the rest is there
     training.parts.accelerator.wait_for_everyone()
