@@ -30,7 +30,7 @@ from speed_tables import speed_table
 from wordorder.comparison import markdown_table
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.report.numbers import with_spread
-from wordorder.comparison.report.verdict import ranked
+from wordorder.comparison.report.verdict import ranked, verdict
 from wordorder.comparison.results_file import Results, parse_results, read_results
 from wordorder.comparison.statistics.plateau import mean_end
 from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
@@ -78,7 +78,8 @@ def late_table(early: Results, late: Results) -> str:
         notes.append("† On the plateau of a bag of letters: the loss is at most 5% below that without positions.")
     if "‡" in shown:
         notes.append("‡ Still falling: by 1% or more of the validation loss over the last tenth of the steps.")
-    return "\n".join([*lines, "", " ".join(notes)])
+    found = f"After {late.rows[0].steps:,} steps {verdict(late).sentence}"
+    return "\n".join([*lines, "", " ".join(notes), "", found])
 
 
 def score_with_marks(results: Results, arm: str) -> str:

@@ -28,10 +28,10 @@ def test_the_python_example_runs_and_order_pays(code: str, capsys: pytest.Captur
 
 
 def test_the_first_screen_has_the_sentence_the_commands_an_example_and_the_table():
-    places = [README.index(part) for part in ("# wordorder\n", "make demo", "```python", "<!-- demo-table -->")]
+    places = [README.index(part) for part in ("# wordorder\n", "make demo", "```python", "<!-- demo-long-table -->")]
     assert places == sorted(places)
     assert len(blocks("python")[0].splitlines()) <= 15
-    assert README.index("<!-- /demo-table -->") > places[-1]
+    assert README.index("<!-- /demo-long-table -->") > places[-1]
 
 
 def test_every_command_and_make_target_that_is_named_exists():
