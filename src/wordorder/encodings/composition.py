@@ -238,7 +238,8 @@ def encoding_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters of the encodings of a network by name; a learning rate of their own acts on these.
 
     Of an encoding that replaces the token table these are all but the words' own vectors, its `weight`: the frequencies
-    of complex-order, not its amplitudes.
+    of complex-order, not its amplitudes; the phases of complex-vanilla; and in real networks the projection of either
+    to real channels, which all of a word's vector goes through.
     """
     own: set[nn.Parameter] = set()
     for module in network.modules():

@@ -64,6 +64,8 @@ def test_too_few_texts_are_an_error_and_not_a_loop():
         read_documents(task("parity", train_lengths=(1, 3), test_lengths=(1, 3)))
     with pytest.raises(BadInput, match=r"data\.train_lengths: .* validation texts .* lower data\.train_examples or"):
         read_documents(task("parity", train_lengths=(1, 3)))
+    with pytest.raises(BadInput, match=r"of 100000 \(data\.test_examples\)"):
+        read_documents(task("parity", train_lengths=(1, 3), test_lengths=(1, 3), test_examples=100_000))
     assert time.monotonic() - begin < 20
 
 

@@ -122,6 +122,35 @@ def test_the_same_words_have_both_answers():
         assert sum(found == {"yes", "no"} for found in answers.values()) / len(answers) > 0.99
 
 
+def test_the_place_of_a_pair_does_not_tell_that_it_is_asked_for():
+    rng = np.random.default_rng(0)
+    for name in ("recall", "overwritten-recall"):
+        hits = defaultdict(list)
+        for length in rng.integers(6, 101, size=2000).tolist():
+            text, answer = GENERATED[name].draw(rng, length)
+            values = [word for word in text.split() if word.startswith("v")]
+            for place in range(-4, 0):
+                hits[place].append(values[place] == answer)
+            gaps = [text.count(f"{value} -") for value in values]
+            hits["before a filler"].append(
+                any(gap and value == answer for gap, value in zip(gaps, values, strict=True))
+            )
+        # one of four pairs, and two of them may have the same value
+        assert max(np.mean(found) for found in hits.values()) < 0.36, (name, {k: np.mean(v) for k, v in hits.items()})
+
+
+def test_neither_the_number_of_brackets_nor_a_place_tells_which_one_is_open():
+    rng = np.random.default_rng(0)
+    right = defaultdict(list)
+    for length in rng.integers(1, 21, size=3000).tolist():
+        text, answer = GENERATED["dyck-2"].draw(rng, length)
+        words = text.split()
+        assert words.count("(") - words.count(")") == words.count("[") - words.count("]") == 1
+        for place in range(4):
+            right[place].append((words[place] in "()") == (answer == ")"))
+    assert all(0.4 < np.mean(found) < 0.6 for found in right.values())
+
+
 def test_answers_of_examples_from_the_papers():
     solved = {
         "even-pairs": {"a a b b a": "even", "a b": "odd"},

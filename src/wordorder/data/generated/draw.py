@@ -12,6 +12,7 @@ from wordorder.errors import BadInput
 TRAIN_EXAMPLES, TEST_EXAMPLES = 10_000, 1_000
 """Examples of training and of the test where the recipe gives none."""
 _TRIES = 50  # for each example that is wanted
+_MISSES = 20_000  # in a row, after which no text is expected to be new
 _SPLITS = ("train", "test", "validation")
 
 
@@ -52,14 +53,18 @@ def _new_rows(
 ) -> list[Row]:
     """Draw rows whose texts are new, each once."""
     found: dict[str, Row] = {}
-    wanted = data.test_examples or TEST_EXAMPLES
+    wanted, misses = data.test_examples or TEST_EXAMPLES, 0
     for _ in range(_TRIES * wanted):
         row = _row(task, rng, lengths, data)
         text = str(row[data.text_column])
-        if text not in taken:
-            found.setdefault(text, row)
+        if text in taken or text in found:
+            misses += 1
+        else:
+            found[text], misses = row, 0
         if len(found) == wanted:
             return list(found.values())
+        if misses == _MISSES:
+            break
     option = "test_lengths" if split == "test" else "train_lengths"
     raise BadInput(
         f"data.{option}: at lengths {lengths[0]} to {lengths[1]} {data.source} gives only {len(found)} {split} texts "

@@ -23,17 +23,12 @@ def _different(rng: np.random.Generator, words: tuple[str, ...], count: int) -> 
     return [words[number] for number in rng.permutation(len(words))[:count].tolist()]
 
 
-def _spread(rng: np.random.Generator, pairs: list[str], tokens: int) -> list[str]:
-    """Put pairs of two words each among fillers, in any place, so that all have `tokens` words together."""
-    parts = [_FILLER] * (tokens - 2 * len(pairs)) + pairs
-    return [parts[number] for number in rng.permutation(len(parts)).tolist()]
-
-
 def _draw_recall(rng: np.random.Generator, length: int) -> tuple[str, str]:
     keys = _different(rng, _KEYS, _PAIRS)
     asked, *others = [f"{key} {value}" for key, value in zip(keys, pick(rng, _VALUES, _PAIRS), strict=True)]
     after = int(rng.integers(min(len(others), length // 2) + 1))
-    words = [*others[after:], asked, *_spread(rng, others[:after], length), _ASK, keys[0]]
+    # pairs stand side by side: a filler next to the pair asked for would tell which one it is
+    words = [*others[after:], asked, *others[:after], *[_FILLER] * (length - 2 * after), _ASK, keys[0]]
     return " ".join(words), asked.split()[1]
 
 
@@ -48,8 +43,8 @@ def _draw_overwritten(rng: np.random.Generator, length: int) -> tuple[str, str]:
     pairs = [f"{key} {value}" for key, value in zip(others, pick(rng, _VALUES, len(others)), strict=True)]
     after = int(rng.integers(min(len(pairs), length // 2) + 1))
     before = [*pairs[after:], *(f"{asked} {value}" for value in earlier)]
-    written = [*_spread(rng, before, 2 * len(before)), f"{asked} {last}"]
-    return " ".join([*written, *_spread(rng, pairs[:after], length), _ASK, asked]), last
+    written = [*_different(rng, tuple(before), len(before)), f"{asked} {last}", *pairs[:after]]
+    return " ".join([*written, *[_FILLER] * (length - 2 * after), _ASK, asked]), last
 
 
 def _solve_overwritten(text: str) -> str:
@@ -89,8 +84,11 @@ def _balanced(rng: np.random.Generator, pairs: int) -> list[str]:
 
 
 def _draw_dyck(rng: np.random.Generator, length: int) -> tuple[str, str]:
-    opened = pick(rng, tuple(_OPEN), int(rng.integers(1, 4)))
-    return " ".join([*opened, *_balanced(rng, length)]), _OPEN[opened[-1]]
+    # one of each kind is open, so that their number does not tell which came last; up to seven pairs before each hide
+    # their places
+    first, last = _different(rng, tuple(_OPEN), 2)
+    before, between = (_balanced(rng, int(rng.integers(8))) for _ in range(2))
+    return " ".join([*before, first, *between, last, *_balanced(rng, length)]), _OPEN[last]
 
 
 def _solve_dyck(text: str) -> str:
@@ -105,7 +103,7 @@ TASKS = (
         name="recall",
         question="Four keys with their values, then a key: which value has it?",
         paper="Ba et al. 2016, https://arxiv.org/abs/1610.06258, Sec. 4.1; Arora et al. 2023, "
-        "https://arxiv.org/abs/2312.04927; ours has fillers between",
+        "https://arxiv.org/abs/2312.04927; ours has fillers before the question",
         length="the tokens between the pair asked for and the question mark",
         draw=_draw_recall,
         solve=_solve_recall,
@@ -138,10 +136,12 @@ TASKS = (
     ),
     GeneratedTask(
         name="dyck-2",
-        question="Which bracket, ) or ], must close next?",
+        question="Two brackets are open, one of each kind: which one, ) or ], must close next?",
         paper="Suzgun et al. 2019, https://arxiv.org/abs/1911.03329; Hewitt et al. 2020, "
-        "https://arxiv.org/abs/2010.07515; ours asks for the last bracket alone",
-        length="the pairs of brackets between the bracket and the one that closes it; tokens are twice as many",
+        "https://arxiv.org/abs/2010.07515; ours asks for the last bracket alone, and "
+        "leaves one of each kind open",
+        length="the pairs of brackets between the bracket and the one that closes it; tokens are twice as many, "
+        "and up to 30 stand before",
         draw=_draw_dyck,
         solve=_solve_dyck,
         answers=tuple(_OPEN.values()),
