@@ -1,6 +1,7 @@
 """Tasks that ask about the order of words, or about a word by its place alone.
 
-Which words a text has never tells the answer: texts are drawn so that every order of the same words is equally likely.
+Which words a text has hardly ever tells the answer: of the same words other orders, with other answers, are as likely
+or nearly so. Texts of two or three words are the exception.
 The complex-order paper says that a bag of words cannot know order unless its word vectors do (Wang et al. 2020,
 https://arxiv.org/abs/1912.12333).
 """
