@@ -208,7 +208,7 @@ def _standing(judged: _Judged, significance: Significance) -> list[str]:
     too_few, lost = judged.having(TOO_FEW), judged.having(NO_CLAIM)
     modelled = [(entry, found.retrained) for entry, found in too_few if found.retrained is not None]
     if modelled:
-        first, *rest = _by_welch(judged, modelled, significance)
+        first, *rest = _by_welch(judged, modelled)
         parts += [f"and {first}" if judged.having(BETTER) else first, *rest]
     elif too_few or not (parts or lost):
         tested = {entry.arm for own in judged.tested.values() for entry, _ in own}
@@ -231,7 +231,7 @@ def _standing(judged: _Judged, significance: Significance) -> list[str]:
     return parts
 
 
-def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]], significance: Significance) -> list[str]:
+def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]]) -> list[str]:
     """Return what Welch's test says where seeds are too few for an exact one."""
     measure = judged.measure
     ratio, direction = measure.quality.key == "perplexity", measure.direction(measure.quality.name)
@@ -263,10 +263,8 @@ def _by_welch(judged: _Judged, modelled: Sequence[tuple[Summary, Claim]], signif
     if lost := having(NO_CLAIM):
         parts.append(f"not claimed to be ahead of {shown(lost)}: {listed(sorted({str(c.lost) for _, c in lost}))}")
     corrected = " with Holm's correction" if len(modelled) > 1 else ""
-    parts.append(
-        f"retrained on these texts, by Welch's test{corrected}, which assumes roughly normal {judged.of}s (an exact "
-        f"test needs {significance.seeds_needed})"
-    )
+    # how many seeds an exact test takes is in the first sentence of the evidence
+    parts.append(f"retrained on these texts, by Welch's test{corrected}, which assumes roughly normal {judged.of}s")
     return parts
 
 
