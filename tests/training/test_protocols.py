@@ -73,10 +73,10 @@ def test_the_best_checkpoint_on_the_held_out_part_is_what_counts(reviews, tmp_pa
 @pytest.mark.slow
 def test_a_run_says_itself_that_its_score_is_optimistic(reviews, tmp_path, monkeypatch, capfd):
     scored = []
-    original = Evaluation.scores
+    original = Evaluation._scored
     monkeypatch.setattr(
         Evaluation,
-        "scores",
+        "_scored",
         lambda self, dataset: scored.append(self.training.active) or original(self, dataset),
     )
     result = train(reviews, tmp_path / "run", "data.protocol=best-checkpoint-on-test", progress=True)
