@@ -64,7 +64,7 @@ class Source(_Written):
     group: str | None
     """Value of the recipe key by which files are grouped."""
     normalised: str
-    """What becomes 0 and what becomes 1 in the interquartile mean."""
+    """Scores that become 0 and 1 in the interquartile mean, in words."""
     commit: str | None
     """Commit of the package that trained the runs."""
 
@@ -92,7 +92,8 @@ class Cell(_Written):
     still_falling: bool | None
     learning_rate: float | None
     rate_at_edge: bool | None
-    """True if the rate is the lowest or highest that the arm tried; None where it tried fewer than two."""
+    """True if the rate, or that of the encoding, is the lowest or highest that the arm tried; None where it tried fewer
+    than two of either."""
 
 
 class ArmScore(_Written):

@@ -224,7 +224,7 @@ class Claim(Saved):
 
     method: str
     measure: str
-    """What is compared, such as "log perplexity"."""
+    """Measure that is compared, such as "log perplexity"."""
     seeds: int
     """Number of seeds of the arm that has fewer."""
     unit: str | None = None

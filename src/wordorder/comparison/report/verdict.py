@@ -44,7 +44,7 @@ class Verdict:
     sentence: str
     evidence: str
     claims: tuple[str, ...] = ()
-    """What holds on new texts, a sentence for each kind of claim that the data allow."""
+    """Claims about new texts, a sentence for each kind that the data allow."""
     best: str | None = None
     ties: tuple[str, ...] = ()
     """Arms over which no advantage of the best is claimed by an exact test: not distinguishable, identical, not

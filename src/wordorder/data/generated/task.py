@@ -23,7 +23,7 @@ class GeneratedTask:
     paper: str
     """Source of the definition: authors, year, address, and how ours differs if it does."""
     length: str
-    """What the length of an example counts."""
+    """Unit of the length of an example, in words."""
     draw: Callable[[np.random.Generator, int], tuple[str, str]]
     """Function from a generator and a length to a text and its answer."""
     solve: Callable[[str], str]
