@@ -1,0 +1,230 @@
+"""The launches of the kernels: their grids, arguments and blocks, without running them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wordorder.attention.triton import kernels
+from wordorder.attention.triton.configurations import Blocks, Kernel, Shape, blocks
+from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids, token_bounds
+
+LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """A call of attention as the kernels take it."""
+
+    q: Tensor
+    """(B, H, T, D)."""
+    k: Tensor
+    """(B, G, S, D)."""
+    v: Tensor
+    """(B, G, S, E)."""
+    a: Tensor | None = None
+    """(B or 1, H, T, R), float32, the factors of all low-rank parts side by side; R as `padded_rank` has it."""
+    c: Tensor | None = None
+    """(B or 1, H, S, R)."""
+    table: Tensor | None = None
+    """(H or 1, T + S - 1), float32."""
+    dense: Tensor | None = None
+    """(B or 1, H or 1, T, S)."""
+    mask: KernelMask = KernelMask()
+    seed: Tensor | None = None
+    """Of the dropout, int64 (1,)."""
+    scale: float = 1.0
+    dropout: float = 0.0
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, H, T and S."""
+        batch, heads, queries, _ = self.q.shape
+        return batch, heads, queries, self.k.shape[2]
+
+    @property
+    def shape(self) -> Shape:
+        """The facts on which the sizes of blocks depend."""
+        width = max(_padded(self.q.shape[-1]), _padded(self.v.shape[-1]))
+        return Shape(width, 0 if self.a is None else self.a.shape[-1], self.q.element_size())
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel with its grid and its arguments by name."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: dict[str, Any]
+    blocks: Blocks
+
+    def run(self) -> None:
+        """Start the kernel on the device of its tensors."""
+        with torch.cuda.device_of(self.arguments["q"]):
+            self.kernel[self.grid](**self.arguments, num_warps=self.blocks.warps, num_stages=self.blocks.stages)
+
+
+def padded_rank(rank: int) -> tuple[int, int]:
+    """Return the two numbers of channels that hold the factors: powers of 2, at least 16, the second one may be 0.
+
+    TUPE's factors have d + 2 channels: with one number 66 would become 128, with two it becomes 64 + 16.
+    """
+    whole = _padded(rank)
+    half = whole // 2
+    rest = 0 if half < 16 else _padded(rank - half)
+    return (half, rest) if rest and rest < half else (whole, 0)
+
+
+def forward(inputs: Inputs, o: Tensor, lse: Tensor) -> Launch:
+    """Return the launch that writes output (B, H, T, E) and log-sum-exp (B, H, T)."""
+    chosen = blocks("forward", inputs.shape)
+    batch, heads, queries, _ = inputs.sizes
+    grid = (-(-queries // chosen.rows), batch * heads)
+    arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), "o": o, "lse": lse}
+    return Launch(kernels.forward, grid, arguments | _strides("o", o, "bht"), chosen)
+
+
+def row_sums(inputs: Inputs, o: Tensor, do: Tensor, delta: Tensor) -> Launch:
+    """Return the launch that writes delta = rowsum(do o), (B, H, T)."""
+    batch, heads, queries, _ = inputs.sizes
+    chosen = Blocks(64, 0, 4, 1)
+    arguments = {"delta": delta, "o": o, "do": do, "heads": heads, "queries": queries, "ROWS": chosen.rows}
+    arguments |= {"E": o.shape[-1], "BLOCK_E": _padded(o.shape[-1])} | _strides("o", o, "bht")
+    return _RowSums(kernels.row_sums, (-(-queries // chosen.rows), batch * heads), arguments, chosen)
+
+
+class _RowSums(Launch):
+    def run(self) -> None:
+        with torch.cuda.device_of(self.arguments["o"]):
+            self.kernel[self.grid](**self.arguments, num_warps=self.blocks.warps)
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The backward pass's own inputs: the gradient of the output, in its layout; log-sum-exp and delta (B, H, T)."""
+
+    do: Tensor
+    lse: Tensor
+    delta: Tensor
+
+
+def query_gradients(inputs: Inputs, upstream: Upstream, dq: Tensor, da: Tensor | None, dtable: Tensor | None) -> Launch:
+    """Return the launch that writes dq (B, H, T, D) and da (B, H, T, R), and adds to dtable (B, H, 1 or blocks, W)."""
+    chosen = query_blocks(inputs)
+    batch, heads, queries, _ = inputs.sizes
+    grid = (-(-queries // chosen.rows), batch * heads)
+    arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), **_given(upstream)}
+    arguments |= {"dq": dq, "da": dq if da is None else da, "WANT_FACTORS": da is not None}
+    arguments |= {"dtable": dq if dtable is None else dtable, "WANT_TABLE": dtable is not None}
+    by_table = (0, 0, 0) if dtable is None else dtable.stride()
+    arguments |= {"dtable_b": by_table[0], "dtable_h": by_table[1]}
+    arguments["dtable_m"] = by_table[2] if dtable is not None and dtable.shape[2] > 1 else 0
+    return Launch(kernels.query_gradients, grid, arguments | _strides("dq", dq, "bht"), chosen)
+
+
+def query_blocks(inputs: Inputs) -> Blocks:
+    """Return the blocks of the kernel for the gradients of queries."""
+    return blocks("query_gradients", inputs.shape)
+
+
+def key_gradients(inputs: Inputs, upstream: Upstream, dk: Tensor, dv: Tensor, dc: Tensor | None) -> Launch:
+    """Return the launch that writes dk (B, G, S, D), dv (B, G, S, E) and dc (B, H, S, R)."""
+    chosen = blocks("key_gradients", inputs.shape)
+    batch, _, _, keys = inputs.sizes
+    grid = (-(-keys // chosen.keys), batch * inputs.k.shape[1])
+    exchanged = inputs.mask if inputs.mask.ids is None else replace(inputs.mask, ids=inputs.mask.ids[::-1])
+    its_blocks = _id_blocks(replace(inputs, mask=exchanged), chosen.keys, chosen.rows)
+    arguments = {**_common(inputs, chosen), **its_blocks, **_given(upstream), "dk": dk, "dv": dv}
+    arguments |= {"dc": dk if dc is None else dc, "WANT_FACTORS": dc is not None}
+    arguments |= _strides("dk", dk, "bhs") | _strides("dv", dv, "bhs")
+    return Launch(kernels.key_gradients, grid, arguments, chosen)
+
+
+def dense_gradients(inputs: Inputs, upstream: Upstream, ddense: Tensor) -> Launch:
+    """Return the launch that writes ddense (B or 1, H or 1, T, S), contiguous."""
+    chosen = blocks("dense_gradients", inputs.shape)
+    batch, heads, queries, keys = inputs.sizes
+    examples, own_heads = ddense.shape[:2]
+    grid = (-(-queries // chosen.rows), -(-keys // chosen.keys), examples * own_heads)
+    arguments = {**_common(inputs, chosen), **_given(upstream), "ddense": ddense}
+    del arguments["bounds"]
+    arguments |= {"shared_examples": batch // examples, "shared_heads": heads // own_heads}
+    return Launch(kernels.dense_gradients, grid, arguments, chosen)
+
+
+def _given(upstream: Upstream) -> dict[str, Any]:
+    given = {"do": upstream.do, "lse": upstream.lse, "delta": upstream.delta}
+    return given | _strides("o", upstream.do, "bht")
+
+
+def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
+    """Return the arguments that all kernels share; the place of a tensor that is not there is taken by the queries."""
+    q, k, v, mask = inputs.q, inputs.k, inputs.v, inputs.mask
+    (batch, heads, queries, keys), rank = inputs.sizes, (0, 0)
+    a, c = inputs.a, inputs.c
+    if a is not None and c is not None:
+        rank = padded_rank(a.shape[-1])
+        a, c = (a * LOG2_E).to(q.dtype).contiguous(), c.to(q.dtype).contiguous()
+    table = None if inputs.table is None else (inputs.table * LOG2_E).contiguous()
+    dense = inputs.dense
+    if dense is not None and dense.stride(-1) != 1:
+        dense = dense.contiguous()
+    visible = None if mask.visible_BHTS is None else mask.visible_BHTS.to(torch.uint8)
+    valid = None if mask.valid_BS is None else mask.valid_BS.to(torch.uint8).contiguous()
+    positions = mask.positions or (None, None)
+    ids = mask.ids or (None, None)
+    tensors = {
+        "a": a,
+        "c": c,
+        "table": table,
+        "dense": dense,
+        "valid": valid,
+        "bounds": None if mask.valid_BS is None else token_bounds(mask.valid_BS.expand(batch, -1)),
+        "shift": None if mask.shift_B is None else mask.shift_B.expand(batch).contiguous(),
+        "q_positions": positions[0],
+        "k_positions": positions[1],
+        "q_ids": ids[0],
+        "k_ids": ids[1],
+        "mask": visible,
+        "seed": inputs.seed,
+    }
+    arguments: dict[str, Any] = {"q": q, "k": k, "v": v}
+    arguments |= {name: q if tensor is None else tensor for name, tensor in tensors.items()}
+    for name, axes in (("q", "bht"), ("k", "bhs"), ("v", "bhs"), ("dense", "bht"), ("mask", "bhts")):
+        tensor = {"q": q, "k": k, "v": v, **tensors}[name]
+        arguments |= _strides(name, tensor, axes)
+    for name in ("a", "c"):
+        arguments |= _strides(name, tensors[name], "bh")
+    arguments["table_h"] = 0 if table is None or table.shape[0] == 1 else table.stride(0)
+    for name in ("valid", "q_positions", "k_positions", "q_ids", "k_ids"):
+        arguments |= _strides(name, tensors[name], "b")
+    arguments |= {"heads": heads, "groups": heads // k.shape[1], "queries": queries, "keys": keys}
+    arguments |= {"scale": inputs.scale, "low": mask.low or 0, "high": mask.high or 0, "dropout": inputs.dropout}
+    arguments |= {"D": q.shape[-1], "E": v.shape[-1], "BLOCK_D": _padded(q.shape[-1]), "BLOCK_E": _padded(v.shape[-1])}
+    arguments |= {"RANK": rank[0], "REST": rank[1], "TABLE": table is not None, "DENSE": dense is not None}
+    arguments |= {"LOW": mask.low is not None, "HIGH": mask.high is not None, "VALID": valid is not None}
+    arguments |= {"SHIFT": mask.shift_B is not None, "POSITIONS": mask.positions is not None}
+    arguments |= {"IDS": mask.ids is not None, "MASK": visible is not None, "DROPOUT": inputs.dropout > 0}
+    return arguments | {"ROWS": chosen.rows, "KEYS": chosen.keys}
+
+
+def _id_blocks(inputs: Inputs, own_block: int, other_block: int) -> dict[str, Any]:
+    """Return which blocks hold tokens of the same packed sequences."""
+    if inputs.mask.ids is None:
+        return {"id_blocks": inputs.q}
+    own, other = (ids.expand(inputs.q.shape[0], -1) for ids in inputs.mask.ids)
+    return {"id_blocks": blocks_of_same_ids(own, other, own_block, other_block).contiguous()}
+
+
+def _strides(name: str, tensor: Tensor | None, axes: str) -> dict[str, int]:
+    """Return the strides of the first axes by name, 0 along an axis of 1."""
+    if tensor is None:
+        return {f"{name}_{axis}": 0 for axis in axes}
+    return {f"{name}_{axis}": 0 if tensor.shape[at] == 1 else tensor.stride(at) for at, axis in enumerate(axes)}
+
+
+def _padded(channels: int) -> int:
+    """Return the power of 2, at least 16, that holds so many channels."""
+    return max(16, 1 << (channels - 1).bit_length())

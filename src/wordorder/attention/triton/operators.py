@@ -1,0 +1,270 @@
+"""Attention by Triton kernels as operators of torch, which torch.compile and torch.export leave whole."""
+
+# torch's custom operators are typed in part only
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownArgumentType=false
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wordorder.attention.triton import launch
+from wordorder.attention.triton.launch import Inputs, Upstream, padded_rank
+from wordorder.attention.triton.masks import KernelMask, kernel_mask
+from wordorder.encodings import PositionTerms
+from wordorder.ops import Bias, DenseBias, LowRankBias, ToeplitzBias, Visibility
+
+def attend(
+    q_BHTD: Tensor,
+    k_BGSD: Tensor,
+    v_BGSE: Tensor,
+    order: PositionTerms,
+    mask: Visibility | Tensor | None,
+    *,
+    content: Bias | None = None,
+    dropout: float = 0.0,
+    return_lse: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the output (B, H, T, E), and with ``return_lse`` the natural log-sum-exp of each row (B, H, T).
+
+    Low-rank, Toeplitz and dense parts of the bias are added inside the kernels; any other part, and the terms by
+    content, are written out first. Dropout is drawn from torch's generator of the device.
+    """
+    parts = [part for bias in (order.bias, content) if bias is not None for part in bias.parts()]
+    low_rank = [part for part in parts if isinstance(part, LowRankBias)]
+    tables = [part.table_HW for part in parts if isinstance(part, ToeplitzBias)]
+    rest = [part for part in parts if not isinstance(part, LowRankBias | ToeplitzBias)]
+    dense = [part.tensor_BHTS if isinstance(part, DenseBias) else part.written_out(q_BHTD.dtype) for part in rest]
+    a, c = _factors(low_rank, q_BHTD.shape[1]) if low_rank else (None, None)
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BHTD, k_BGSD, v_BGSE))
+    seed = torch.randint(2**31, (1,), device=q.device) if dropout > 0 else None
+    read = kernel_mask(mask, q.device)
+    positions, ids = read.positions or (None, None), read.ids or (None, None)
+    output, lse = attention_forward(
+        q, k, v, a, c,
+        sum(tables[1:], tables[0]).float() if tables else None,
+        sum(dense[1:], dense[0]) if dense else None,
+        read.valid_BS, read.shift_B, *positions, *ids, read.visible_BHTS, seed, order.scale, read.low, read.high,
+        dropout,
+    )  # fmt: skip
+    return output, lse if return_lse else None
+
+
+def _factors(parts: Sequence[LowRankBias], heads: int) -> tuple[Tensor, Tensor]:
+    """Return the factors of all parts side by side, in float32, with zeros up to a number of channels for the kernels."""
+    sides = [part.query_factor_BHTR for part in parts], [part.key_factor_BHSR for part in parts]
+    batch = max(factor.shape[0] for side in sides for factor in side)
+    found: list[Tensor] = []
+    for side in sides:
+        own = 1 if all(factor.shape[0] == 1 for factor in side) else batch
+        joined = torch.cat([factor.float().expand(own, heads, -1, -1) for factor in side], -1)
+        found.append(F.pad(joined, (0, sum(padded_rank(joined.shape[-1])) - joined.shape[-1])))
+    return found[0], found[1]
+
+
+@torch.library.custom_op("wordorder::attention_forward", mutates_args=())
+def attention_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor | None,
+    c: Tensor | None,
+    table: Tensor | None,
+    dense: Tensor | None,
+    valid: Tensor | None,
+    shift: Tensor | None,
+    q_positions: Tensor | None,
+    k_positions: Tensor | None,
+    q_ids: Tensor | None,
+    k_ids: Tensor | None,
+    visible: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    low: int | None,
+    high: int | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Return output (B, H, T, E), laid out as (B, T, H, E), and log-sum-exp (B, H, T), float32."""
+    inputs = _inputs(
+        q, k, v, a, c, table, dense, valid, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale, low,
+        high, dropout,
+    )  # fmt: skip
+    o, lse = _outputs(q, v)
+    if o.numel():
+        launch.forward(inputs, o, lse).run()
+    return o, lse
+
+
+@attention_forward.register_fake
+def _forward_of_shapes(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return _outputs(q, v)
+
+
+@torch.library.custom_op("wordorder::attention_backward", mutates_args=())
+def attention_backward(
+    do: Tensor | None,
+    dlse: Tensor | None,
+    o: Tensor,
+    lse: Tensor,
+    wanted: Sequence[bool],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor | None,
+    c: Tensor | None,
+    table: Tensor | None,
+    dense: Tensor | None,
+    valid: Tensor | None,
+    shift: Tensor | None,
+    q_positions: Tensor | None,
+    k_positions: Tensor | None,
+    q_ids: Tensor | None,
+    k_ids: Tensor | None,
+    visible: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    low: int | None,
+    high: int | None,
+    dropout: float,
+) -> list[Tensor]:
+    """Return the gradients of q, k, v, and of both factors, the table and the dense part as far as they are wanted.
+
+    ``wanted`` is of the factors, the table and the dense part; the gradient that is not wanted is an empty tensor.
+    """
+    inputs = _inputs(
+        q, k, v, a, c, table, dense, valid, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale, low,
+        high, dropout,
+    )  # fmt: skip
+    (batch, heads, queries, keys), delta = inputs.sizes, torch.zeros_like(lse)
+    dq, dk, dv, da, dc, dtable, ddense = gradients = _gradients(q, k, v, a, c, table, dense, wanted)
+    if q.numel() == 0:
+        return [gradient.zero_() for gradient in gradients]
+    do = torch.zeros_like(o) if do is None else do
+    if do.stride() != o.stride():
+        do = torch.empty_like(o).copy_(do)
+    launch.row_sums(inputs, o, do, delta).run()
+    if dlse is not None:
+        delta -= dlse
+    upstream = Upstream(do, lse, delta)
+    # of each example, and where the order of the sums has to be the same in each run of each block of queries
+    blocks = -(-queries // launch.query_blocks(inputs).rows) if torch.are_deterministic_algorithms_enabled() else 1
+    table_BHMW = lse.new_zeros(batch, heads, blocks, queries + keys - 1) if dtable.numel() else None
+    a_BHTR, c_BHSR = (
+        lse.new_empty(batch, heads, *gradient.shape[2:]) if gradient.numel() else None for gradient in (da, dc)
+    )
+    launch.query_gradients(inputs, upstream, dq, a_BHTR, table_BHMW).run()
+    launch.key_gradients(inputs, upstream, dk, dv, c_BHSR).run()
+    if ddense.numel():
+        launch.dense_gradients(inputs, upstream, ddense).run()
+    if a_BHTR is not None and c_BHSR is not None:
+        torch.sum(a_BHTR, 0, keepdim=True, out=da) if da.shape[0] == 1 else da.copy_(a_BHTR)
+        torch.sum(c_BHSR, 0, keepdim=True, out=dc) if dc.shape[0] == 1 else dc.copy_(c_BHSR)
+    if table_BHMW is not None:
+        by_head_HW = table_BHMW.sum((0, 2))
+        dtable.copy_(by_head_HW.sum(0, keepdim=True) if dtable.shape[0] == 1 else by_head_HW)
+    return gradients
+
+
+@attention_backward.register_fake
+def _backward_of_shapes(
+    do: Tensor, dlse: Tensor, o: Tensor, lse: Tensor, wanted: Sequence[bool], *given: Any
+) -> list[Tensor]:
+    del do, dlse, o, lse
+    q, k, v, a, c, table, dense = given[:7]
+    return _gradients(q, k, v, a, c, table, dense, wanted)
+
+
+def _refuse(ctx: Any, *gradients: Any) -> None:
+    del ctx, gradients
+    raise RuntimeError(
+        "attention by Triton kernels gives no second derivatives (create_graph=True); take backend='reference' or"
+        " 'sdpa', or set WORDORDER_BACKEND=reference"
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep what the backward pass reads."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *inputs[:TENSORS])
+    ctx.settings = inputs[TENSORS:]
+
+
+def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Return the gradient of each input of the forward operator."""
+    o, lse, *tensors = ctx.saved_tensors
+    needed = ctx.needs_input_grad
+    wanted = [needed[3] or needed[4], needed[5], needed[6]]
+    gradients = attention_backward(do, dlse, o, lse, wanted, *tensors, *ctx.settings)
+    asked = [gradient if need else None for gradient, need in zip(gradients, needed, strict=False)]
+    return *asked, *[None] * (len(needed) - len(asked))
+
+
+TENSORS = 15
+"""The first arguments of the forward operator are tensors, the others numbers."""
+
+attention_forward.register_autograd(_backward, setup_context=_keep)
+attention_backward.register_autograd(_refuse)
+
+
+def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return memory for output and log-sum-exp."""
+    batch, heads, queries, _ = q.shape
+    o = v.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
+    return o, q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+def _gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor | None,
+    c: Tensor | None,
+    table: Tensor | None,
+    dense: Tensor | None,
+    wanted: Sequence[bool],
+) -> list[Tensor]:
+    """Return memory for the gradients; those of q, k and v laid out as (B, T, H, D), as a projection reads them."""
+    made = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (q, k, v)]
+    factors, its_table, matrix = wanted
+    for given, want in ((a, factors), (c, factors), (table, its_table), (dense, matrix)):
+        made.append(q.new_empty(0) if given is None or not want else given.new_empty(given.shape))
+    return made
+
+
+def _inputs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor | None,
+    c: Tensor | None,
+    table: Tensor | None,
+    dense: Tensor | None,
+    valid: Tensor | None,
+    shift: Tensor | None,
+    q_positions: Tensor | None,
+    k_positions: Tensor | None,
+    q_ids: Tensor | None,
+    k_ids: Tensor | None,
+    visible: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    low: int | None,
+    high: int | None,
+    dropout: float,
+) -> Inputs:
+    """Return the arguments of the operators, which are flat, as what they are."""
+    mask = KernelMask(
+        low,
+        high,
+        shift,
+        None if q_positions is None or k_positions is None else (q_positions, k_positions),
+        None if q_ids is None or k_ids is None else (q_ids, k_ids),
+        valid,
+        visible,
+    )
+    return Inputs(
+        q=q, k=k, v=v, a=a, c=c, table=table, dense=dense, mask=mask, seed=seed, scale=scale, dropout=dropout
+    )  # fmt: skip
