@@ -2,13 +2,14 @@
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 import torch
 
 from wordorder.errors import BadInput
 
-Backend = Literal["reference", "sdpa", "kept-tiles", "recomputed-tiles", "flex"]
+Backend = Literal["reference", "sdpa", "kept-tiles", "recomputed-tiles", "flex", "triton"]
 BiasKind = Literal["none", "fixed", "learned"]
 
 VARIABLE = "WORDORDER_BACKEND"
@@ -22,6 +23,10 @@ MOST_KEPT = 256 * 2**20
 """Most bytes of weights that a layer may keep for its backward pass."""
 LARGEST_MATRIX = 256 * 2**20
 """Most bytes of bias that may be written out (and, on a GPU, of its gradient, which has a matrix per example)."""
+TRITON = find_spec("triton") is not None
+"""Whether Triton is installed; torch brings it along on Linux with a GPU."""
+WIDEST_HEAD = 256
+"""Most channels of a head that the Triton kernels have room for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,9 @@ class Call:
     masked: bool = False
     """The mask differs between examples, so that bias and mask together need a matrix for each."""
     traced: bool = False
-    """torch.compile or torch.export traces the call, or torch.func or forward-mode differentiation transforms it."""
+    """torch.compile or torch.export traces the call."""
+    transformed: bool = False
+    """torch.func or forward-mode differentiation transforms the call."""
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
@@ -60,11 +67,12 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     ===================  ==========================================================================================
     backend              taken for
     ===================  ==========================================================================================
-    `reference`          attention weights; log-sum-exp on a GPU
-    `sdpa`               whatever torch's fused kernels can do, small calls, and everything that is traced
+    `reference`          attention weights; the log-sum-exp where no other backend gives it
+    `sdpa`               whatever torch's fused kernels can do, small calls, and on a CPU everything that is traced
     `kept-tiles`         CPU training with a learned bias or dropout, up to 1,024 keys
     `recomputed-tiles`   the same for longer texts and in bfloat16; long fixed biases; log-sum-exp on a CPU
-    `flex`               GPU, a bias that would be too large written out
+    `triton`             GPU: a bias or terms by content that learn, long fixed biases, log-sum-exp; also traced
+    `flex`               GPU, a bias that would be too large written out, without Triton kernels for it
     ===================  ==========================================================================================
 
     Args:
@@ -88,7 +96,7 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
         return forced  # pyright: ignore[reportReturnType]
     if call.return_weights:
         return "reference"
-    if call.traced:
+    if call.transformed or (call.traced and call.device != "cuda"):
         return "reference" if call.return_lse else "sdpa"
     return _on_cpu(call) if call.device == "cpu" else _on_gpu(call)
 
@@ -118,6 +126,10 @@ def _tiles(call: Call) -> Backend:
 
 
 def _on_gpu(call: Call) -> Backend:
+    if _refusal("triton", call) is None:
+        learns = call.training and (call.bias == "learned" or call.content) and call.queries * call.keys >= SMALL
+        if learns or call.return_lse or _matrix_bytes(call) > LARGEST_MATRIX:
+            return "triton"
     if call.return_lse:
         return "reference"
     gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
@@ -140,7 +152,7 @@ def _refusal(backend: str, call: Call) -> str | None:
     if backend.endswith("tiles"):
         if call.return_weights:
             return "does not return attention weights; take backend='reference' or None"
-        if call.device != "cpu" or call.traced or call.dtype == torch.float16:
+        if call.device != "cpu" or call.traced or call.transformed or call.dtype == torch.float16:
             return "computes in bfloat16, float32 or float64 on a CPU, outside torch.compile and torch.func; take None"
     if backend == "flex":
         if call.return_lse or call.return_weights or call.dropout or call.content:
@@ -149,6 +161,19 @@ def _refusal(backend: str, call: Call) -> str | None:
             return "trains on a CUDA device only; take backend=None"
         if not call.structured:
             return "wants a bias of low-rank and Toeplitz parts; take backend=None"
-        if call.traced:
+        if call.traced or call.transformed:
             return "is not traced; take backend=None"
+    if backend == "triton":
+        if call.return_weights:
+            return "does not return attention weights; take backend='reference' or None"
+        if not TRITON:
+            return "needs Triton; install it with pip install triton"
+        # Triton's interpreter runs the kernels on a CPU, slowly, to test them
+        if call.device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+            return "computes on a GPU; take backend=None"
+        if call.dtype == torch.float64 or call.transformed or call.head_dim > WIDEST_HEAD:
+            return (
+                f"computes in float16, bfloat16 or float32, for heads of at most {WIDEST_HEAD} channels, outside"
+                " torch.func; take backend=None"
+            )
     return None

@@ -9,6 +9,8 @@ from torch import Tensor
 from wordorder.attention import sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
+from wordorder.attention.triton.bias import KernelBias, kernel_bias
+from wordorder.attention.triton.masks import KernelMask, kernel_mask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
 from wordorder.ops import DenseBias, Packed, Visibility, check_positions_fit
@@ -30,6 +32,9 @@ class Plan:
     is_causal: bool = False
     """The mask is the lower triangle, which SDPA knows by name."""
     tile_mask: TileMask | None = None
+    kernel_bias: KernelBias | None = None
+    """For Triton, as is the mask."""
+    kernel_mask: KernelMask | None = None
 
     def layer(self, index: int) -> "Plan":
         """Return the plan as layer ``index`` (from 0) sees it."""
@@ -109,7 +114,7 @@ def check_plan(plan: Plan, sizes: AttentionSizes, *, dropout: float, return_lse:
     """Refuse a call that the plan's backend cannot do."""
     call = _call(plan.order, None, sizes, _Wanted(plan.backend, dropout > 0, return_lse))
     # a plan made outside a traced layer stays what it is: its backend runs outside as well
-    choose_backend(replace(call, traced=False), plan.backend)
+    choose_backend(replace(call, traced=False, transformed=False), plan.backend)
 
 
 class _Wanted(NamedTuple):
@@ -135,6 +140,11 @@ def _plan(
         mask = None
     if chosen == "flex":
         return Plan(chosen, order, mask)
+    if chosen == "triton":
+        read = kernel_mask(mask, sizes.batch, sizes.device)
+        return Plan(
+            chosen, order, mask, kernel_bias=kernel_bias(order.bias, sizes.heads, sizes.dtype), kernel_mask=read
+        )
     if chosen.endswith("tiles"):
         tile_mask = TileMask(mask, batch=sizes.batch, queries=sizes.queries, keys=sizes.keys, device=sizes.device)
         if chosen == "kept-tiles" and layers > 1 and order.bias is not None:
@@ -177,7 +187,8 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         return_lse=wanted.lse,
         return_weights=wanted.weights,
         masked=masked,
-        traced=torch.compiler.is_compiling() or transformed(),
+        traced=torch.compiler.is_compiling(),
+        transformed=transformed(),
     )
 
 

@@ -1,6 +1,5 @@
 """The launches of the kernels: their grids, arguments and blocks, without running them."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,8 +7,9 @@ import torch
 from torch import Tensor
 
 from wordorder.attention.triton import kernels
-from wordorder.attention.triton.configurations import Blocks, Kernel, Shape, blocks
-from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids, token_bounds
+from wordorder.attention.triton.bias import KernelBias, padded_channels, padded_rank
+from wordorder.attention.triton.configurations import Blocks, Shape, blocks
+from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids
 
 LOG2_E = 1.4426950408889634
 
@@ -24,19 +24,12 @@ class Inputs:
     """(B, G, S, D)."""
     v: Tensor
     """(B, G, S, E)."""
-    a: Tensor | None = None
-    """(B or 1, H, T, R), float32, the factors of all low-rank parts side by side; R as `padded_rank` has it."""
-    c: Tensor | None = None
-    """(B or 1, H, S, R)."""
-    table: Tensor | None = None
-    """(H or 1, T + S - 1), float32."""
-    dense: Tensor | None = None
-    """(B or 1, H or 1, T, S)."""
-    mask: KernelMask = KernelMask()
-    seed: Tensor | None = None
+    bias: KernelBias
+    mask: KernelMask
+    seed: Tensor | None
     """Of the dropout, int64 (1,)."""
-    scale: float = 1.0
-    dropout: float = 0.0
+    scale: float
+    dropout: float
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -47,8 +40,8 @@ class Inputs:
     @property
     def shape(self) -> Shape:
         """The facts on which the sizes of blocks depend."""
-        width = max(_padded(self.q.shape[-1]), _padded(self.v.shape[-1]))
-        return Shape(width, 0 if self.a is None else self.a.shape[-1], self.q.element_size())
+        width = max(padded_channels(self.q.shape[-1]), padded_channels(self.v.shape[-1]))
+        return Shape(width, 0 if self.bias.a_BHTR is None else self.bias.a_BHTR.shape[-1], self.q.element_size())
 
 
 @dataclass(frozen=True)
@@ -66,17 +59,6 @@ class Launch:
             self.kernel[self.grid](**self.arguments, num_warps=self.blocks.warps, num_stages=self.blocks.stages)
 
 
-def padded_rank(rank: int) -> tuple[int, int]:
-    """Return the two numbers of channels that hold the factors: powers of 2, at least 16, the second one may be 0.
-
-    TUPE's factors have d + 2 channels: with one number 66 would become 128, with two it becomes 64 + 16.
-    """
-    whole = _padded(rank)
-    half = whole // 2
-    rest = 0 if half < 16 else _padded(rank - half)
-    return (half, rest) if rest and rest < half else (whole, 0)
-
-
 def forward(inputs: Inputs, o: Tensor, lse: Tensor) -> Launch:
     """Return the launch that writes output (B, H, T, E) and log-sum-exp (B, H, T)."""
     chosen = blocks("forward", inputs.shape)
@@ -91,7 +73,7 @@ def row_sums(inputs: Inputs, o: Tensor, do: Tensor, delta: Tensor) -> Launch:
     batch, heads, queries, _ = inputs.sizes
     chosen = Blocks(64, 0, 4, 1)
     arguments = {"delta": delta, "o": o, "do": do, "heads": heads, "queries": queries, "ROWS": chosen.rows}
-    arguments |= {"E": o.shape[-1], "BLOCK_E": _padded(o.shape[-1])} | _strides("o", o, "bht")
+    arguments |= {"E": o.shape[-1], "BLOCK_E": padded_channels(o.shape[-1])} | _strides("o", o, "bht")
     return _RowSums(kernels.row_sums, (-(-queries // chosen.rows), batch * heads), arguments, chosen)
 
 
@@ -162,17 +144,15 @@ def _given(upstream: Upstream) -> dict[str, Any]:
 def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
     """Return the arguments that all kernels share; the place of a tensor that is not there is taken by the queries."""
     q, k, v, mask = inputs.q, inputs.k, inputs.v, inputs.mask
-    (batch, heads, queries, keys), rank = inputs.sizes, (0, 0)
-    a, c = inputs.a, inputs.c
+    (_, heads, queries, keys), rank = inputs.sizes, (0, 0)
+    a, c = inputs.bias.a_BHTR, inputs.bias.c_BHSR
     if a is not None and c is not None:
         rank = padded_rank(a.shape[-1])
         a, c = (a * LOG2_E).to(q.dtype).contiguous(), c.to(q.dtype).contiguous()
-    table = None if inputs.table is None else (inputs.table * LOG2_E).contiguous()
-    dense = inputs.dense
+    table = None if inputs.bias.table_HW is None else (inputs.bias.table_HW * LOG2_E).contiguous()
+    dense = inputs.bias.dense_BHTS
     if dense is not None and dense.stride(-1) != 1:
         dense = dense.contiguous()
-    visible = None if mask.visible_BHTS is None else mask.visible_BHTS.to(torch.uint8)
-    valid = None if mask.valid_BS is None else mask.valid_BS.to(torch.uint8).contiguous()
     positions = mask.positions or (None, None)
     ids = mask.ids or (None, None)
     tensors = {
@@ -180,14 +160,14 @@ def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
         "c": c,
         "table": table,
         "dense": dense,
-        "valid": valid,
-        "bounds": None if mask.valid_BS is None else token_bounds(mask.valid_BS.expand(batch, -1)),
-        "shift": None if mask.shift_B is None else mask.shift_B.expand(batch).contiguous(),
+        "valid": mask.valid_BS,
+        "bounds": mask.bounds_B2,
+        "shift": mask.shift_B,
         "q_positions": positions[0],
         "k_positions": positions[1],
         "q_ids": ids[0],
         "k_ids": ids[1],
-        "mask": visible,
+        "mask": mask.visible_BHTS,
         "seed": inputs.seed,
     }
     arguments: dict[str, Any] = {"q": q, "k": k, "v": v}
@@ -202,11 +182,16 @@ def _common(inputs: Inputs, chosen: Blocks) -> dict[str, Any]:
         arguments |= _strides(name, tensors[name], "b")
     arguments |= {"heads": heads, "groups": heads // k.shape[1], "queries": queries, "keys": keys}
     arguments |= {"scale": inputs.scale, "low": mask.low or 0, "high": mask.high or 0, "dropout": inputs.dropout}
-    arguments |= {"D": q.shape[-1], "E": v.shape[-1], "BLOCK_D": _padded(q.shape[-1]), "BLOCK_E": _padded(v.shape[-1])}
+    arguments |= {
+        "D": q.shape[-1],
+        "E": v.shape[-1],
+        "BLOCK_D": padded_channels(q.shape[-1]),
+        "BLOCK_E": padded_channels(v.shape[-1]),
+    }
     arguments |= {"RANK": rank[0], "REST": rank[1], "TABLE": table is not None, "DENSE": dense is not None}
-    arguments |= {"LOW": mask.low is not None, "HIGH": mask.high is not None, "VALID": valid is not None}
+    arguments |= {"LOW": mask.low is not None, "HIGH": mask.high is not None, "VALID": mask.valid_BS is not None}
     arguments |= {"SHIFT": mask.shift_B is not None, "POSITIONS": mask.positions is not None}
-    arguments |= {"IDS": mask.ids is not None, "MASK": visible is not None, "DROPOUT": inputs.dropout > 0}
+    arguments |= {"IDS": mask.ids is not None, "MASK": mask.visible_BHTS is not None, "DROPOUT": inputs.dropout > 0}
     return arguments | {"ROWS": chosen.rows, "KEYS": chosen.keys}
 
 
@@ -223,8 +208,3 @@ def _strides(name: str, tensor: Tensor | None, axes: str) -> dict[str, int]:
     if tensor is None:
         return {f"{name}_{axis}": 0 for axis in axes}
     return {f"{name}_{axis}": 0 if tensor.shape[at] == 1 else tensor.stride(at) for at, axis in enumerate(axes)}
-
-
-def _padded(channels: int) -> int:
-    """Return the power of 2, at least 16, that holds so many channels."""
-    return max(16, 1 << (channels - 1).bit_length())

@@ -23,18 +23,24 @@ class KernelMask:
     ids: tuple[Tensor, Tensor] | None = None
     """The packed sequence of each query and key, int32 (B, T) and (B, S)."""
     valid_BS: Tensor | None = None
-    """Which keys are tokens, bool (1 or B, S)."""
+    """Which keys are tokens, uint8 (1 or B, S)."""
+    bounds_B2: Tensor | None = None
+    """The first key that is a token, and the one after the last, int32."""
     visible_BHTS: Tensor | None = None
-    """Any other mask, bool, each axis of 1 or of its full size."""
+    """Any other mask, uint8, each axis of 1 or of its full size."""
 
 
-def kernel_mask(mask: Visibility | Tensor | None, device: torch.device) -> KernelMask:
-    """Return a mask as the kernels read it."""
+def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.device) -> KernelMask:
+    """Return a mask of so many examples as the kernels read it."""
     if mask is None:
         return KernelMask()
     if isinstance(mask, Tensor):
-        return KernelMask(visible_BHTS=mask.to(device))
-    found = KernelMask(valid_BS=None if mask.valid_BS is None else mask.valid_BS.to(device))
+        return KernelMask(visible_BHTS=mask.to(device, torch.uint8))
+    found = KernelMask()
+    if mask.valid_BS is not None:
+        valid_BS = mask.valid_BS.to(device)
+        bounds_B2 = token_bounds(valid_BS).expand(batch, -1).contiguous()
+        found = KernelMask(valid_BS=valid_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
     if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
         sequences = (positions.sequence_BT.to(device, torch.int32) for positions in (mask.query, mask.key))
         found = replace(found, ids=(next(sequences), next(sequences)))
@@ -51,7 +57,7 @@ def kernel_mask(mask: Visibility | Tensor | None, device: torch.device) -> Kerne
     found = replace(found, low=low, high=high)
     if isinstance(mask.query, Contiguous) and isinstance(mask.key, Contiguous):
         shift_B = torch.as_tensor(mask.key.offset) - torch.as_tensor(mask.query.offset)
-        return replace(found, shift_B=shift_B.to(device, torch.int32))
+        return replace(found, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
     index = (positions.index_BT(device).to(torch.int32) for positions in (mask.query, mask.key))
     return replace(found, positions=(next(index), next(index)))
 

@@ -9,60 +9,38 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from wordorder.attention.triton import launch
-from wordorder.attention.triton.launch import Inputs, Upstream, padded_rank
-from wordorder.attention.triton.masks import KernelMask, kernel_mask
-from wordorder.encodings import PositionTerms
-from wordorder.ops import Bias, DenseBias, LowRankBias, ToeplitzBias, Visibility
+from wordorder.attention.triton.bias import KernelBias
+from wordorder.attention.triton.launch import Inputs, Upstream
+from wordorder.attention.triton.masks import KernelMask
+
 
 def attend(
     q_BHTD: Tensor,
     k_BGSD: Tensor,
     v_BGSE: Tensor,
-    order: PositionTerms,
-    mask: Visibility | Tensor | None,
+    scale: float,
+    bias: KernelBias,
+    mask: KernelMask,
     *,
-    content: Bias | None = None,
     dropout: float = 0.0,
     return_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output (B, H, T, E), and with ``return_lse`` the natural log-sum-exp of each row (B, H, T).
 
-    Low-rank, Toeplitz and dense parts of the bias are added inside the kernels; any other part, and the terms by
-    content, are written out first. Dropout is drawn from torch's generator of the device.
+    Sums are in float32; with 16-bit inputs the factors of a low-rank bias are read in 16 bits. Dropout is drawn from
+    torch's generator of the device, by Philox on query and key, so that the backward pass draws the same.
     """
-    parts = [part for bias in (order.bias, content) if bias is not None for part in bias.parts()]
-    low_rank = [part for part in parts if isinstance(part, LowRankBias)]
-    tables = [part.table_HW for part in parts if isinstance(part, ToeplitzBias)]
-    rest = [part for part in parts if not isinstance(part, LowRankBias | ToeplitzBias)]
-    dense = [part.tensor_BHTS if isinstance(part, DenseBias) else part.written_out(q_BHTD.dtype) for part in rest]
-    a, c = _factors(low_rank, q_BHTD.shape[1]) if low_rank else (None, None)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BHTD, k_BGSD, v_BGSE))
     seed = torch.randint(2**31, (1,), device=q.device) if dropout > 0 else None
-    read = kernel_mask(mask, q.device)
-    positions, ids = read.positions or (None, None), read.ids or (None, None)
+    positions, ids = mask.positions or (None, None), mask.ids or (None, None)
     output, lse = attention_forward(
-        q, k, v, a, c,
-        sum(tables[1:], tables[0]).float() if tables else None,
-        sum(dense[1:], dense[0]) if dense else None,
-        read.valid_BS, read.shift_B, *positions, *ids, read.visible_BHTS, seed, order.scale, read.low, read.high,
-        dropout,
+        q, k, v, bias.a_BHTR, bias.c_BHSR, bias.table_HW, bias.dense_BHTS,
+        mask.valid_BS, mask.bounds_B2, mask.shift_B, *positions, *ids, mask.visible_BHTS, seed,
+        scale, mask.low, mask.high, dropout,
     )  # fmt: skip
     return output, lse if return_lse else None
-
-
-def _factors(parts: Sequence[LowRankBias], heads: int) -> tuple[Tensor, Tensor]:
-    """Return the factors of all parts side by side, in float32, with zeros up to a number of channels for the kernels."""
-    sides = [part.query_factor_BHTR for part in parts], [part.key_factor_BHSR for part in parts]
-    batch = max(factor.shape[0] for side in sides for factor in side)
-    found: list[Tensor] = []
-    for side in sides:
-        own = 1 if all(factor.shape[0] == 1 for factor in side) else batch
-        joined = torch.cat([factor.float().expand(own, heads, -1, -1) for factor in side], -1)
-        found.append(F.pad(joined, (0, sum(padded_rank(joined.shape[-1])) - joined.shape[-1])))
-    return found[0], found[1]
 
 
 @torch.library.custom_op("wordorder::attention_forward", mutates_args=())
@@ -75,6 +53,7 @@ def attention_forward(
     table: Tensor | None,
     dense: Tensor | None,
     valid: Tensor | None,
+    bounds: Tensor | None,
     shift: Tensor | None,
     q_positions: Tensor | None,
     k_positions: Tensor | None,
@@ -89,8 +68,8 @@ def attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Return output (B, H, T, E), laid out as (B, T, H, E), and log-sum-exp (B, H, T), float32."""
     inputs = _inputs(
-        q, k, v, a, c, table, dense, valid, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale, low,
-        high, dropout,
+        q, k, v, a, c, table, dense, valid, bounds, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale,
+        low, high, dropout,
     )  # fmt: skip
     o, lse = _outputs(q, v)
     if o.numel():
@@ -118,6 +97,7 @@ def attention_backward(
     table: Tensor | None,
     dense: Tensor | None,
     valid: Tensor | None,
+    bounds: Tensor | None,
     shift: Tensor | None,
     q_positions: Tensor | None,
     k_positions: Tensor | None,
@@ -135,8 +115,8 @@ def attention_backward(
     ``wanted`` is of the factors, the table and the dense part; the gradient that is not wanted is an empty tensor.
     """
     inputs = _inputs(
-        q, k, v, a, c, table, dense, valid, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale, low,
-        high, dropout,
+        q, k, v, a, c, table, dense, valid, bounds, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale,
+        low, high, dropout,
     )  # fmt: skip
     (batch, heads, queries, keys), delta = inputs.sizes, torch.zeros_like(lse)
     dq, dk, dv, da, dc, dtable, ddense = gradients = _gradients(q, k, v, a, c, table, dense, wanted)
@@ -202,7 +182,7 @@ def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor 
     return *asked, *[None] * (len(needed) - len(asked))
 
 
-TENSORS = 15
+TENSORS = 16
 """The first arguments of the forward operator are tensors, the others numbers."""
 
 attention_forward.register_autograd(_backward, setup_context=_keep)
@@ -243,6 +223,7 @@ def _inputs(
     table: Tensor | None,
     dense: Tensor | None,
     valid: Tensor | None,
+    bounds: Tensor | None,
     shift: Tensor | None,
     q_positions: Tensor | None,
     k_positions: Tensor | None,
@@ -263,8 +244,9 @@ def _inputs(
         None if q_positions is None or k_positions is None else (q_positions, k_positions),
         None if q_ids is None or k_ids is None else (q_ids, k_ids),
         valid,
+        bounds,
         visible,
     )
     return Inputs(
-        q=q, k=k, v=v, a=a, c=c, table=table, dense=dense, mask=mask, seed=seed, scale=scale, dropout=dropout
+        q=q, k=k, v=v, bias=KernelBias(a, c, table, dense), mask=mask, seed=seed, scale=scale, dropout=dropout
     )  # fmt: skip
