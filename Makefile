@@ -6,6 +6,8 @@ TORCH_PIP_ARGS ?=
 WORKERS ?= 2
 
 CONSTRAINTS := requirements/constraints.txt
+# The same, without the pin of triton where torch requires a version itself, as its CUDA builds do.
+PINS := .venv/constraints.txt
 READY := .venv/.installed
 BIN := .venv/bin
 
@@ -20,9 +22,12 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "wordorder needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true); try: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(TORCH_PIP_ARGS) torch
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) hatchling
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[dev]'
+	@sed '/^triton==/d' $(CONSTRAINTS) >$(PINS)
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) $(TORCH_PIP_ARGS) torch
+	@$(BIN)/python -c 'import sys; from importlib.metadata import requires; sys.exit(not any("triton" in r for r in requires("torch")))' || \
+	  cp $(CONSTRAINTS) $(PINS)
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) hatchling
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## compare the encodings on real text, then open runs/demo/report.html
@@ -55,7 +60,7 @@ docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
 bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 30 minutes
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) x-transformers
+	$(BIN)/python -m pip install --quiet --constraint $(PINS) x-transformers
 	$(BIN)/python benchmarks/training_step.py --json benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/attention.py --json benchmarks/results/attention.json
 	$(BIN)/python benchmarks/complex_order.py --json benchmarks/results/complex-embedding.json
