@@ -140,7 +140,7 @@ def attend(
             own = kernel_bias(content if order.bias is None else order.bias + content, q.shape[1], q.dtype)
         return by_kernels(q, k, v, order.scale, own, plan.kernel_mask, dropout=dropout, return_lse=return_lse)
     if plan.backend == "flex":
-        return flex.attend(q, k, v, plan.order, plan.mask), None
+        return flex.attend(q, k, v, plan.order, plan.block_mask), None
     if plan.backend == "reference":
         added = None if content is None else content.written_out(torch.promote_types(q.dtype, torch.float32))
         return reference.attend(

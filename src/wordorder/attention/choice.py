@@ -27,6 +27,8 @@ TRITON = find_spec("triton") is not None
 """Whether Triton is installed; torch brings it along on Linux with a GPU."""
 WIDEST_HEAD = 256
 """Most channels of a head that the Triton kernels have room for."""
+WIDEST_TRAINED = 128
+"""The same in training: the gradients need more registers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +173,8 @@ def _refusal(backend: str, call: Call) -> str | None:
         # Triton's interpreter runs the kernels on a CPU, slowly, to test them
         if call.device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
             return "computes on a GPU; take backend=None"
-        if call.dtype == torch.float64 or call.transformed or call.head_dim > WIDEST_HEAD:
-            return (
-                f"computes in float16, bfloat16 or float32, for heads of at most {WIDEST_HEAD} channels, outside"
-                " torch.func; take backend=None"
-            )
+        if call.dtype == torch.float64 or call.transformed:
+            return "computes in float16, bfloat16 or float32, outside torch.func; take backend=None"
+        if call.head_dim > (widest := WIDEST_TRAINED if call.training else WIDEST_HEAD):
+            return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"
     return None

@@ -1,12 +1,12 @@
 """Plan attention: put order and mask, once per forward pass, in the form that every layer's call reads."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wordorder.attention import sdpa
+from wordorder.attention import flex, sdpa
 from wordorder.attention.choice import Backend, BiasKind, Call, choose_backend
 from wordorder.attention.tiles import TileMask
 from wordorder.attention.triton.bias import KernelBias, kernel_bias
@@ -15,6 +15,9 @@ from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
 from wordorder.ops import DenseBias, Packed, Visibility, check_positions_fit
 from wordorder.ops.execution import transformed
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Plan:
     is_causal: bool = False
     """The mask is the lower triangle, which SDPA knows by name."""
     tile_mask: TileMask | None = None
+    block_mask: "BlockMask | None" = None
+    """For FlexAttention."""
     kernel_bias: KernelBias | None = None
     """For Triton, as is the mask."""
     kernel_mask: KernelMask | None = None
@@ -139,7 +144,8 @@ def _plan(
     if isinstance(mask, Visibility) and mask.hides_nothing:
         mask = None
     if chosen == "flex":
-        return Plan(chosen, order, mask)
+        blocks = flex.block_mask(mask, sizes.batch, sizes.heads, sizes.queries, sizes.keys, sizes.device)
+        return Plan(chosen, order, mask, block_mask=blocks)
     if chosen == "triton":
         read = kernel_mask(mask, sizes.batch, sizes.device)
         return Plan(

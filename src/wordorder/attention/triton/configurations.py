@@ -1,9 +1,21 @@
-"""Sizes of the blocks that each kernel computes at once, chosen by its shapes and the GPU."""
+"""Sizes of the blocks that each kernel computes at once, from a table by kernel, shape and GPU.
 
+The table, `configurations.json`, holds for each the largest blocks of `CANDIDATES` that neither spill registers nor
+exceed shared memory, as the compiler says (`python -m tools.kernels --search`); `make gpu` measures them.
+"""
+
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from typing import Literal, NamedTuple
 
+import torch
+
 Kernel = Literal["forward", "query_gradients", "key_gradients", "dense_gradients"]
+TARGETS = ("sm_80", "sm_86", "sm_90", "sm_100", "gfx942")
+"""Families of GPUs: A100; RTX 30, 40 and 50, which have less shared memory; H100 and H200; B200; AMD's MI300."""
 
 
 class Blocks(NamedTuple):
@@ -15,25 +27,84 @@ class Blocks(NamedTuple):
     stages: int
 
 
+CANDIDATES: Mapping[Kernel, tuple[Blocks, ...]] = {
+    "forward": tuple(
+        Blocks(*sizes)
+        for sizes in (
+            (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 4, 2), (64, 64, 4, 2),
+            (64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1),
+        )
+    ),
+    "query_gradients": tuple(
+        Blocks(*sizes)
+        for sizes in (
+            (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2),
+            (128, 32, 8, 1), (64, 64, 8, 1), (64, 32, 8, 2), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1),
+            (32, 32, 8, 1), (32, 32, 4, 1), (64, 16, 8, 1), (32, 16, 4, 1), (16, 32, 4, 1), (16, 16, 2, 1),
+        )
+    ),
+    "key_gradients": tuple(
+        Blocks(*sizes)
+        for sizes in (
+            (64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (32, 64, 4, 2), (32, 64, 8, 2),
+            (32, 128, 8, 2), (32, 128, 8, 1), (32, 64, 8, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 32, 8, 1),
+            (32, 32, 4, 1), (16, 64, 8, 1), (16, 64, 4, 1), (16, 32, 4, 1), (16, 16, 2, 1),
+        )
+    ),
+    "dense_gradients": tuple(
+        Blocks(*sizes)
+        for sizes in ((128, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1))
+    ),
+}  # fmt: skip
+"""Blocks to choose from, by kernel, the preferred ones first."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """The facts about a call on which the sizes of blocks depend."""
 
     width: int
-    """Channels of queries and keys or of values, the larger, as the kernels pad them: 16, 32, 64, 128 or 256."""
-    rank: int
-    """Channels of the low-rank factors, as the kernels pad them; 0 without."""
+    """Channels of queries and keys or of values, the larger, as the kernels pad them."""
+    ranked: bool
+    """The bias has a low-rank part."""
     itemsize: int
     """Bytes of a number of the inputs."""
+    target: str
+    """One of `TARGETS`."""
+
+    @property
+    def entry(self) -> "Shape":
+        """The shape under which the table has it: narrower heads take the blocks of 64 channels."""
+        return Shape(max(self.width, 64), self.ranked, self.itemsize, self.target)
 
 
 def blocks(kernel: Kernel, shape: Shape) -> Blocks:
     """Return the blocks of a kernel for a shape."""
-    wide = shape.width + shape.rank > 160
-    if shape.itemsize == 4:
-        return Blocks(32, 32, 4, 1)
-    if kernel == "forward":
-        return Blocks(64, 32, 4, 2) if wide else Blocks(128, 64, 4 if shape.width <= 64 and not shape.rank else 8, 3)
-    if kernel == "dense_gradients":
-        return Blocks(64, 64, 4, 2)
-    return Blocks(32, 32, 4, 2) if wide else Blocks(64, 64, 4 if shape.width < 64 else 8, 2)
+    return table()[kernel, shape.entry]
+
+
+@lru_cache(maxsize=1)
+def table() -> Mapping[tuple[str, Shape], Blocks]:
+    """Read the table."""
+    text = files("wordorder.attention.triton").joinpath("configurations.json").read_text(encoding="utf-8")
+    return {
+        (row["kernel"], Shape(row["width"], row["ranked"], row["itemsize"], row["target"])): Blocks(*row["blocks"])
+        for row in json.loads(text)
+    }
+
+
+@lru_cache
+def target_of(device: torch.device) -> str:
+    """Return the family of a GPU; H100's where there is none, for the interpreter."""
+    if device.type != "cuda":
+        return "sm_90"
+    if torch.version.hip:
+        return "gfx942"
+    return _family(*torch.cuda.get_device_capability(device))
+
+
+def _family(major: int, minor: int) -> str:
+    """Return the family of a compute capability: the 8.x but 8.0, and 12.x, have 99 KiB of shared memory a block."""
+    if major < 8 or (major == 8 and minor > 0) or major >= 12:
+        return "sm_86"
+    return {8: "sm_80", 9: "sm_90"}.get(major, "sm_100")

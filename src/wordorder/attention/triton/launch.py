@@ -1,5 +1,6 @@
 """The launches of the kernels: their grids, arguments and blocks, without running them."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ class Inputs:
     """Of the dropout, int64 (1,)."""
     scale: float
     dropout: float
+    target: str
+    """One of `configurations.TARGETS`."""
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -41,7 +44,7 @@ class Inputs:
     def shape(self) -> Shape:
         """The facts on which the sizes of blocks depend."""
         width = max(padded_channels(self.q.shape[-1]), padded_channels(self.v.shape[-1]))
-        return Shape(width, 0 if self.bias.a_BHTR is None else self.bias.a_BHTR.shape[-1], self.q.element_size())
+        return Shape(width, self.bias.a_BHTR is not None, self.q.element_size(), self.target)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Launch:
 
     def run(self) -> None:
         """Start the kernel on the device of its tensors."""
-        with torch.cuda.device_of(self.arguments["q"]):
+        device = next(value.device for value in self.arguments.values() if isinstance(value, Tensor))
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             self.kernel[self.grid](**self.arguments, num_warps=self.blocks.warps, num_stages=self.blocks.stages)
 
 
@@ -74,13 +78,7 @@ def row_sums(inputs: Inputs, o: Tensor, do: Tensor, delta: Tensor) -> Launch:
     chosen = Blocks(64, 0, 4, 1)
     arguments = {"delta": delta, "o": o, "do": do, "heads": heads, "queries": queries, "ROWS": chosen.rows}
     arguments |= {"E": o.shape[-1], "BLOCK_E": padded_channels(o.shape[-1])} | _strides("o", o, "bht")
-    return _RowSums(kernels.row_sums, (-(-queries // chosen.rows), batch * heads), arguments, chosen)
-
-
-class _RowSums(Launch):
-    def run(self) -> None:
-        with torch.cuda.device_of(self.arguments["o"]):
-            self.kernel[self.grid](**self.arguments, num_warps=self.blocks.warps)
+    return Launch(kernels.row_sums, (-(-queries // chosen.rows), batch * heads), arguments, chosen)
 
 
 @dataclass(frozen=True)

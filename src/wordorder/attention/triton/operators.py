@@ -12,6 +12,7 @@ from torch import Tensor
 
 from wordorder.attention.triton import launch
 from wordorder.attention.triton.bias import KernelBias
+from wordorder.attention.triton.configurations import target_of
 from wordorder.attention.triton.launch import Inputs, Upstream
 from wordorder.attention.triton.masks import KernelMask
 
@@ -248,5 +249,6 @@ def _inputs(
         visible,
     )
     return Inputs(
-        q=q, k=k, v=v, bias=KernelBias(a, c, table, dense), mask=mask, seed=seed, scale=scale, dropout=dropout
+        q=q, k=k, v=v, bias=KernelBias(a, c, table, dense), mask=mask, seed=seed, scale=scale, dropout=dropout,
+        target=target_of(q.device),
     )  # fmt: skip

@@ -1,0 +1,149 @@
+"""The Triton kernels of attention as cases for `python -m tools.kernels`, and the search for their blocks.
+
+    python -m tools.attention_kernels        # writes the table of configurations anew; about an hour on two cores
+
+The search takes for each kernel, shape and GPU the first blocks of `CANDIDATES` that compile without spilling registers
+and within the shared memory. It keeps rows that are there already.
+"""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tools.kernels import TARGETS as COMPILED
+from tools.kernels import Compiled, compile_case, quiet_compiler
+from wordorder.attention.triton import launch
+from wordorder.attention.triton.bias import KernelBias, padded_rank
+from wordorder.attention.triton.configurations import CANDIDATES, TARGETS, Blocks, Kernel, Shape, table
+from wordorder.attention.triton.launch import Inputs, Launch, Upstream
+from wordorder.attention.triton.masks import KernelMask
+from wordorder.ops.kernel_case import KernelCase
+
+TABLE = Path(launch.__file__).with_name("configurations.json")
+TYPES = {
+    torch.bfloat16: "*bf16",
+    torch.float32: "*fp32",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+}  # fmt: skip
+SHAPES = [
+    (width, ranked, itemsize) for itemsize in (2, 4) for width in (64, 128, 256) for ranked in (False, True)
+]  # fmt: skip
+
+
+def kernel_cases() -> list[KernelCase]:
+    """List every row of the table of configurations, with a causal mask, padding and a table."""
+    return [
+        case_of(kernel, shape, chosen) for (kernel, shape), chosen in table().items() if shape.target in COMPILED
+    ]  # fmt: skip
+
+
+def case_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> KernelCase:
+    """Describe a kernel for a shape with these blocks, as `launch` starts it for a text of 2,048 tokens."""
+    started = launch_of(kernel, shape, chosen)
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    divisible: set[str] = set()
+    for name in started.kernel.arg_names:
+        value = started.arguments[name]
+        if name.isupper() or value == 1:
+            signature[name], constants[name] = "constexpr", value
+        elif isinstance(value, Tensor):
+            signature[name] = TYPES[value.dtype]
+            divisible.add(name)
+        elif isinstance(value, float):
+            signature[name] = "fp32"
+        else:
+            signature[name] = "i32" if abs(value) < 2**31 else "i64"
+            divisible |= {name} if value % 16 == 0 else set()
+    dtype, factors = ("bfloat16" if shape.itemsize == 2 else "float32"), (" + low rank" if shape.ranked else "")
+    words = kernel.replace("_", " ")
+    return KernelCase(
+        name=f"attention, {words}, {dtype}, {shape.width} channels{factors}, {shape.target}",
+        fn=started.kernel,
+        signature=signature,
+        constexprs=constants,
+        divisible=frozenset(divisible),
+        num_warps=chosen.warps,
+        num_stages=chosen.stages,
+        matrix_units=shape.itemsize == 2,
+        targets=frozenset({shape.target}),
+    )
+
+
+def launch_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> Launch:
+    """Return the launch of a kernel on tensors without memory."""
+    B, H, T, D = 4, 12, 2048, shape.width
+    dtype = torch.bfloat16 if shape.itemsize == 2 else torch.float32
+
+    def made(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(*sizes, dtype=dtype, device="meta")
+
+    q, k, v, o = (made(B, T, H, D, dtype=dtype).transpose(1, 2) for _ in range(4))
+    rank = sum(padded_rank(D + 2))
+    factors = [made(1, H, T, rank) for _ in range(2)] if shape.ranked else [None, None]
+    matrix = made(1, H, T, T, dtype=dtype) if kernel == "dense_gradients" else None
+    valid, bounds = made(B, T, dtype=torch.uint8), made(B, 2, dtype=torch.int32)
+    inputs = Inputs(
+        q=q,
+        k=k,
+        v=v,
+        bias=KernelBias(*factors, made(H, 2 * T - 1), matrix),
+        mask=KernelMask(high=0, valid_BS=valid, bounds_B2=bounds),
+        seed=None,
+        scale=D**-0.5,
+        dropout=0.0,
+        target=shape.target,
+    )
+    lse = made(B, H, T)
+    upstream, by_factor = Upstream(o, lse, lse), made(B, H, T, rank) if shape.ranked else None
+    if kernel == "forward":
+        return launch.forward(inputs, o, lse, chosen)
+    if kernel == "query_gradients":
+        return launch.query_gradients(inputs, upstream, q, by_factor, made(B, H, 1, 2 * T - 1), chosen)
+    if kernel == "key_gradients":
+        return launch.key_gradients(inputs, upstream, k, v, by_factor, chosen)
+    return launch.dense_gradients(inputs, upstream, made(1, H, T, T), chosen)
+
+
+def main() -> None:
+    """Search for the rows of the table that are missing, and write it after each."""
+    quiet_compiler()
+    rows: list[dict[str, Any]] = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else []
+    known = {(row["kernel"], row["width"], row["ranked"], row["itemsize"], row["target"]) for row in rows}
+    jobs = [
+        (kernel, Shape(*sizes, target))
+        for sizes in SHAPES
+        for kernel in CANDIDATES
+        for target in TARGETS
+        # wider heads are not trained: the gradients have no registers for them
+        if (sizes[0] <= 128 or kernel == "forward") and (kernel, *sizes, target) not in known
+    ]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(_first_that_fits, jobs):
+            print(row, flush=True)
+            rows.append(row)
+            rows.sort(key=lambda one: [str(one[name]) for name in ("target", "kernel", "itemsize", "width", "ranked")])
+            lines = ",\n".join(json.dumps(one) for one in rows)
+            TABLE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def _first_that_fits(job: tuple[Kernel, Shape]) -> dict[str, Any]:
+    kernel, shape = job
+    for chosen in CANDIDATES[kernel]:
+        made = compile_case(case_of(kernel, shape, chosen), shape.target)
+        if isinstance(made, Compiled) and not made.faults(matrix_units=shape.itemsize == 2):
+            sizes = {"width": shape.width, "ranked": shape.ranked, "itemsize": shape.itemsize}
+            return {"target": shape.target, "kernel": kernel, **sizes, "blocks": list(chosen)}
+    raise SystemExit(f"no blocks fit {kernel} for {shape}; add smaller ones to CANDIDATES")
+
+
+if __name__ == "__main__":
+    main()
