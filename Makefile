@@ -12,7 +12,7 @@ READY := .venv/.installed
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-test check format lint types docs bench pages soak fuzz wheel-test clean distclean
+.PHONY: help demo test slow-test check format lint types docs bench gpu pages soak fuzz wheel-test clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -77,9 +77,14 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
 	$(MAKE) --no-print-directory pages
 
+# No .venv is made: a machine with a GPU may have no network, and its own torch is the one that fits it.
+gpu:  ## everything that needs a GPU, in at most ten minutes: tests, speed, tuning; DRY=1 tries the script on the CPU
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu.py $(if $(DRY),--dry) $(if $(OUT),--out $(OUT))
+
 pages: $(READY)  ## write the generated pages of docs/ anew, from the command line and from benchmarks/results
 	$(BIN)/python benchmarks/publish_commands.py
 	$(BIN)/python benchmarks/publish_performance.py
+	$(BIN)/python benchmarks/publish_backends.py
 	$(BIN)/python benchmarks/publish_choice.py
 	$(BIN)/python benchmarks/publish_tutorials.py
 

@@ -1,0 +1,218 @@
+"""`make gpu` on a CPU: its steps, what becomes of one that fails, and what it would tune."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A script of benchmarks/ by its name, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+@pytest.fixture
+def small(script):
+    """The benchmark of attention, and one of its sections at a CPU's size."""
+    benchmark = script("gpu_attention")
+    names = (benchmark.OURS, benchmark.WRITTEN_OUT)
+    return benchmark, benchmark.Sizes(bias="tupe-r", tokens=9, batch=1, heads=2, candidates=names)
+
+
+@pytest.mark.slow
+def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
+    command = ["make", "gpu", "DRY=1", f"OUT={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json")}
+    assert set(found) == {"gpu-tests", "gpu-attention", "gpu-tuning", "gpu-training"}
+    assert all(results["dry"] and results["finished"] for results in found.values())
+    assert sum(results["seconds"] for results in found.values()) < 120
+    assert found["gpu-tests"]["tests"]["skipped"] > 20
+    benchmark = script("gpu_attention")
+    sections = found["gpu-attention"]["sections"]
+    assert list(sections) == [sizes.name for sizes in benchmark.SECTIONS]
+    assert all(benchmark.LIMIT in rows for rows in sections.values())
+    assert all(rows[benchmark.WRITTEN_OUT]["error"] < 1e-4 for rows in list(sections.values())[:-1])
+    assert {goal.section for goal in benchmark.GOALS} <= set(sections)
+    arms = found["gpu-training"]["arms"]
+    assert {"none", "tupe-a", "tupe-r", "t5"} <= set(arms)
+    assert all(row["steps_per_second"] > 0 for row in arms.values())
+
+
+def test_a_step_that_outruns_its_limit_is_stopped_with_what_it_started(script, monkeypatch, tmp_path, capfd):
+    gpu = script("gpu")
+    monkeypatch.setattr(gpu, "DRY_LIMIT", 1)
+    monkeypatch.setattr(gpu, "__file__", str(tmp_path / "step.py"))
+    (tmp_path / "step.py").write_text(
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '57'])\n"
+        "print('child', child.pid, flush=True)\nchild.wait()",
+        encoding="utf-8",
+    )
+    assert not gpu.start("training", tmp_path, dry=True)
+    said = capfd.readouterr().out
+    assert "training: stopped at its limit" in said
+    (child,) = re.findall(r"child (\d+)", said)
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or " Z " in state.read_text(encoding="utf-8")
+    (tmp_path / "step.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)\n", encoding="utf-8")
+    assert not gpu.start("training", tmp_path, dry=True)
+    said = capfd.readouterr().out
+    assert "'--step', 'training'" in said
+    assert "failed with status 3" in said
+    (tmp_path / "step.py").write_text("", encoding="utf-8")
+    assert gpu.start("training", tmp_path, dry=True)
+
+
+def test_a_step_that_fails_stops_no_other_and_is_named_at_the_end(script, monkeypatch, tmp_path):
+    gpu, ran = script("gpu"), []
+    monkeypatch.setattr(gpu, "start", lambda step, out, dry: ran.append(step) or step not in ("tests", "tuning"))
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="failed: tests, tuning"):
+        gpu.main()
+    assert ran == ["tests", "attention", "tuning", "training"]
+    assert sum(gpu.LIMITS.values()) < 600
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_without_a_gpu_the_way_out_is_named(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="make gpu DRY=1"):
+        script("gpu").main()
+
+
+def test_outcomes_are_read_and_missing_packages_are_no_failures(script, tmp_path):
+    (tmp_path / "junit.xml").write_text(
+        """<testsuites><testsuite>
+<testcase classname="tests.a" name="good"/>
+<testcase classname="tests.a" name="poor"><failure message="assert 1 == 2&#10;more">long</failure></testcase>
+<testcase classname="tests.a" name="none"><skipped message="no"/></testcase>
+<testcase classname="" name="tests.b"><error message="collection failure">
+E   ModuleNotFoundError: No module named 'peft'</error></testcase>
+</testsuite></testsuites>""",
+        encoding="utf-8",
+    )
+    assert script("gpu").outcomes_of(tmp_path / "junit.xml") == {
+        "tests": {"passed": 1, "failed": 1, "skipped": 1},
+        "failed": ["tests.a.poor: assert 1 == 2"],
+        "left_out": ["tests.b: peft is not installed"],
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_wrong_gradient_is_not_timed(small, monkeypatch, causal):
+    benchmark, sizes = small
+    sizes = benchmark.replace(sizes, causal=causal)
+    monkeypatch.setitem(benchmark.BACKENDS, benchmark.OURS, "reference")
+    rows = benchmark.section_of(sizes, CPU, torch.float32, rounds=2)
+    assert all(row["share"] > 0 for row in rows.values())
+    assert rows[benchmark.OURS]["error"] < 1e-5
+    right = benchmark.Problem._ours
+
+    def without_factors(self, backend, qkv, terms):
+        wrong = [terms[0].detach() + 0.1 * (terms[0] - terms[0].detach()), *terms[1:]] if backend == "sdpa" else terms
+        return right(self, backend, qkv, wrong)
+
+    monkeypatch.setattr(benchmark.Problem, "_ours", without_factors)
+    rows = benchmark.section_of(sizes, CPU, torch.float32, rounds=2)
+    assert "share" in rows[benchmark.OURS]
+    assert rows[benchmark.WRITTEN_OUT]["failed"].startswith("not timed: its error is")
+
+
+def test_the_reference_of_the_benchmark_is_the_formula(small):
+    benchmark, sizes = small
+    problem = benchmark.Problem(benchmark.replace(sizes, causal=True), CPU, torch.float32)
+    q, k, v, a, c, table = (leaf.detach().double() for leaf in (*problem.qkv, *problem.terms))
+    far = torch.arange(9)[None] - torch.arange(9)[:, None]
+    scores = (q @ k.mT) / 128**0.5 + a @ c.mT + table[:, far + 8]
+    expected = scores.masked_fill(far > 0, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(problem.reference()[0].detach(), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_goals_stand_beside_what_was_found(script):
+    benchmark = script("gpu_attention")
+    rows = {benchmark.LIMIT: {"share": 1.0}, benchmark.OURS: {"share": 0.8}, benchmark.WRITTEN_OUT: {"share": 0.5}}
+    memory = {"8,192": {benchmark.OURS: {"bytes": 10}}, "32,768": {benchmark.OURS: {"bytes": 41}}}
+    found = benchmark.reached({"tupe-r, 8,192 tokens": rows, "tupe-r, 2,048 tokens": rows}, memory)
+    assert [goal["met"] for goal in found] == [None, True, None, None, None, None, False, None, None, True]
+    assert found[6]["found"] == pytest.approx(1.6)
+    assert benchmark.reached({}, {})[-1]["met"] is None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    block: int
+
+
+class Table:
+    """A table of configurations in the form that `tune` wants; the larger the block, the slower it is."""
+
+    KERNELS = ("forward", "dq")
+
+    def __init__(self):
+        self.in_use = []
+
+    def candidates(self, kernel, *, head_dim, dtype):
+        return [Configuration(64), Configuration(16), Configuration(4096)]
+
+    @contextmanager
+    def forced(self, kernel, configuration):
+        if configuration.block == 4096:
+            raise RuntimeError("out of shared memory")
+        self.in_use.append((kernel, configuration.block))
+        yield
+        self.in_use.append(None)
+
+
+def test_the_fastest_configuration_is_kept_and_one_that_fails_is_named(small, monkeypatch):
+    benchmark, _ = small
+    table = Table()
+
+    def step(self, name):
+        return lambda: None
+
+    def timed(run, device, repeats):
+        return float(table.in_use[-1][1])
+
+    monkeypatch.setattr(benchmark.Problem, "step", step)
+    monkeypatch.setattr(benchmark, "milliseconds", timed)
+    entries, refused = benchmark.tune(table, CPU, "sm_90", dry=True)
+    assert [(entry["kernel"], entry["configuration"]) for entry in entries] == [
+        ("forward", {"block": 16}),
+        ("dq", {"block": 16}),
+    ]
+    assert entries[0] | {"kernel": "", "configuration": ""} == {
+        "kernel": "",
+        "configuration": "",
+        "head_dim": 32,
+        "dtype": "float32",
+        "arch": "sm_90",
+        "milliseconds": 16.0,
+    }
+    assert table.in_use.count(None) == 4
+    assert len(refused) == 2
+    assert refused[0].endswith("RuntimeError: out of shared memory")
+
+
+def test_measured_entries_replace_those_for_the_same_gpu_alone(script, tmp_path):
+    def entry(arch, milliseconds):
+        rest = {"kernel": "forward", "dtype": "bfloat16", "head_dim": 64, "configuration": {}}
+        return {"arch": arch, "milliseconds": milliseconds, **rest}
+
+    gpu, file = script("gpu"), tmp_path / "measured.json"
+    gpu.put_measured(file, [entry("sm_90", 3.0), entry("sm_80", 5.0)])
+    gpu.put_measured(file, [entry("sm_90", 2.0)])
+    assert json.loads(file.read_text(encoding="utf-8"))["entries"] == [entry("sm_80", 5.0), entry("sm_90", 2.0)]
