@@ -7,7 +7,6 @@ and within the shared memory. It keeps rows that are there already.
 """
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tools.kernels import TARGETS as COMPILED
-from tools.kernels import Compiled, compile_case, quiet_compiler
+from tools.kernels import Compiled, compile_case, prepare
+from wordorder.attention.choice import WIDEST_TRAINED
 from wordorder.attention.triton import launch
 from wordorder.attention.triton.bias import KernelBias, padded_rank
 from wordorder.attention.triton.configurations import CANDIDATES, TARGETS, Blocks, Kernel, Shape, table
@@ -40,9 +39,7 @@ SHAPES = [
 
 def kernel_cases() -> list[KernelCase]:
     """List every row of the table of configurations, with a causal mask, padding and a table."""
-    return [
-        case_of(kernel, shape, chosen) for (kernel, shape), chosen in table().items() if shape.target in COMPILED
-    ]  # fmt: skip
+    return [case_of(kernel, shape, chosen) for (kernel, shape), chosen in table().items()]
 
 
 def case_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> KernelCase:
@@ -53,11 +50,11 @@ def case_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> KernelCase:
     divisible: set[str] = set()
     for name in started.kernel.arg_names:
         value = started.arguments[name]
-        if name.isupper() or value == 1:
-            signature[name], constants[name] = "constexpr", value
-        elif isinstance(value, Tensor):
+        if isinstance(value, Tensor):
             signature[name] = TYPES[value.dtype]
             divisible.add(name)
+        elif name.isupper() or value == 1:
+            signature[name], constants[name] = "constexpr", value
         elif isinstance(value, float):
             signature[name] = "fp32"
         else:
@@ -106,16 +103,21 @@ def launch_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> Launch:
     upstream, by_factor = Upstream(o, lse, lse), made(B, H, T, rank) if shape.ranked else None
     if kernel == "forward":
         return launch.forward(inputs, o, lse, chosen)
+    here = None if shape.factors_apart else by_factor
     if kernel == "query_gradients":
-        return launch.query_gradients(inputs, upstream, q, by_factor, made(B, H, 1, 2 * T - 1), chosen)
+        return launch.query_gradients(inputs, upstream, q, here, made(B, H, 1, 2 * T - 1), chosen)
+    if kernel == "query_factors":
+        return launch.query_gradients(inputs, upstream, None, by_factor, None, chosen)
     if kernel == "key_gradients":
-        return launch.key_gradients(inputs, upstream, k, v, by_factor, chosen)
+        return launch.key_gradients(inputs, upstream, k, v, here, chosen)
+    if kernel == "key_factors":
+        return launch.key_gradients(inputs, upstream, None, None, by_factor, chosen)
     return launch.dense_gradients(inputs, upstream, made(1, H, T, T), chosen)
 
 
 def main() -> None:
     """Search for the rows of the table that are missing, and write it after each."""
-    quiet_compiler()
+    prepare()
     rows: list[dict[str, Any]] = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else []
     known = {(row["kernel"], row["width"], row["ranked"], row["itemsize"], row["target"]) for row in rows}
     jobs = [
@@ -123,8 +125,7 @@ def main() -> None:
         for sizes in SHAPES
         for kernel in CANDIDATES
         for target in TARGETS
-        # wider heads are not trained: the gradients have no registers for them
-        if (sizes[0] <= 128 or kernel == "forward") and (kernel, *sizes, target) not in known
+        if _used(kernel, Shape(*sizes, target)) and (kernel, *sizes, target) not in known
     ]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for row in pool.map(_first_that_fits, jobs):
@@ -135,13 +136,21 @@ def main() -> None:
             TABLE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
+def _used(kernel: Kernel, shape: Shape) -> bool:
+    """Tell whether a kernel is started for a shape: wider heads are not trained."""
+    if kernel.endswith("factors"):
+        return shape.factors_apart and shape.width <= WIDEST_TRAINED
+    return shape.width <= WIDEST_TRAINED or kernel == "forward"
+
+
 def _first_that_fits(job: tuple[Kernel, Shape]) -> dict[str, Any]:
     kernel, shape = job
-    for chosen in CANDIDATES[kernel]:
+    for sizes in CANDIDATES[kernel]:
+        chosen = Blocks(*sizes)
         made = compile_case(case_of(kernel, shape, chosen), shape.target)
         if isinstance(made, Compiled) and not made.faults(matrix_units=shape.itemsize == 2):
-            sizes = {"width": shape.width, "ranked": shape.ranked, "itemsize": shape.itemsize}
-            return {"target": shape.target, "kernel": kernel, **sizes, "blocks": list(chosen)}
+            facts = {"width": shape.width, "ranked": shape.ranked, "itemsize": shape.itemsize}
+            return {"target": shape.target, "kernel": kernel, **facts, "blocks": list(chosen)}
     raise SystemExit(f"no blocks fit {kernel} for {shape}; add smaller ones to CANDIDATES")
 
 

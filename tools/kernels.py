@@ -30,7 +30,7 @@ from typing import Any
 
 from wordorder.ops.kernel_case import KernelCase
 
-MODULES = ("wordorder.ops.wave_kernels",)
+MODULES = ("wordorder.ops.wave_kernels", "tools.attention_kernels")
 """Modules with a function `kernel_cases`."""
 
 KIB = 1024
@@ -52,11 +52,12 @@ class Target:
 
 TARGETS = {
     "sm_80": Target(backend="cuda", arch=80, warp=32, shared=163 * KIB, matrix=r"\bmma\.sync"),
+    "sm_86": Target(backend="cuda", arch=86, warp=32, shared=99 * KIB, matrix=r"\bmma\.sync"),
     "sm_90": Target(backend="cuda", arch=90, warp=32, shared=227 * KIB, matrix=r"\bwgmma\.mma_async|\bmma\.sync"),
     "sm_100": Target(backend="cuda", arch=100, warp=32, shared=227 * KIB, matrix=r"\btcgen05\.mma|\bmma\.sync"),
     "gfx942": Target(backend="hip", arch="gfx942", warp=64, shared=64 * KIB, matrix=r"\bv_mfma"),
 }
-"""A100, H100 and H200, B200, MI300."""
+"""A100, RTX 30 (and 40), H100 and H200, B200, MI300."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +93,18 @@ class Compiled:
         return [f"{self.kernel}, {self.target}: {fault}" for fault in found]
 
 
-def compile_case(module: str, index: int, target: str) -> Compiled | str:
+def compile_listed(module: str, index: int, target: str) -> Compiled | str:
+    """Compile one case of a module."""
+    return compile_case(cases_of(module)[index], target)
+
+
+def compile_case(case: KernelCase, target: str) -> Compiled | str:
     """Compile one case; return the error as text where Triton refuses it."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    case, to = cases_of(module)[index], TARGETS[target]
+    to = TARGETS[target]
     arguments = list(case.signature)
     attributes = {(arguments.index(name),): [["tt.divisibility", 16]] for name in case.divisible}
     source = ASTSource(case.fn, dict(case.signature), dict(case.constexprs), attributes)
@@ -160,7 +166,7 @@ def compile_all(
         if only in case.name and target in (case.targets or TARGETS)
     ]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        results = list(pool.map(compile_case, *zip(*jobs, strict=True))) if jobs else []
+        results = list(pool.map(compile_listed, *zip(*jobs, strict=True))) if jobs else []
     faults: list[str] = []
     for (module, index, _), result in zip(jobs, results, strict=True):
         needs = cases_of(module)[index].matrix_units
@@ -176,6 +182,13 @@ def document_of(results: Sequence[Compiled]) -> dict[str, Any]:
     return {"compiler": compiler, "shared_limits": limits, "rows": rows}
 
 
+def prepare() -> None:
+    """Set what Triton reads from the environment: it compiles, and prints what ptxas says."""
+    os.environ.pop("TRITON_INTERPRET", None)  # functions for the interpreter cannot be compiled
+    os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9's default, which it warns of when it is unset
+
+
 def main() -> None:
     """Compile, print a table, and write the file that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -185,9 +198,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     arguments = parser.parse_args()
-    os.environ.pop("TRITON_INTERPRET", None)  # functions for the interpreter cannot be compiled
-    os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9's default, which it warns of when it is unset
+    prepare()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache

@@ -30,10 +30,10 @@ def small_blocks(monkeypatch):
 
 
 def use_blocks(monkeypatch, rows, keys):
-    from wordorder.attention.triton import launch
+    from wordorder.attention.triton import operators
     from wordorder.attention.triton.configurations import Blocks
 
-    monkeypatch.setattr(launch, "blocks", lambda kernel, shape: Blocks(rows, keys, 4, 1))
+    monkeypatch.setattr(operators, "blocks", lambda kernel, shape: Blocks(rows, keys, 4, 1))
 
 
 def run(leaves, terms, mask, backend, upstream, *, wanted):
@@ -278,7 +278,8 @@ def test_a_plan_for_several_layers_reads_bias_and_mask_once():
 
 @pytest.mark.parametrize(
     ("rank", "padded"),
-    [(1, (16, 0)), (16, (16, 0)), (17, (32, 0)), (18, (32, 0)), (34, (32, 16)), (50, (64, 0)), (66, (64, 16)), (130, (128, 16))],
+    [(1, (16, 0)), (16, (16, 0)), (17, (32, 0)), (18, (32, 0)), (34, (32, 16)), (50, (64, 0)), (66, (64, 16)),
+     (130, (128, 16))],
 )  # fmt: skip
 def test_padded_rank(rank, padded):
     assert padded_rank(rank) == padded

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-Kernel = Literal["forward", "query_gradients", "key_gradients", "dense_gradients"]
+Kernel = Literal["forward", "query_gradients", "query_factors", "key_gradients", "key_factors", "dense_gradients"]
 TARGETS = ("sm_80", "sm_86", "sm_90", "sm_100", "gfx942")
 """Families of GPUs: A100; RTX 30, 40 and 50, which have less shared memory; H100 and H200; B200; AMD's MI300."""
 
@@ -27,36 +27,30 @@ class Blocks(NamedTuple):
     stages: int
 
 
-CANDIDATES: Mapping[Kernel, tuple[Blocks, ...]] = {
-    "forward": tuple(
-        Blocks(*sizes)
-        for sizes in (
-            (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 4, 2), (64, 64, 4, 2),
-            (64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1),
-        )
+_BY_QUERY = (
+    (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2), (128, 32, 8, 1),
+    (64, 64, 8, 1), (64, 32, 8, 2), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (64, 16, 4, 1), (32, 32, 8, 1),
+    (32, 32, 4, 1), (32, 16, 4, 1), (16, 32, 4, 1), (16, 16, 2, 1),
+)  # fmt: skip
+_BY_KEY = (
+    (64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (32, 64, 4, 2), (32, 64, 8, 2), (32, 128, 8, 2),
+    (32, 128, 8, 1), (32, 64, 8, 1), (64, 64, 8, 1), (32, 64, 4, 1), (16, 64, 4, 1), (32, 32, 8, 1), (32, 32, 4, 1),
+    (16, 32, 4, 1), (16, 16, 2, 1),
+)  # fmt: skip
+CANDIDATES: Mapping[Kernel, tuple[tuple[int, int, int, int], ...]] = {
+    "forward": (
+        (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 4, 2), (64, 64, 4, 2),
+        (64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1),
     ),
-    "query_gradients": tuple(
-        Blocks(*sizes)
-        for sizes in (
-            (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2),
-            (128, 32, 8, 1), (64, 64, 8, 1), (64, 32, 8, 2), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1),
-            (32, 32, 8, 1), (32, 32, 4, 1), (64, 16, 8, 1), (32, 16, 4, 1), (16, 32, 4, 1), (16, 16, 2, 1),
-        )
-    ),
-    "key_gradients": tuple(
-        Blocks(*sizes)
-        for sizes in (
-            (64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (32, 64, 4, 2), (32, 64, 8, 2),
-            (32, 128, 8, 2), (32, 128, 8, 1), (32, 64, 8, 1), (64, 64, 8, 1), (32, 64, 4, 1), (32, 32, 8, 1),
-            (32, 32, 4, 1), (16, 64, 8, 1), (16, 64, 4, 1), (16, 32, 4, 1), (16, 16, 2, 1),
-        )
-    ),
-    "dense_gradients": tuple(
-        Blocks(*sizes)
-        for sizes in ((128, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1))
+    "query_gradients": _BY_QUERY,
+    "query_factors": _BY_QUERY,
+    "key_gradients": _BY_KEY,
+    "key_factors": _BY_KEY,
+    "dense_gradients": (
+        (128, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1),
     ),
 }  # fmt: skip
-"""Blocks to choose from, by kernel, the preferred ones first."""
+"""Sizes of `Blocks` to choose from, by kernel, the preferred ones first."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +65,11 @@ class Shape:
     """Bytes of a number of the inputs."""
     target: str
     """One of `TARGETS`."""
+
+    @property
+    def factors_apart(self) -> bool:
+        """Whether the gradients of the factors have launches of their own: for all at once registers do not suffice."""
+        return self.ranked and self.width > 64
 
     @property
     def entry(self) -> "Shape":

@@ -249,8 +249,8 @@ def query_gradients(
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, RANK: tl.constexpr,
     REST: tl.constexpr, TABLE: tl.constexpr, DENSE: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     VALID: tl.constexpr, SHIFT: tl.constexpr, POSITIONS: tl.constexpr, IDS: tl.constexpr, MASK: tl.constexpr,
-    DROPOUT: tl.constexpr, WANT_FACTORS: tl.constexpr, WANT_TABLE: tl.constexpr, ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
+    DROPOUT: tl.constexpr, WANT_QUERIES: tl.constexpr, WANT_FACTORS: tl.constexpr, WANT_TABLE: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of one block of queries and of its factors, and add its part to that of the table."""
     block = tl.program_id(0)
@@ -301,7 +301,8 @@ def query_gradients(
     own_lse = tl.load(lse + row, mask=m < queries, other=float("inf")) * LOG2_E
     own_lse = tl.where(own_lse == float("-inf"), float("inf"), own_lse)  # rows that see nothing have weights 0
     own_delta = tl.load(delta + row, mask=m < queries, other=0.0)
-    to_q = tl.zeros((ROWS, BLOCK_D), tl.float32)
+    if WANT_QUERIES:
+        to_q = tl.zeros((ROWS, BLOCK_D), tl.float32)
     if RANK and WANT_FACTORS:
         to_a = tl.zeros((ROWS, RANK), tl.float32)
     if REST and WANT_FACTORS:
@@ -336,12 +337,14 @@ def query_gradients(
             if WANT_TABLE:
                 _add_diagonals(dtable, ds, first, at * KEYS, queries, keys, ROWS, KEYS)
             ds = ds.to(its_k.dtype)
-            to_q = tl.dot(ds, its_k, to_q, input_precision="ieee")
+            if WANT_QUERIES:
+                to_q = tl.dot(ds, its_k, to_q, input_precision="ieee")
             if RANK and WANT_FACTORS:
                 to_a = tl.dot(ds, its_c, to_a, input_precision="ieee")
             if REST and WANT_FACTORS:
                 to_rest = tl.dot(ds, its_rest, to_rest, input_precision="ieee")
-    _store_rows(dq + example * dq_b + h * dq_h, dq_t, m, queries, to_q * scale, D, BLOCK_D)
+    if WANT_QUERIES:
+        _store_rows(dq + example * dq_b + h * dq_h, dq_t, m, queries, to_q * scale, D, BLOCK_D)
     if WANT_FACTORS:
         da += head.to(tl.int64) * queries * (RANK + REST)
         _store_rows(da, RANK + REST, m, queries, to_a, RANK, RANK)
@@ -360,7 +363,8 @@ def key_gradients(
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, RANK: tl.constexpr,
     REST: tl.constexpr, TABLE: tl.constexpr, DENSE: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     VALID: tl.constexpr, SHIFT: tl.constexpr, POSITIONS: tl.constexpr, IDS: tl.constexpr, MASK: tl.constexpr,
-    DROPOUT: tl.constexpr, WANT_FACTORS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    DROPOUT: tl.constexpr, WANT_KEYS: tl.constexpr, WANT_FACTORS: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of one block of keys and values, over all query heads that read them, and of its factors.
 
@@ -400,8 +404,9 @@ def key_gradients(
 
     own_k = _rows(k, k_s, n, keys, D, BLOCK_D)
     own_v = _rows(v, v_s, n, keys, E, BLOCK_E)
-    to_k = tl.zeros((KEYS, BLOCK_D), tl.float32)
-    to_v = tl.zeros((KEYS, BLOCK_E), tl.float32)
+    if WANT_KEYS:
+        to_k = tl.zeros((KEYS, BLOCK_D), tl.float32)
+        to_v = tl.zeros((KEYS, BLOCK_E), tl.float32)
     for member in range(0, groups):
         h = g * groups + member
         head = example * heads + h
@@ -453,9 +458,10 @@ def key_gradients(
                     kept = _kept(seed, head.to(tl.int32), m[None, :], n[:, None], keys, dropout)
                     given = tl.where(kept, p * (1.0 / (1.0 - dropout)), 0.0)
                     dp = tl.where(kept, dp * (1.0 / (1.0 - dropout)), 0.0)
-                to_v = tl.dot(given.to(its_do.dtype), its_do, to_v, input_precision="ieee")
                 ds = (p * (dp - its_delta[None, :])).to(its_q.dtype)
-                to_k = tl.dot(ds, its_q, to_k, input_precision="ieee")
+                if WANT_KEYS:
+                    to_v = tl.dot(given.to(its_do.dtype), its_do, to_v, input_precision="ieee")
+                    to_k = tl.dot(ds, its_q, to_k, input_precision="ieee")
                 if RANK and WANT_FACTORS:
                     to_c = tl.dot(ds, its_a, to_c, input_precision="ieee")
                 if REST and WANT_FACTORS:
@@ -465,8 +471,9 @@ def key_gradients(
             _store_rows(dc_at, RANK + REST, n, keys, to_c * LN_2, RANK, RANK)
             if REST:
                 _store_rows(dc_at + RANK, RANK + REST, n, keys, to_rest * LN_2, REST, REST)
-    _store_rows(dk + example * dk_b + g * dk_h, dk_s, n, keys, to_k * scale, D, BLOCK_D)
-    _store_rows(dv + example * dv_b + g * dv_h, dv_s, n, keys, to_v, E, BLOCK_E)
+    if WANT_KEYS:
+        _store_rows(dk + example * dk_b + g * dk_h, dk_s, n, keys, to_k * scale, D, BLOCK_D)
+        _store_rows(dv + example * dv_b + g * dv_h, dv_s, n, keys, to_v, E, BLOCK_E)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wordorder.attention.triton import kernels
 from wordorder.attention.triton.bias import KernelBias, padded_channels, padded_rank
-from wordorder.attention.triton.configurations import Blocks, Shape, blocks
+from wordorder.attention.triton.configurations import Blocks, Shape
 from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids
 
 LOG2_E = 1.4426950408889634
@@ -63,9 +63,8 @@ class Launch:
             self.kernel[self.grid](**self.arguments, num_warps=self.blocks.warps, num_stages=self.blocks.stages)
 
 
-def forward(inputs: Inputs, o: Tensor, lse: Tensor) -> Launch:
+def forward(inputs: Inputs, o: Tensor, lse: Tensor, chosen: Blocks) -> Launch:
     """Return the launch that writes output (B, H, T, E) and log-sum-exp (B, H, T)."""
-    chosen = blocks("forward", inputs.shape)
     batch, heads, queries, _ = inputs.sizes
     grid = (-(-queries // chosen.rows), batch * heads)
     arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), "o": o, "lse": lse}
@@ -90,41 +89,38 @@ class Upstream:
     delta: Tensor
 
 
-def query_gradients(inputs: Inputs, upstream: Upstream, dq: Tensor, da: Tensor | None, dtable: Tensor | None) -> Launch:
+def query_gradients(
+    inputs: Inputs, upstream: Upstream, dq: Tensor | None, da: Tensor | None, dtable: Tensor | None, chosen: Blocks
+) -> Launch:
     """Return the launch that writes dq (B, H, T, D) and da (B, H, T, R), and adds to dtable (B, H, 1 or blocks, W)."""
-    chosen = query_blocks(inputs)
     batch, heads, queries, _ = inputs.sizes
     grid = (-(-queries // chosen.rows), batch * heads)
     arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), **_given(upstream)}
-    arguments |= {"dq": dq, "da": dq if da is None else da, "WANT_FACTORS": da is not None}
-    arguments |= {"dtable": dq if dtable is None else dtable, "WANT_TABLE": dtable is not None}
+    for name, target, switch in (("dq", dq, "QUERIES"), ("da", da, "FACTORS"), ("dtable", dtable, "TABLE")):
+        arguments |= {name: inputs.q if target is None else target, f"WANT_{switch}": target is not None}
     by_table = (0, 0, 0) if dtable is None else dtable.stride()
     arguments |= {"dtable_b": by_table[0], "dtable_h": by_table[1]}
     arguments["dtable_m"] = by_table[2] if dtable is not None and dtable.shape[2] > 1 else 0
     return Launch(kernels.query_gradients, grid, arguments | _strides("dq", dq, "bht"), chosen)
 
 
-def query_blocks(inputs: Inputs) -> Blocks:
-    """Return the blocks of the kernel for the gradients of queries."""
-    return blocks("query_gradients", inputs.shape)
-
-
-def key_gradients(inputs: Inputs, upstream: Upstream, dk: Tensor, dv: Tensor, dc: Tensor | None) -> Launch:
-    """Return the launch that writes dk (B, G, S, D), dv (B, G, S, E) and dc (B, H, S, R)."""
-    chosen = blocks("key_gradients", inputs.shape)
+def key_gradients(
+    inputs: Inputs, upstream: Upstream, dk: Tensor | None, dv: Tensor | None, dc: Tensor | None, chosen: Blocks
+) -> Launch:
+    """Return the launch that writes dk (B, G, S, D) and dv (B, G, S, E), both or neither, and dc (B, H, S, R)."""
     batch, _, _, keys = inputs.sizes
     grid = (-(-keys // chosen.keys), batch * inputs.k.shape[1])
     exchanged = inputs.mask if inputs.mask.ids is None else replace(inputs.mask, ids=inputs.mask.ids[::-1])
     its_blocks = _id_blocks(replace(inputs, mask=exchanged), chosen.keys, chosen.rows)
-    arguments = {**_common(inputs, chosen), **its_blocks, **_given(upstream), "dk": dk, "dv": dv}
-    arguments |= {"dc": dk if dc is None else dc, "WANT_FACTORS": dc is not None}
+    arguments = {**_common(inputs, chosen), **its_blocks, **_given(upstream)}
+    arguments |= {name: inputs.q if target is None else target for name, target in (("dk", dk), ("dv", dv), ("dc", dc))}
+    arguments |= {"WANT_KEYS": dk is not None, "WANT_FACTORS": dc is not None}
     arguments |= _strides("dk", dk, "bhs") | _strides("dv", dv, "bhs")
     return Launch(kernels.key_gradients, grid, arguments, chosen)
 
 
-def dense_gradients(inputs: Inputs, upstream: Upstream, ddense: Tensor) -> Launch:
+def dense_gradients(inputs: Inputs, upstream: Upstream, ddense: Tensor, chosen: Blocks) -> Launch:
     """Return the launch that writes ddense (B or 1, H or 1, T, S), contiguous."""
-    chosen = blocks("dense_gradients", inputs.shape)
     batch, heads, queries, keys = inputs.sizes
     examples, own_heads = ddense.shape[:2]
     grid = (-(-queries // chosen.rows), -(-keys // chosen.keys), examples * own_heads)

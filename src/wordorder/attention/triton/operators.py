@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wordorder.attention.triton import launch
 from wordorder.attention.triton.bias import KernelBias
-from wordorder.attention.triton.configurations import target_of
+from wordorder.attention.triton.configurations import blocks, target_of
 from wordorder.attention.triton.launch import Inputs, Upstream
 from wordorder.attention.triton.masks import KernelMask
 
@@ -74,7 +74,7 @@ def attention_forward(
     )  # fmt: skip
     o, lse = _outputs(q, v)
     if o.numel():
-        launch.forward(inputs, o, lse).run()
+        launch.forward(inputs, o, lse, blocks("forward", inputs.shape)).run()
     return o, lse
 
 
@@ -131,15 +131,23 @@ def attention_backward(
         delta -= dlse
     upstream = Upstream(do, lse, delta)
     # of each example, and where the order of the sums has to be the same in each run of each block of queries
-    blocks = -(-queries // launch.query_blocks(inputs).rows) if torch.are_deterministic_algorithms_enabled() else 1
-    table_BHMW = lse.new_zeros(batch, heads, blocks, queries + keys - 1) if dtable.numel() else None
+    by_query, by_key = blocks("query_gradients", inputs.shape), blocks("key_gradients", inputs.shape)
+    rows = -(-queries // by_query.rows) if torch.are_deterministic_algorithms_enabled() else 1
+    table_BHMW = lse.new_zeros(batch, heads, rows, queries + keys - 1) if dtable.numel() else None
     a_BHTR, c_BHSR = (
         lse.new_empty(batch, heads, *gradient.shape[2:]) if gradient.numel() else None for gradient in (da, dc)
     )
-    launch.query_gradients(inputs, upstream, dq, a_BHTR, table_BHMW).run()
-    launch.key_gradients(inputs, upstream, dk, dv, c_BHSR).run()
+    if a_BHTR is not None and inputs.shape.factors_apart:
+        its_blocks = blocks("query_factors", inputs.shape), blocks("key_factors", inputs.shape)
+        launch.query_gradients(inputs, upstream, dq, None, table_BHMW, by_query).run()
+        launch.query_gradients(inputs, upstream, None, a_BHTR, None, its_blocks[0]).run()
+        launch.key_gradients(inputs, upstream, dk, dv, None, by_key).run()
+        launch.key_gradients(inputs, upstream, None, None, c_BHSR, its_blocks[1]).run()
+    else:
+        launch.query_gradients(inputs, upstream, dq, a_BHTR, table_BHMW, by_query).run()
+        launch.key_gradients(inputs, upstream, dk, dv, c_BHSR, by_key).run()
     if ddense.numel():
-        launch.dense_gradients(inputs, upstream, ddense).run()
+        launch.dense_gradients(inputs, upstream, ddense, blocks("dense_gradients", inputs.shape)).run()
     if a_BHTR is not None and c_BHSR is not None:
         torch.sum(a_BHTR, 0, keepdim=True, out=da) if da.shape[0] == 1 else da.copy_(a_BHTR)
         torch.sum(c_BHSR, 0, keepdim=True, out=dc) if dc.shape[0] == 1 else dc.copy_(c_BHSR)
