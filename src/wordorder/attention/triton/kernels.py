@@ -16,6 +16,7 @@ it needs Triton.
 # Triton has no stubs, and its functions are compiled from their source
 # pyright: basic, reportMissingImports=false, reportUntypedFunctionDecorator=false, reportIndexIssue=false
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportGeneralTypeIssues=false
 
 import triton
 import triton.language as tl

@@ -1,5 +1,8 @@
 """The launches of the kernels: their grids, arguments and blocks, without running them."""
 
+# Triton's functions are compiled from their source, and their arguments have no types
+# pyright: reportUnknownMemberType=false
+
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
