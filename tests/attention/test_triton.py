@@ -12,6 +12,7 @@ from wordorder.attention import AttentionSizes, attention, plan_attention
 from wordorder.attention.triton.bias import kernel_bias, padded_rank
 from wordorder.attention.triton.masks import blocks_of_same_ids, kernel_mask, token_bounds
 from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.memory import LookAheadMemory, SegmentRecurrence
 from wordorder.networks import Decoder, Encoder, initialise
 from wordorder.ops import Arbitrary, Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
 
@@ -326,3 +327,22 @@ def test_a_decoder_with_left_padding():
     valid = torch.arange(33) >= torch.tensor([[0], [13]])
     ours, slow = (network(ids, key_padding_mask=~valid, backend=backend).hidden for backend in ("triton", "reference"))
     assert (ours - slow)[valid].abs().max() < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "encoding"), [(SegmentRecurrence, "t5"), (LookAheadMemory, "transformer-xl")])
+def test_memories_over_three_segments(kind, encoding):
+    network = Decoder(
+        50, width=32, heads=2, layers=2, max_positions=60, encoding=encoding, memory=kind(length=11)
+    ).eval()
+    segments, found = [torch.randint(5, 50, (2, n)) for n in (9, 17, 5)], []
+    for backend in ("triton", "reference"):
+        network.zero_grad()
+        memory, outputs = None, []
+        for ids in segments:
+            step = network(ids, memory=memory, backend=backend)
+            memory, outputs = step.memory, [*outputs, step.hidden]
+        torch.cat(outputs, 1).square().sum().backward()
+        found.append([*outputs, *(p.grad for p in network.parameters() if p.grad is not None)])
+    for ours, slow in zip(*found, strict=True):
+        assert (ours - slow).abs().max() <= 1e-5 * slow.abs().max().clamp(min=1)
