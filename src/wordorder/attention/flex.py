@@ -1,4 +1,6 @@
-"""Attention over long texts on a GPU, with the bias inside torch's FlexAttention and without a T x S tensor.
+"""Attention over long texts on a GPU, with the bias inside torch's FlexAttention, so that no score is written out.
+
+A mask is: `create_block_mask` makes T x S booleans for a moment.
 
 The low-rank part becomes further channels of queries and keys, so that one product gives content and position::
 
