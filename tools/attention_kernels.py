@@ -32,9 +32,8 @@ TYPES = {
     torch.int64: "*i64",
     torch.uint8: "*u8",
 }  # fmt: skip
-SHAPES = [
-    (width, ranked, itemsize) for itemsize in (2, 4) for width in (64, 128, 256) for ranked in (False, True)
-]  # fmt: skip
+SHAPES = ((64, False, 2), (64, True, 2), (128, False, 2), (128, True, 2), (256, True, 2), (64, True, 4))
+"""Channels, whether there is a low-rank part, and bytes of a number, as `Shape.entry` has them."""
 
 
 def kernel_cases() -> list[KernelCase]:

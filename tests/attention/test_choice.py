@@ -128,8 +128,10 @@ def test_a_wrong_variable_is_named(monkeypatch):
         ({"device": "cuda", "traced": True}, "flex", "traced"),
         ({"return_weights": True}, "triton", "weights"),
         ({"dtype": torch.float64}, "triton", "float16, bfloat16 or float32"),
-        ({"head_dim": 192}, "triton", "at most 128 channels here, got 192"),
-        ({"head_dim": 320, "training": False}, "triton", "at most 256 channels here, got 320"),
+        ({"head_dim": 192, "dtype": torch.bfloat16}, "triton", "at most 128 channels here, got 192"),
+        ({"head_dim": 320, "dtype": torch.float16, "training": False}, "triton", "at most 256 channels here, got 320"),
+        ({"head_dim": 65}, "triton", "at most 64 channels here, got 65"),
+        ({"batch": 5462}, "triton", "at most 65,535 heads of all examples"),
     ],
 )
 def test_what_a_forced_backend_cannot_do_is_said(change, forced, word, monkeypatch):

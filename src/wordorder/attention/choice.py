@@ -26,9 +26,13 @@ LARGEST_MATRIX = 256 * 2**20
 TRITON = find_spec("triton") is not None
 """Whether Triton is installed; torch brings it along on Linux with a GPU."""
 WIDEST_HEAD = 256
-"""Most channels of a head that the Triton kernels have room for."""
+"""Most channels of a head that the Triton kernels have registers for."""
 WIDEST_TRAINED = 128
-"""The same in training: the gradients need more registers."""
+"""The same in training."""
+WIDEST_FLOAT32 = 64
+"""The same for float32, whose products are exact and not by tensor cores."""
+MOST_PROGRAMS = 65_535
+"""Most heads of all examples that one launch of a kernel can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +179,9 @@ def _refusal(backend: str, call: Call) -> str | None:
             return "computes on a GPU; take backend=None"
         if call.dtype == torch.float64 or call.transformed:
             return "computes in float16, bfloat16 or float32, outside torch.func; take backend=None"
-        if call.head_dim > (widest := WIDEST_TRAINED if call.training else WIDEST_HEAD):
+        widest = WIDEST_FLOAT32 if call.dtype == torch.float32 else WIDEST_TRAINED if call.training else WIDEST_HEAD
+        if call.head_dim > widest:
             return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"
+        if call.batch * call.heads > MOST_PROGRAMS:
+            return f"takes at most {MOST_PROGRAMS:,} heads of all examples; take a smaller batch or backend=None"
     return None

@@ -73,8 +73,12 @@ class Shape:
 
     @property
     def entry(self) -> "Shape":
-        """The shape under which the table has it: narrower heads take the blocks of 64 channels."""
-        return Shape(max(self.width, 64), self.ranked, self.itemsize, self.target)
+        """The shape under which the table has it.
+
+        Narrower heads take the blocks of 64 channels, float32 and heads of 256 channels those with a low-rank part.
+        """
+        ranked = self.ranked or self.width > 128 or self.itemsize == 4
+        return Shape(max(self.width, 64), ranked, self.itemsize, self.target)
 
 
 def blocks(kernel: Kernel, shape: Shape) -> Blocks:
