@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +48,23 @@ def test_a_dry_run_does_every_step_in_two_minutes(tmp_path, script):
     assert all(benchmark.LIMIT in rows for rows in sections.values())
     assert all(rows[benchmark.WRITTEN_OUT]["error"] < 1e-4 for rows in list(sections.values())[:-1])
     assert {goal.section for goal in benchmark.GOALS} <= set(sections)
+    assert found["gpu-attention"]["memory_step"]["flops_ratio"] > 1
     arms = found["gpu-training"]["arms"]
     assert {"none", "tupe-a", "tupe-r", "t5"} <= set(arms)
     assert all(row["steps_per_second"] > 0 for row in arms.values())
 
 
+def is_running(process: str) -> bool:
+    """Tell whether a process is there and not a zombie that its parent has not looked at yet."""
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
 def test_a_step_that_outruns_its_limit_is_stopped_with_what_it_started(script, monkeypatch, tmp_path, capfd):
     gpu = script("gpu")
-    monkeypatch.setattr(gpu, "DRY_LIMIT", 1)
+    monkeypatch.setattr(gpu, "DRY_LIMIT", 4)  # a busy machine starts Python slowly
     monkeypatch.setattr(gpu, "__file__", str(tmp_path / "step.py"))
     (tmp_path / "step.py").write_text(
         "import subprocess\n"
@@ -62,12 +72,17 @@ def test_a_step_that_outruns_its_limit_is_stopped_with_what_it_started(script, m
         "print('child', child.pid, flush=True)\nchild.wait()",
         encoding="utf-8",
     )
+    started = time.monotonic()
     assert not gpu.start("training", tmp_path, dry=True)
+    assert time.monotonic() - started < 40
     said = capfd.readouterr().out
     assert "training: stopped at its limit" in said
     (child,) = re.findall(r"child (\d+)", said)
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or " Z " in state.read_text(encoding="utf-8")
+    deadline = time.monotonic() + 20
+    while is_running(child) and time.monotonic() < deadline:  # a signal takes a moment
+        time.sleep(0.1)
+    assert not is_running(child)
+    monkeypatch.setattr(gpu, "DRY_LIMIT", 60)
     (tmp_path / "step.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)\n", encoding="utf-8")
     assert not gpu.start("training", tmp_path, dry=True)
     said = capfd.readouterr().out
@@ -146,10 +161,11 @@ def test_goals_stand_beside_what_was_found(script):
     benchmark = script("gpu_attention")
     rows = {benchmark.LIMIT: {"share": 1.0}, benchmark.OURS: {"share": 0.8}, benchmark.WRITTEN_OUT: {"share": 0.5}}
     memory = {"8,192": {benchmark.OURS: {"bytes": 10}}, "32,768": {benchmark.OURS: {"bytes": 41}}}
-    found = benchmark.reached({"tupe-r, 8,192 tokens": rows, "tupe-r, 2,048 tokens": rows}, memory)
-    assert [goal["met"] for goal in found] == [None, True, None, None, None, None, False, None, None, True]
+    sections = {"tupe-r, 8,192 tokens": rows, "tupe-r, 2,048 tokens": rows}
+    found = benchmark.reached({"sections": sections, "memory": memory, "memory_step": {"time_over_flops": 1.2}})
+    assert [goal["met"] for goal in found] == [None, True, None, None, None, None, False, None, None, True, False]
     assert found[6]["found"] == pytest.approx(1.6)
-    assert benchmark.reached({}, {})[-1]["met"] is None
+    assert all(goal["met"] is None for goal in benchmark.reached({"sections": {}, "memory": {}}))
 
 
 @dataclass(frozen=True)

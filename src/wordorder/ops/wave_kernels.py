@@ -9,7 +9,7 @@ writes one row per token and table, and torch's own sum of rows by word does the
 # Triton has no stubs, and its functions are compiled from their source: types end at this file's functions
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
-# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false
+# pyright: reportUntypedFunctionDecorator=false, reportIndexIssue=false, reportArgumentType=false
 
 from typing import Any
 
@@ -178,7 +178,8 @@ def kernel_cases() -> list[KernelCase]:
                 argument: "constexpr" if argument in constexprs else types.get(argument, table)
                 for argument in fn.arg_names
             }
-            divisible = frozenset({argument for argument, kind in signature.items() if kind[0] == "*"} | {"channels"})
+            pointers = (argument for argument, kind in signature.items() if kind[0] == "*")
+            divisible = frozenset((*pointers, "channels", "ar", "fr", "pr", "dr"))
             kernel = f"waves, {fn.__name__.strip('_')}, {name}"
             cases.append(
                 KernelCase(name=kernel, fn=fn, signature=signature, constexprs=constexprs, divisible=divisible)
