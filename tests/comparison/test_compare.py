@@ -10,6 +10,8 @@ import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import compare
+from wordorder.comparison.report.rates import rates_tried
+from wordorder.comparison.results_file import parse_results
 from wordorder.comparison.workers import Worker
 from wordorder.errors import BadInput, RunFailed, Stopped, UnfairComparison
 
@@ -223,6 +225,11 @@ def test_tuning_gives_each_arm_the_rate_with_the_best_validation_loss(make_recip
     assert [arm["learning_rate"] for arm in results["arms"]] == [0.002] * 3
     assert [row["learning_rate"] for row in results["rows"]] == [0.002] * 3
     assert (tmp_path / "out" / "rope" / "tune-0.01" / "metrics.json").is_file()
+    assert [best for _, best in rates_tried(parse_results(results)).rows[1].cells] == [False, True, False]
+    for arm in results["arms"]:  # what the arms were given counts, not what the trials would say now
+        arm["learning_rate"] = 0.01
+    row = rates_tried(parse_results(results)).rows[1]
+    assert ([best for _, best in row.cells], row.edge) == ([False, False, True], True)
 
 
 def test_the_rate_of_the_encoding_is_tuned_beside_it(make_recipe, log, tmp_path):
@@ -268,11 +275,17 @@ def test_a_rate_that_diverges_is_an_answer_unless_all_do(make_recipe, log, monke
     assert results["failed"][0]["stage"] == "tuning"
 
 
-def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch):
+def test_an_arm_that_no_rate_trains_fails(make_recipe, log, monkeypatch, tmp_path):
     monkeypatch.setenv("STAND_IN_FAIL", "rope")
     with pytest.raises(RunFailed, match=r"no learning rate of compare\.tune could be trained"):
         run(make_recipe(seeds=[0], tune=[0.001, 0.002]))
     assert not any("rope seed-" in line for line in starts(log))
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    rows = {row.arm: row for row in rates_tried(parse_results(results)).rows}
+    assert rows["none"].cells[1][1]
+    assert rows["none"].edge
+    assert rows["rope"].cells == (("failed", False), ("failed", False))
+    assert not rows["rope"].edge
 
 
 @pytest.mark.parametrize(
