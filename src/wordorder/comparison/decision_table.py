@@ -91,6 +91,8 @@ class Cell(_Written):
     """Fall of the validation loss over the last tenth of the steps, as a share of it; None without a curve."""
     still_falling: bool | None
     learning_rate: float | None
+    encoding_learning_rate: float | None = None
+    """Multiple of it that the encoding's parameters have; None: the recipe says none."""
     rate_at_edge: bool | None
     """True if the rate, or that of the encoding, is the lowest or highest that the arm tried; None where it tried fewer
     than two of either."""
@@ -358,7 +360,7 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
                 ends.reverse()
             centre, low, high = _score(size.difference, quality), *ends
         end = mean_end(row.curve for row in rows.get(arm, {}).values())
-        rate = entries[arm].learning_rate
+        rate, factor = entries[arm].learning_rate, entries[arm].encoding_learning_rate
         found.append(
             Cell(
                 task=task.source.task,
@@ -374,6 +376,7 @@ def _cells(task: _Task, arms: Sequence[str]) -> list[Cell]:
                 relative_fall=end.relative_fall if end else None,
                 still_falling=end.still_falling if end else None,
                 learning_rate=None if rate is None else float(rate),
+                encoding_learning_rate=None if factor is None else float(factor),
                 rate_at_edge=rate_at_edge(results, arm),
             )
         )

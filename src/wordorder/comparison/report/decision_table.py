@@ -214,7 +214,7 @@ def _caption_of_cells(table: DecisionTable) -> str:
         f"Mean over the finished runs (geometric mean of perplexities) with its {100 * table.confidence:g}% interval; "
         f"n: number of runs. {FALLING} the validation loss still fell by {LEAST_RELATIVE_FALL:.0%} or more over the "
         f"last {LAST_SHARE:.0%} of the steps: such a number says who is fast, not who is best. {EDGE} the learning "
-        "rate is the lowest or highest that was tried: a wider search might help this arm."
+        "rate, or that of the encoding, is the lowest or highest that was tried: a wider search might help this arm."
     ]
     if unknown[0]:
         notes.append(f"{unknown[0]} cells have no validation curve, so cannot be marked {FALLING}.")
