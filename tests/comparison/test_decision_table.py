@@ -243,6 +243,8 @@ def test_the_headline_says_what_can_be_claimed(write):
     same = f"it is better than none, and not distinguishable from {second}."
     assert f"on these tasks {same}" in headline(table)
     assert f"On other tasks like these {same}" in headline(table)
+    rows = {row[0]: row[-1] for row in rank_rows(table)[1]}
+    assert (rows[second].endswith("], not distinguishable"), "not" in rows["none"]) == (True, False)
     pair = probability_of(table.groups[0], second, best)
     other = probability_of(table.groups[0], best, second)
     assert pair.probability.over_tasks is not None

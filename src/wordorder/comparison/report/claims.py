@@ -60,7 +60,11 @@ def on_texts_in_words(
     for kind, begin in kinds:
         claims = {arm: claim for arm, entry in found.items() if (claim := getattr(entry, kind)) is not None}
         if claims:
-            sentences.append(f"{begin}: {best} is {_standing(claims, confidence, direction)}, {_method(kind, claims)}.")
+            caveat = ""
+            if not sentences and next(iter(claims.values())).unit == SEGMENT:
+                caveat = "; segments of one document go together, so that the p-value may be too small"
+            standing = _standing(claims, confidence, direction)
+            sentences.append(f"{begin}: {best} is {standing}, {_method(kind, claims)}{caveat}.")
     return tuple(sentences)
 
 
@@ -97,6 +101,4 @@ def _method(kind: str, claims: Mapping[str, Claim]) -> str:
             f"by crossed random effects of {first.seeds} seeds and {texts}{corrected}, which assume roughly normal "
             "seeds"
         )
-    if first.unit == SEGMENT:
-        said += "; segments of one document go together, so that the p-value may be too small"
     return said

@@ -142,7 +142,7 @@ def rank_rows(table: DecisionTable) -> tuple[list[str], list[list[str]]]:
 
 def _pair_in_words(table: DecisionTable, pair: PairScore) -> str:
     found = in_words(pair.probability.value, pair.probability.over_seeds, 2)
-    return found if is_claimed(table, pair.p_on_these) else f"{found} n.d."
+    return found if is_claimed(table, pair.p_on_these) else f"{found}, not distinguishable"
 
 
 def markdown_decision_table(table: DecisionTable) -> str:
@@ -171,7 +171,7 @@ def _caption(table: DecisionTable) -> str:
     return (
         "Mean rank: of one training among one training of every arm, 1 is best, averaged over tasks. Interquartile "
         "mean: of the middle half of all normalised scores. P: the probability that a training of the arm with the "
-        "best mean rank is better than one of this arm, averaged over tasks; n.d.: not distinguishable on these tasks "
+        "best mean rank is better than one of this arm, averaged over tasks; not distinguishable: on these tasks, "
         f"by an exact test corrected for all pairs. [...]: {percent} intervals of a bootstrap over the seeds of these "
         f"tasks; on other tasks: over tasks and seeds. A lost run counts as the worst.{left_out}"
     )
