@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from wordorder import __version__
 from wordorder.comparison.quality import quality_of
 from wordorder.comparison.results_file import Results, read_results
 from wordorder.comparison.statistics.aggregate import (
     REPLICATES,
-    Estimate,
     Floats,
+    IntervalEstimate,
     aggregate,
     normalised,
     rank_correlation,
@@ -102,8 +101,8 @@ class ArmScore(_Written):
     """The aggregates of one arm."""
 
     arm: str
-    mean_rank: Estimate
-    interquartile_mean: Estimate
+    mean_rank: IntervalEstimate
+    interquartile_mean: IntervalEstimate
 
 
 class PairScore(_Written):
@@ -111,7 +110,7 @@ class PairScore(_Written):
 
     arm: str
     against: str
-    probability: Estimate
+    probability: IntervalEstimate
     p_on_these: float
     """Corrected p-value that the arms are equal on each of these tasks; see `statistics.aggregate.Improvement`."""
     p_on_others: float
@@ -275,9 +274,9 @@ def _arms(files: Sequence[Path], read: Sequence[Results], *, common: bool) -> tu
 def _group_of(path: Path, results: Results, key: str | None) -> str | None:
     if key is None:
         return None
-    value: object = results.recipe.as_json()
+    value: JsonValue = results.recipe.as_json()
     for part in key.split("."):
-        value = cast("dict[str, object]", value).get(part) if isinstance(value, dict) else None
+        value = value.get(part) if isinstance(value, dict) else None
     if value is None or isinstance(value, dict | list):
         raise BadInput(f"{path}: --group-by {key}: its recipe has no such value; name a key such as model.hidden_size")
     return str(value)
