@@ -13,7 +13,7 @@ from wordorder.comparison.report.figures import FOLDER, drawn_styles
 from wordorder.comparison.report.numbers import MISSING, significant
 from wordorder.comparison.report.table import escaped
 from wordorder.comparison.report.view import styles_of
-from wordorder.comparison.statistics.aggregate import Estimate, tasks_needed
+from wordorder.comparison.statistics.aggregate import IntervalEstimate, tasks_needed
 from wordorder.comparison.statistics.plateau import LAST_SHARE, LEAST_RELATIVE_FALL
 from wordorder.durable import make_folder, write_json, write_text
 from wordorder.inspection.figures import new_figure
@@ -99,7 +99,7 @@ def probability_of(group: Group, arm: str, against: str) -> PairScore:
             return pair
         if (pair.arm, pair.against) == (against, arm):
             seen = pair.probability
-            turned = Estimate(
+            turned = IntervalEstimate(
                 value=1 - seen.value, over_seeds=_from_one(seen.over_seeds), over_tasks=_from_one(seen.over_tasks)
             )
             return pair.model_copy(update={"arm": arm, "against": against, "probability": turned})
@@ -226,7 +226,7 @@ def _caption_of_cells(table: DecisionTable) -> str:
 def _draw_ranks(table: DecisionTable) -> Any:
     """Draw each arm's mean rank, a panel for each group: thick over seeds, thin over tasks and seeds."""
 
-    def estimate(group: Group, arm: str) -> tuple[Estimate, bool]:
+    def estimate(group: Group, arm: str) -> tuple[IntervalEstimate, bool]:
         return next(score.mean_rank for score in group.arms if score.arm == arm), True
 
     return _dots(table, estimate, "Mean rank; left is better", None)
@@ -235,7 +235,7 @@ def _draw_ranks(table: DecisionTable) -> Any:
 def _draw_improvement(table: DecisionTable) -> Any:
     """Draw the probability that the arm with the best mean rank is better than each other; filled where they differ."""
 
-    def estimate(group: Group, arm: str) -> tuple[Estimate, bool] | None:
+    def estimate(group: Group, arm: str) -> tuple[IntervalEstimate, bool] | None:
         best = group.arms[0].arm
         if arm == best:
             return None
@@ -247,7 +247,7 @@ def _draw_improvement(table: DecisionTable) -> Any:
 
 def _dots(
     table: DecisionTable,
-    estimate: Callable[[Group, str], tuple[Estimate, bool] | None],
+    estimate: Callable[[Group, str], tuple[IntervalEstimate, bool] | None],
     label: str,
     line: float | None,
 ) -> Any:
