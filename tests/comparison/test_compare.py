@@ -374,6 +374,29 @@ def test_a_killed_comparison_takes_its_workers_with_it_and_goes_on_where_it_stop
 
 
 @pytest.mark.slow
+def test_a_comparison_that_is_killed_while_it_tunes_ends_with_the_results_of_an_undisturbed_one(
+    make_recipe, log, start_comparison, monkeypatch, tmp_path
+):
+    """Killed on the first tuning seed, on the second, beyond the edge of the grid and in the first run that counts."""
+    arms = {name: {"model.encoding": name} for name in ("rope", "tupe-r")}
+    tune = {"tune": [0.001, 0.002], "tune_encoding": [1, 4, 16], "tune_seed": [100, 101], "tune_extend": 1}
+    recipe = make_recipe(seeds=[0, 1], arms=arms, **tune)
+    killed = ["tune-0.002-x4-seed-100", "tune-0.002-x16-seed-101", "tune-0.002-x64-seed-101", "seed-0"]
+    for place in killed:
+        monkeypatch.setenv("STAND_IN_KILL", f"tupe-r/{place}")
+        assert start_comparison(recipe, until=1).wait(timeout=90) == -signal.SIGKILL
+        assert [line.split()[1] for line in starts(log) if line.startswith("tupe-r")][-1] == place
+        assert not (tmp_path / "out" / "tupe-r" / place / "metrics.json").exists()
+    monkeypatch.delenv("STAND_IN_KILL")
+    found, trained = run(recipe), len(starts(log))
+    whole = run(recipe, output_dir=tmp_path / "whole")
+    assert len(starts(log)) - trained == trained - len(killed)  # nothing that had finished was trained again
+    assert whole["arms"][1]["encoding_learning_rate"] == 16
+    for name in ("tuning", "arms", "rows", "summary", "comparisons", "planned", "complete", "failed"):
+        assert found[name] == whole[name]
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no process groups")
 def test_ctrl_c_stops_the_workers_once_and_after_they_saved(make_recipe, log, start_comparison, monkeypatch):
     monkeypatch.setenv("STAND_IN_SECONDS", "60")
