@@ -40,13 +40,27 @@ def environment_of(rank, port, cache):
     return {**os.environ, **group, **store, "WORDORDER_CACHE": str(cache)}
 
 
+QUICK = ("whole", "stopped", "lost", "full_disk", "not_removed", "refused", "fully_sharded", "replicated", "sharded")
+
+
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory, corpus):
-    """What each check of two_processes.py found, by name, and the folder in which it worked."""
-    folder = tmp_path_factory.mktemp("pair")
+    """What each quick check of two_processes.py found, by name, and the folder in which it worked."""
+    return two_processes(tmp_path_factory.mktemp("pair"), corpus, QUICK)
+
+
+@pytest.fixture(scope="session")
+def slow_pair(tmp_path_factory, corpus):
+    """What the others found: trainings of each task, and the compiled one."""
+    from tiny_recipes import TASKS
+
+    return two_processes(tmp_path_factory.mktemp("slow_pair"), corpus, (*TASKS, "together"))
+
+
+def two_processes(folder, corpus, checks):
     # as torchrun does: the store listens here, at a port that nobody else can take, and both processes are its clients
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    command = [sys.executable, "-W", "error", str(SCRIPT), str(folder), str(corpus)]
+    command = [sys.executable, "-W", "error", str(SCRIPT), str(folder), str(corpus), *checks]
     started = [
         subprocess.Popen(
             command,
