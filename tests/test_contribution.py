@@ -155,6 +155,7 @@ def test_an_encoding_is_one_file_one_test_one_page_and_one_entry(tmp_path: Path)
         assert f"{test} PASSED" in found
 
 
+@pytest.mark.slow
 def test_a_task_is_one_file_and_one_entry_and_a_metric_is_two_places(tmp_path: Path):
     copied(tmp_path)
     for name, original in TASK.items():
