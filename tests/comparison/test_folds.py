@@ -97,6 +97,7 @@ def test_texts_that_changed_under_the_name_of_one_fold_are_refused(folded, log, 
     assert "the data changed under its name" in caught.value.faults[0]
 
 
+@pytest.mark.slow
 def test_workers_train_folds_as_one_process_does(folded, log, tmp_path):
     alone = run(folded(folds=2), output_dir=tmp_path / "alone")
     many = run(folded(folds=2, workers=2), output_dir=tmp_path / "many")

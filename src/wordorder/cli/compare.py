@@ -1,6 +1,7 @@
 """`wordorder compare RECIPE` and `wordorder aggregate RESULTS...`: train arms x seeds, and report over tasks."""
 
 import sys
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,6 +133,6 @@ def _show(results: Path, *, json: bool) -> None:
         from wordorder.comparison import read_results, render_table
 
         render_table(read_results(results), Console())
-    else:  # a pipe or a file has no width to fit: the same table as markdown
-        print(printable((results.parent / "table.md").read_text(encoding="utf-8")))
+    else:  # a pipe or a file has no width to fit: the same table as markdown, its characters as they are
+        print(printable(unescape((results.parent / "table.md").read_text(encoding="utf-8"))))
     print(printable(f"Report: {results.parent / 'report.html'}"))
