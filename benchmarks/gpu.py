@@ -7,7 +7,8 @@ limit of its own, writes a JSON, and stops no other step when it fails:
 
 - `tests`: the tests marked gpu. Files that need a package that is not here are named and left out.
 - `attention`: forward and backward with a bias that learns, in bfloat16, beside FlashAttention (gpu_attention.py).
-- `tuning`: the fastest configuration of every attention kernel on this GPU, for the table that the kernels read.
+- `tuning`: the fastest blocks of every attention kernel on this GPU; into the table that the kernels read they go by
+  `python -m tools.attention_kernels --measured benchmarks/results/gpu-tuning.json`.
 - `training`: steps per second of the demo's arms in bfloat16, on the letters of this repository's documentation.
 
 A dry run takes tiny shapes, and Triton's interpreter for the kernels; its JSON goes to build/gpu.
@@ -178,29 +179,10 @@ def attention(device: Any, dry: bool, write: Write) -> dict[str, Any]:
 
 
 def tuning(device: Any, dry: bool, write: Write) -> dict[str, Any]:
-    """Find the fastest configurations, and put them where the table of configurations reads them."""
-    del write
+    """Find the fastest blocks of each kernel, rows for the table of configurations."""
     from gpu_attention import tune
 
-    try:
-        table = importlib.import_module("wordorder.attention.triton.configurations")
-    except ModuleNotFoundError as error:
-        return {"skipped": f"there is no table of configurations yet: {error}"}
-    entries, refused = tune(table, device, gpu_of(device)["arch"], dry=dry)
-    if entries and not dry:
-        put_measured(table.MEASURED, entries)
-    return {"entries": entries, "refused": refused}
-
-
-def put_measured(file: Path, entries: list[dict[str, Any]]) -> None:
-    """Write the entries into the table's file, in place of those for the same kernel, sizes and GPU."""
-
-    def key(entry: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(entry[name] for name in ("arch", "kernel", "dtype", "head_dim"))
-
-    known = json.loads(file.read_text("utf-8"))["entries"] if file.is_file() else []
-    kept = {key(entry): entry for entry in (*known, *entries)}
-    file.write_text(json.dumps({"entries": [kept[name] for name in sorted(kept)]}, indent=1) + "\n", encoding="utf-8")
+    return tune(device, dry=dry, write=write)
 
 
 def training(device: Any, dry: bool, write: Write) -> dict[str, Any]:

@@ -10,9 +10,9 @@ tiny shapes in float32, to try the script: those numbers mean nothing.
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -351,58 +351,51 @@ def benchmark(device: torch.device, *, dry: bool, write: Callable[[dict[str, Any
     return document
 
 
-class Tunable(Protocol):
-    """What the table of configurations offers, so that `tune` can measure its entries on the GPU at hand.
-
-    The module `wordorder.attention.triton.configurations` has these names. Its table reads the file ``MEASURED``
-    first, where it has an entry for the kernel, channels, dtype and architecture, and its own entries else.
-    """
-
-    MEASURED: Any
-    """Path of the JSON that `tune` writes: {"entries": [...]}, as `tune` returns them."""
-    KERNELS: Sequence[str]
-    """"forward", "dq" and so on."""
-
-    def candidates(self, kernel: str, *, head_dim: int, dtype: torch.dtype) -> Sequence[Any]:
-        """Return the configurations worth trying, as dataclasses."""
-        ...
-
-    def forced(self, kernel: str, configuration: Any) -> AbstractContextManager[None]:
-        """Launch a kernel with this configuration inside the context, whatever the table says."""
-        ...
-
-
-TUNED = ((32, torch.bfloat16), (64, torch.bfloat16), (128, torch.bfloat16), (64, torch.float32))
-"""Channels of a head and dtypes that are tuned."""
+TUNED = (("tupe-r", 64), ("t5", 64), ("tupe-r", 128), ("t5", 128))
+"""Bias, and channels of a head, that are tuned."""
+TRIED = 4
+"""Sizes of blocks that are tried for each kernel: that of the table and the next smaller ones; larger ones spill."""
 
 
 def tune(
-    table: Tunable, device: torch.device, arch: str, *, dry: bool, name: str = OURS
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the fastest configuration of each kernel for each head size and dtype, and what failed on the way.
+    device: torch.device, *, dry: bool, write: Callable[[dict[str, Any]], None], name: str = OURS
+) -> dict[str, Any]:
+    """Measure each kernel with several sizes of blocks, and return the fastest as rows of configurations.json.
 
-    Args:
-        arch: the GPU's architecture as entries name it, such as "sm_90".
-        name: candidate of the benchmark whose steps launch the kernels.
+    ``write`` is called after each kernel with what there is.
     """
-    entries, failed = list[dict[str, Any]](), list[str]()
-    for head_dim, dtype in TUNED[:1] if dry else TUNED:
-        dtype = torch.float32 if dry else dtype
-        sizes = Sizes(bias="tupe-r", tokens=2048, batch=8, channels=head_dim)
+    from wordorder.attention.triton import configurations, operators
+
+    target, dtype = configurations.target_of(device), torch.float32 if dry else torch.bfloat16
+    document: dict[str, list[Any]] = {"rows": [], "failed": []}
+    for bias, channels in TUNED[:1] if dry else TUNED:
+        sizes = Sizes(bias=bias, tokens=2048, batch=8, channels=channels)
         step = Problem(sizes.shrunk() if dry else sizes, device, dtype).step(name)
-        for kernel in table.KERNELS:
-            times: list[tuple[float, int, Any]] = []
-            for index, configuration in enumerate(table.candidates(kernel, head_dim=head_dim, dtype=dtype)):
+        shape = configurations.Shape(channels, bias == "tupe-r", dtype.itemsize, target).entry
+        for kernel in ("forward", "query_gradients", "key_gradients", "query_factors", "key_factors"):
+            if (kernel, shape) not in configurations.table():
+                continue
+            candidates = configurations.CANDIDATES[kernel]
+            start = candidates.index(tuple(configurations.table()[kernel, shape]))
+            times: list[tuple[float, tuple[int, ...]]] = []
+            for tried in candidates[start : start + (1 if dry else TRIED)]:
+
+                def chosen(asked: Any, at: Any, kernel: str = kernel, tried: Any = tried) -> Any:
+                    return configurations.Blocks(*tried) if asked == kernel else configurations.blocks(asked, at)
+
                 try:
-                    with table.forced(kernel, configuration):
+                    with mock.patch.object(operators, "blocks", chosen):
                         milliseconds(step, device, 1)  # compiles
                         taken = min(milliseconds(step, device, 1 if dry else 5) for _ in range(1 if dry else 5))
-                    times.append((taken, index, configuration))
+                    times.append((taken, tried))
                 except Exception as error:  # more shared memory than the GPU has, for one
-                    failed.append(f"{kernel}, {configuration}: {type(error).__name__}: {str(error).splitlines()[0]}")
+                    said = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                    document["failed"].append(f"{kernel}, {tried}: {said}")
             if times:
-                taken, _, best = min(times, key=lambda entry: entry[:2])
-                entry = {"kernel": kernel, "head_dim": head_dim, "dtype": str(dtype).removeprefix("torch.")}
-                entries.append(entry | {"arch": arch, "configuration": asdict(best), "milliseconds": taken})
-                print(f"{kernel:10} {head_dim:4} {dtype} {best} {taken:.3f} ms", flush=True)
-    return entries, failed
+                taken, best = min(times)
+                facts = {"width": shape.width, "ranked": shape.ranked, "itemsize": shape.itemsize}
+                row = {"target": target, "kernel": kernel, **facts, "blocks": list(best), "milliseconds": taken}
+                document["rows"].append(row)
+                print(f"{kernel:16} {bias:7} {channels:4} {best} {taken:.3f} ms", flush=True)
+            write(document)
+    return document

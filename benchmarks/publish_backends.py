@@ -29,7 +29,8 @@ def kernels_table(results: dict[str, Any]) -> str:
     lines.append("| :--- |" + " :--- |" * len(limits))
     cells: dict[str, dict[str, str]] = {}
     for row in results["rows"]:
-        parts = [f"{row['registers']} registers"]
+        parts = [f"{row['blocks']}"] if row["blocks"] else []
+        parts += [f"{row['registers']} registers"]
         parts += [f"{row['shared'] / 1024:.0f} KiB"] if row["shared"] else []
         parts += [f"`{name}`" for name in row["matrix"]]
         parts += [f"**spills {row['spills']}**"] if row["spills"] else []

@@ -39,7 +39,15 @@ from wordorder.comparison.statistics.steps_to_loss import steps_to_loss
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCS = ("results.md", "comparisons.md", "complex-order.md", "classification.md", "translation.md", "language-models.md", "performance.md")
+DOCS = (
+    "results.md",
+    "comparisons.md",
+    "complex-order.md",
+    "classification.md",
+    "translation.md",
+    "language-models.md",
+    "performance.md",
+)
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 
 

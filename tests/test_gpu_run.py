@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -168,67 +166,43 @@ def test_goals_stand_beside_what_was_found(script):
     assert all(goal["met"] is None for goal in benchmark.reached({"sections": {}, "memory": {}}))
 
 
-@dataclass(frozen=True)
-class Configuration:
-    block: int
+def test_the_fastest_blocks_are_kept_and_those_that_fail_are_named(small, monkeypatch, interpreter):
+    from wordorder.attention.triton import configurations, operators
 
-
-class Table:
-    """A table of configurations in the form that `tune` wants; the larger the block, the slower it is."""
-
-    KERNELS = ("forward", "dq")
-
-    def __init__(self):
-        self.in_use = []
-
-    def candidates(self, kernel, *, head_dim, dtype):
-        return [Configuration(64), Configuration(16), Configuration(4096)]
-
-    @contextmanager
-    def forced(self, kernel, configuration):
-        if configuration.block == 4096:
-            raise RuntimeError("out of shared memory")
-        self.in_use.append((kernel, configuration.block))
-        yield
-        self.in_use.append(None)
-
-
-def test_the_fastest_configuration_is_kept_and_one_that_fails_is_named(small, monkeypatch):
     benchmark, _ = small
-    table = Table()
-
-    def step(self, name):
-        return lambda: None
+    shape = configurations.Shape(64, True, 2, "sm_90")
+    table = {kernel: configurations.blocks(kernel, shape) for kernel in ("forward", "query_gradients", "key_gradients")}
+    monkeypatch.setattr(benchmark, "TUNED", (("tupe-r", 64),))
+    monkeypatch.setattr(benchmark.Problem, "step", lambda self, name: None)
 
     def timed(run, device, repeats):
-        return float(table.in_use[-1][1])
+        """Return less for smaller blocks; no more than one kernel has others than those of the table."""
+        now = {kernel: operators.blocks(kernel, shape) for kernel in table}
+        assert sum(now[kernel] != table[kernel] for kernel in table) <= 1
+        if any(blocks.warps == 4 for blocks in now.values()):
+            raise RuntimeError("out of shared memory\nand more")
+        return float(sum(blocks.rows * blocks.keys for blocks in now.values()))
 
-    monkeypatch.setattr(benchmark.Problem, "step", step)
     monkeypatch.setattr(benchmark, "milliseconds", timed)
-    entries, refused = benchmark.tune(table, CPU, "sm_90", dry=True)
-    assert [(entry["kernel"], entry["configuration"]) for entry in entries] == [
-        ("forward", {"block": 16}),
-        ("dq", {"block": 16}),
-    ]
-    assert entries[0] | {"kernel": "", "configuration": ""} == {
-        "kernel": "",
-        "configuration": "",
-        "head_dim": 32,
-        "dtype": "float32",
-        "arch": "sm_90",
-        "milliseconds": 16.0,
-    }
-    assert table.in_use.count(None) == 4
-    assert len(refused) == 2
-    assert refused[0].endswith("RuntimeError: out of shared memory")
-
-
-def test_measured_entries_replace_those_for_the_same_gpu_alone(script, tmp_path):
-    def entry(arch, milliseconds):
-        rest = {"kernel": "forward", "dtype": "bfloat16", "head_dim": 64, "configuration": {}}
-        return {"arch": arch, "milliseconds": milliseconds, **rest}
-
-    gpu, file = script("gpu"), tmp_path / "measured.json"
-    gpu.put_measured(file, [entry("sm_90", 3.0), entry("sm_80", 5.0)])
-    gpu.put_measured(file, [entry("sm_90", 2.0)])
-    assert json.loads(file.read_text(encoding="utf-8"))["entries"] == [entry("sm_80", 5.0), entry("sm_90", 2.0)]
+    written = []
+    found = benchmark.tune(CPU, dry=False, write=lambda document: written.append(len(document["rows"])))
+    assert written == [1, 2, 3]
+    assert found["failed"]
+    rest = sum(blocks.rows * blocks.keys for blocks in table.values())
+    for row, (kernel, blocks) in zip(found["rows"], table.items(), strict=True):
+        candidates = configurations.CANDIDATES[kernel]
+        start = candidates.index(tuple(blocks))
+        tried = candidates[start : start + 4]
+        best = min((sizes for sizes in tried if sizes[2] != 4), key=lambda sizes: (sizes[0] * sizes[1], sizes))
+        assert row == {
+            "target": "sm_90",
+            "kernel": kernel,
+            "width": 64,
+            "ranked": True,
+            "itemsize": 2,
+            "blocks": list(best),
+            "milliseconds": float(rest - blocks.rows * blocks.keys + best[0] * best[1]),
+        }
+        for sizes in tried:
+            named = f"{kernel}, {sizes}: RuntimeError: out of shared memory" in found["failed"]
+            assert named == (sizes[2] == 4)

@@ -1,12 +1,15 @@
 """The Triton kernels of attention as cases for `python -m tools.kernels`, and the search for their blocks.
 
-    python -m tools.attention_kernels        # writes the table of configurations anew; about an hour on two cores
+    python -m tools.attention_kernels                                                # about an hour on two cores
+    python -m tools.attention_kernels --measured benchmarks/results/gpu-tuning.json  # what `make gpu` found fastest
 
-The search takes for each kernel, shape and GPU the first blocks of `CANDIDATES` that compile without spilling registers
-and within the shared memory. It keeps rows that are there already.
+Both write the table of configurations. The search takes for each kernel, shape and GPU that has no row yet the first
+blocks of `CANDIDATES` that compile without spilling registers and within the shared memory.
 """
 
+import argparse
 import json
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -62,7 +65,7 @@ def case_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> KernelCase:
     dtype, factors = ("bfloat16" if shape.itemsize == 2 else "float32"), (" + low rank" if shape.ranked else "")
     words = kernel.replace("_", " ")
     return KernelCase(
-        name=f"attention, {words}, {dtype}, {shape.width} channels{factors}, {shape.target}",
+        name=f"attention, {words}, {dtype}, {shape.width} channels{factors}",
         fn=started.kernel,
         signature=signature,
         constexprs=constants,
@@ -70,6 +73,7 @@ def case_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> KernelCase:
         num_warps=chosen.warps,
         num_stages=chosen.stages,
         matrix_units=shape.itemsize == 2,
+        blocks=f"{chosen.rows} x {chosen.keys}",
         targets=frozenset({shape.target}),
     )
 
@@ -115,24 +119,42 @@ def launch_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> Launch:
 
 
 def main() -> None:
+    """Put measured rows into the table, or search for those that are missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measured", type=Path, metavar="JSON", help="rows that a GPU measured")
+    arguments = parser.parse_args()
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {_key(row): row for row in json.loads(TABLE.read_text("utf-8"))}
+    if arguments.measured:
+        write_table(rows | {_key(row): row for row in json.loads(arguments.measured.read_text("utf-8"))["rows"]})
+    else:
+        search(rows)
+
+
+def write_table(rows: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> None:
+    """Write the table, a row a line."""
+    lines = ",\n".join(json.dumps(rows[key]) for key in sorted(rows, key=str))
+    TABLE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("target", "kernel", "itemsize", "width", "ranked"))
+
+
+def search(rows: dict[tuple[Any, ...], dict[str, Any]]) -> None:
     """Search for the rows of the table that are missing, and write it after each."""
     prepare()
-    rows: list[dict[str, Any]] = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else []
-    known = {(row["kernel"], row["width"], row["ranked"], row["itemsize"], row["target"]) for row in rows}
     jobs = [
         (kernel, Shape(*sizes, target))
         for sizes in SHAPES
         for kernel in CANDIDATES
         for target in TARGETS
-        if _used(kernel, Shape(*sizes, target)) and (kernel, *sizes, target) not in known
+        if _used(kernel, Shape(*sizes, target)) and (target, kernel, sizes[2], *sizes[:2]) not in rows
     ]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for row in pool.map(_first_that_fits, jobs):
             print(row, flush=True)
-            rows.append(row)
-            rows.sort(key=lambda one: [str(one[name]) for name in ("target", "kernel", "itemsize", "width", "ranked")])
-            lines = ",\n".join(json.dumps(one) for one in rows)
-            TABLE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+            rows[_key(row)] = row
+            write_table(rows)
 
 
 def _used(kernel: Kernel, shape: Shape) -> bool:

@@ -66,6 +66,8 @@ class Compiled:
 
     kernel: str
     target: str
+    blocks: str
+    """Sizes of its blocks in words; may be empty."""
     registers: int
     """Registers of a thread; of an AMD GPU, vector registers, accumulation registers among them."""
     spills: int
@@ -121,9 +123,8 @@ def compile_case(case: KernelCase, target: str) -> Compiled | str:
     else:
         code, counts = made.asm["amdgcn"], counts_of_amdgcn(made.asm["amdgcn"])
     matrix = tuple(sorted(set(re.findall(to.matrix, code))))
-    return Compiled(
-        kernel=case.name, target=target, **counts, shared=made.metadata.shared, matrix=matrix, seconds=seconds
-    )
+    facts = {"kernel": case.name, "target": target, "blocks": case.blocks, **counts}
+    return Compiled(**facts, shared=made.metadata.shared, matrix=matrix, seconds=seconds)
 
 
 def cases_of(module: str) -> list[KernelCase]:

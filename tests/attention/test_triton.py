@@ -55,7 +55,7 @@ def compare(made, terms_of, mask, *, scale=0.3):
         found.append(run(leaves, terms, mask, backend, upstream, wanted=wanted))
     for number, (ours, exact) in enumerate(zip(*found, strict=True)):
         assert ours.shape == exact.shape
-        # a log-sum-exp near 0 is a difference of scores about 1, and of one pair all gradients are sums of a few numbers
+        # a log-sum-exp near 0 is a difference of scores about 1; gradients of one pair are sums of a few numbers
         least = 1.0 if number == 1 or q.shape[2] == 1 else 1e-9
         largest = max(exact.abs().max().item(), least)
         assert (ours.double() - exact).abs().max().item() <= BOUND[q.dtype] * (largest if largest > 1e-9 else 3.0)

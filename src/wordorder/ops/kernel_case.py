@@ -20,7 +20,7 @@ class KernelCase:
     """A kernel with the types of its arguments, its constants, and how it is launched."""
 
     name: str
-    """Name in tables, unique within a module, such as "forward, bfloat16, 64 channels"."""
+    """Name in tables, unique within a module for each target, such as "forward, bfloat16, 64 channels"."""
     fn: Any
     """The function that `triton.jit` returned."""
     signature: Mapping[str, str]
@@ -36,5 +36,7 @@ class KernelCase:
     num_stages: int = 3
     matrix_units: bool = False
     """There are products of matrices (`tl.dot`), so that instructions of tensor cores have to be in the code."""
+    blocks: str = ""
+    """Sizes of its blocks in words, for the table."""
     targets: frozenset[str] = frozenset()
     """Targets that the configuration is chosen for, such as "sm_90"; empty = all (`tools.kernels.TARGETS`)."""
