@@ -108,7 +108,7 @@ def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp
 
 
 def test_a_kernel_that_spills_is_marked_in_its_table(script):
-    row = {"kernel": "k", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
+    row = {"kernel": "k", "blocks": "", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
     rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "shared": 0}]
     results = {"shared_limits": {"a": 4096, "b": 4096}, "rows": rows, "compiler": {"triton": "3"}}
     table = script("publish_backends").kernels_table(results)
