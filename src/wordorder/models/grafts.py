@@ -28,6 +28,7 @@ from wordorder.encodings import (
     names_of,
 )
 from wordorder.errors import BadInput
+from wordorder.models.attention_interface import NAME
 from wordorder.models.config.configuration import complete_options
 from wordorder.models.config.faults import MOST_LAYERS, MOST_LETTERS, size_faults, stranger_faults
 from wordorder.models.layout import one_input, tokens_of
@@ -36,7 +37,7 @@ from wordorder.models.pretrained import LoadsEncoding
 from wordorder.ops import Arbitrary, Contiguous, Positions
 from wordorder.ops.precision import working_dtype
 
-ATTENTIONS = ("sdpa", "flex_attention")
+ATTENTIONS = ("sdpa", "flex_attention", NAME)
 """transformers' attention functions that read ``position_bias``; all others drop it without a word."""
 
 
