@@ -212,7 +212,7 @@ def _row_sums(grad_output_BHTE: Tensor, output_BHTE: Tensor, accum_dtype: torch.
 def forward_kept(
     options: TileOptions, inputs: Inputs, tensors: Sequence[Tensor], *, need_lse: bool
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and each example's weights (H, T, S), by tiles of whole rows.
+    """Return output (B, H, T, E), log-sum-exp (B, H, T, 1) and weights (H, T, S) of each example, by tiles of rows.
 
     Without ``need_lse`` the log-sum-exp is -inf everywhere.
     """
