@@ -164,7 +164,9 @@ def linear_t5_bias(model: PreTrainedModel) -> PreTrainedModel:
             f"model must have T5's attention layers ({known}), got {type(model).__name__}; any model that reads"
             " position_bias runs with model.set_attn_implementation('wordorder') alone"
         )
-    model.set_attn_implementation(NAME)
+    for part in modules:
+        if isinstance(part, PreTrainedModel):  # T5's halves have configurations of their own, which 5.17 does not reach
+            part.set_attn_implementation(NAME)
     for module in found:
         if _is_cross_attention(module):
             module.__class__ = _mixed(_HandsOverNothing, type(module))
