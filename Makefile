@@ -59,7 +59,7 @@ wheel-test: $(READY)  ## build the wheel and use it beside torch alone
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
-bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 30 minutes
+bench: $(READY)  ## speed and memory against plain attention and other libraries, interleaved; about 35 minutes
 	$(BIN)/python -m pip install --quiet --constraint $(PINS) x-transformers
 	$(BIN)/python benchmarks/training_step.py --json benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/attention.py --json benchmarks/results/attention.json
@@ -67,6 +67,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/complex_layers.py --json benchmarks/results/complex-layers.json
 	$(BIN)/python benchmarks/memory.py --json benchmarks/results/memory.json
 	$(BIN)/python benchmarks/memory_step.py --json benchmarks/results/memory-step.json
+	$(BIN)/python benchmarks/t5_attention.py --json benchmarks/results/transformers.json
 	$(BIN)/python benchmarks/streaming.py --json benchmarks/results/streaming.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/encodings.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/attention.json
@@ -74,6 +75,7 @@ bench: $(READY)  ## speed and memory against plain attention and other libraries
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/complex-layers.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/memory-step.json
+	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/transformers.json
 	$(BIN)/python benchmarks/publish_demo.py benchmarks/results/streaming.json
 	$(MAKE) --no-print-directory pages
 
