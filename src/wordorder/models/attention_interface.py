@@ -9,7 +9,7 @@ is registered under a name. Importing `wordorder.models` registers `attention_fo
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
-from wordorder.attention import AttentionSizes, attention, attention_weights, plan_attention
+from wordorder.attention import AttentionSizes, Plan, attention, attention_weights, plan_attention
 from wordorder.attention.choice import LARGEST_MATRIX
 from wordorder.encodings import PositionTerms
 from wordorder.errors import BadInput
@@ -98,7 +98,8 @@ def attention_forward(
             query = query.detach().requires_grad_() if drawn_again else query
             read = attention(query, key, value, order, mask, dropout=dropout)
         return (read.detach() if drawn_again else read).transpose(1, 2).contiguous(), None
-    plan = cast("Any", plan_attention(order, mask, AttentionSizes.of(query, key), return_weights=True))
+    plan = plan_attention(order, mask, AttentionSizes.of(query, key), return_weights=True)
+    assert isinstance(plan, Plan)  # a bias does not differ by layer
     weights = F.dropout(attention_weights(query, key, plan), dropout)
     read = weights @ value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
     return read.transpose(1, 2).contiguous(), weights
@@ -178,15 +179,17 @@ def linear_t5_bias(model: PreTrainedModel) -> PreTrainedModel:
 class _HandsOverTable:
     """The part of a T5 attention layer that makes the bias. Mixed in before the layer's class."""
 
+    config: Any
+
     def compute_bias(
         self, query_length: int, key_length: int, device: torch.device | None = None, past_seen_tokens: int | Tensor = 0
     ) -> Tensor | Bias:
         """Return the bias of queries that stand after ``past_seen_tokens`` keys: a matrix, or its table."""
-        layer = cast("Any", super())
+        layer: Any = super()
         checkpoint = getattr(self, "_gradient_checkpointing_func", None)
         # a re-entrant checkpoint follows gradients through tensors alone
         reentrant = getattr(checkpoint, "keywords", {}).get("use_reentrant")
-        if cast("Any", self).config._attn_implementation != NAME or reentrant:
+        if self.config._attn_implementation != NAME or reentrant:
             return layer.compute_bias(query_length, key_length, device=device, past_seen_tokens=past_seen_tokens)
         # the last query alone, with as many keys as there are distances
         row_1H1W = layer.compute_bias(

@@ -44,35 +44,21 @@ def attend(
     return output, lse if return_lse else None
 
 
-@torch.library.custom_op("wordorder::attention_forward", mutates_args=())
-def attention_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    a: Tensor | None,
-    c: Tensor | None,
-    table: Tensor | None,
-    dense: Tensor | None,
-    valid: Tensor | None,
-    bounds: Tensor | None,
-    shift: Tensor | None,
-    q_positions: Tensor | None,
-    k_positions: Tensor | None,
-    q_ids: Tensor | None,
-    k_ids: Tensor | None,
-    visible: Tensor | None,
-    seed: Tensor | None,
-    scale: float,
-    low: int | None,
-    high: int | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
+CALL = """
+    Tensor q, Tensor k, Tensor v, Tensor? a, Tensor? c, Tensor? table, Tensor? dense,
+    Tensor? valid, Tensor? bounds, Tensor? shift, Tensor? q_positions, Tensor? k_positions, Tensor? q_ids,
+    Tensor? k_ids, Tensor? visible, Tensor? seed, float scale, int? low, int? high, float dropout
+"""
+"""The arguments of a call, as both operators take them: those of `_inputs`."""
+TENSORS = 16
+"""The first of them are tensors, the others numbers."""
+
+
+@torch.library.custom_op("wordorder::attention_forward", mutates_args=(), schema=f"({CALL}) -> (Tensor, Tensor)")
+def attention_forward(*call: Any) -> tuple[Tensor, Tensor]:
     """Return output (B, H, T, E), laid out as (B, T, H, E), and log-sum-exp (B, H, T), float32."""
-    inputs = _inputs(
-        q, k, v, a, c, table, dense, valid, bounds, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale,
-        low, high, dropout,
-    )  # fmt: skip
-    o, lse = _outputs(q, v)
+    inputs = _inputs(*call)
+    o, lse = _outputs(inputs.q, inputs.v)
     if o.numel():
         launch.forward(inputs, o, lse, blocks("forward", inputs.shape)).run()
     return o, lse
@@ -83,45 +69,22 @@ def _forward_of_shapes(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[T
     return _outputs(q, v)
 
 
-@torch.library.custom_op("wordorder::attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "wordorder::attention_backward",
+    mutates_args=(),
+    schema=f"(Tensor? do, Tensor? dlse, Tensor o, Tensor lse, bool[] wanted, {CALL}) -> Tensor[]",
+)
 def attention_backward(
-    do: Tensor | None,
-    dlse: Tensor | None,
-    o: Tensor,
-    lse: Tensor,
-    wanted: Sequence[bool],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    a: Tensor | None,
-    c: Tensor | None,
-    table: Tensor | None,
-    dense: Tensor | None,
-    valid: Tensor | None,
-    bounds: Tensor | None,
-    shift: Tensor | None,
-    q_positions: Tensor | None,
-    k_positions: Tensor | None,
-    q_ids: Tensor | None,
-    k_ids: Tensor | None,
-    visible: Tensor | None,
-    seed: Tensor | None,
-    scale: float,
-    low: int | None,
-    high: int | None,
-    dropout: float,
+    do: Tensor | None, dlse: Tensor | None, o: Tensor, lse: Tensor, wanted: Sequence[bool], *call: Any
 ) -> list[Tensor]:
     """Return the gradients of q, k, v, and of both factors, the table and the dense part as far as they are wanted.
 
     ``wanted`` is of the factors, the table and the dense part; the gradient that is not wanted is an empty tensor.
     """
-    inputs = _inputs(
-        q, k, v, a, c, table, dense, valid, bounds, shift, q_positions, k_positions, q_ids, k_ids, visible, seed, scale,
-        low, high, dropout,
-    )  # fmt: skip
+    inputs = _inputs(*call)
     (batch, heads, queries, keys), delta = inputs.sizes, torch.zeros_like(lse)
-    dq, dk, dv, da, dc, dtable, ddense = gradients = _gradients(q, k, v, a, c, table, dense, wanted)
-    if q.numel() == 0:
+    dq, dk, dv, da, dc, dtable, ddense = gradients = _gradients(wanted, *call[:7])
+    if inputs.q.numel() == 0:
         return [gradient.zero_() for gradient in gradients]
     do = torch.zeros_like(o) if do is None else do
     if do.stride() != o.stride():
@@ -159,11 +122,10 @@ def attention_backward(
 
 @attention_backward.register_fake
 def _backward_of_shapes(
-    do: Tensor, dlse: Tensor, o: Tensor, lse: Tensor, wanted: Sequence[bool], *given: Any
+    do: Tensor, dlse: Tensor, o: Tensor, lse: Tensor, wanted: Sequence[bool], *call: Any
 ) -> list[Tensor]:
     del do, dlse, o, lse
-    q, k, v, a, c, table, dense = given[:7]
-    return _gradients(q, k, v, a, c, table, dense, wanted)
+    return _gradients(wanted, *call[:7])
 
 
 def _refuse(ctx: Any, *gradients: Any) -> None:
@@ -191,9 +153,6 @@ def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor 
     return *asked, *[None] * (len(needed) - len(asked))
 
 
-TENSORS = 16
-"""The first arguments of the forward operator are tensors, the others numbers."""
-
 attention_forward.register_autograd(_backward, setup_context=_keep)
 attention_backward.register_autograd(_refuse)
 
@@ -206,6 +165,7 @@ def _outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(
+    wanted: Sequence[bool],
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -213,7 +173,6 @@ def _gradients(
     c: Tensor | None,
     table: Tensor | None,
     dense: Tensor | None,
-    wanted: Sequence[bool],
 ) -> list[Tensor]:
     """Return memory for the gradients; those of q, k and v laid out as (B, T, H, D), as a projection reads them."""
     made = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (q, k, v)]
