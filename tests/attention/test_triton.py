@@ -126,6 +126,22 @@ def test_positions_in_tensors():
 
 
 @pytest.mark.slow
+def test_offsets_in_tensors_move_the_mask_of_each_example():
+    query, key = Contiguous(20, torch.tensor([3, 1, 17])), Contiguous(34, torch.tensor([0, -3, 2]))
+    mask = Visibility(query, key, causal=True, within=9)
+    compare(tensors(20, 34, torch.float32), BIASES["toeplitz"], mask)
+    compare(tensors(20, 34, torch.float32), BIASES["none"], Visibility(query, key, ahead=True))
+
+
+def test_a_query_that_sees_nothing_has_output_0_and_log_sum_exp_minus_infinity():
+    q, k, v = (torch.randn(2, 1, 5, 16) for _ in range(3))
+    padding = torch.tensor([[False] * 5, [True] * 5])
+    output, lse = attention(q, k, v, key_padding_mask=padding, backend="triton", return_lse=True)
+    assert torch.equal(lse == -torch.inf, padding[:, None])
+    assert torch.equal(output[1], torch.zeros(1, 5, 16))
+
+
+@pytest.mark.slow
 def test_packed_sequences_in_any_order():
     ids = torch.tensor([[0] * 20 + [1] * 17, [2] * 5 + [0] * 30 + [2] * 2, list(range(37))])
     where = Packed(torch.arange(37).expand(3, -1), ids)
