@@ -123,6 +123,22 @@ def test_packed_sequences_in_any_order():
     compare(tensors(37, 37, torch.float32), BIASES["toeplitz"], Visibility(where, where, causal=True))
 
 
+@pytest.mark.parametrize("kind", [Packed, Arbitrary])
+@pytest.mark.parametrize(
+    "number",
+    [torch.arange(60).reshape(20, 3).T % 7, torch.tensor([[0], [5], [2]], dtype=torch.int32).expand(3, 20)],
+    ids=["transposed", "expanded"],
+)
+def test_ids_and_positions_in_any_layout(kind, number):
+    where = Packed(torch.arange(20).expand(3, -1), number) if kind is Packed else Arbitrary(number)
+    q, k, v = (torch.randn(3, HEADS, 20, 16) for _ in range(3))
+    ours, slow = (
+        attention(q, k, v, mask=Visibility(where, where, causal=True), backend=backend)
+        for backend in ("triton", "reference")
+    )
+    assert_close(ours, slow, rtol=1e-5, atol=1e-6)
+
+
 def test_entries_of_minus_infinity():
     table, dense = torch.randn(HEADS, 2 * 20 - 1), torch.randn(1, 1, 20, 20)
     table[:, 25:], dense[..., 3, :] = -torch.inf, -torch.inf  # a row that sees nothing

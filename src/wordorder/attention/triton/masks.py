@@ -42,7 +42,7 @@ def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.devi
         bounds_B2 = token_bounds(valid_BS).expand(batch, -1).contiguous()
         found = KernelMask(valid_BS=valid_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
     if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
-        sequences = (positions.sequence_BT.to(device, torch.int32) for positions in (mask.query, mask.key))
+        sequences = (_as_rows(positions.sequence_BT, device) for positions in (mask.query, mask.key))
         found = replace(found, ids=(next(sequences), next(sequences)))
     if not (mask.causal or mask.ahead):
         return found
@@ -58,8 +58,13 @@ def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.devi
     if isinstance(mask.query, Contiguous) and isinstance(mask.key, Contiguous):
         shift_B = torch.as_tensor(mask.key.offset) - torch.as_tensor(mask.query.offset)
         return replace(found, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
-    index = (positions.index_BT(device).to(torch.int32) for positions in (mask.query, mask.key))
+    index = (_as_rows(positions.index_BT(device), device) for positions in (mask.query, mask.key))
     return replace(found, positions=(next(index), next(index)))
+
+
+def _as_rows(number_BT: Tensor, device: torch.device) -> Tensor:
+    """Return integers as the kernels read them, a row after the other: `Tensor.to` alone would keep another layout."""
+    return number_BT.to(device, torch.int32).contiguous()
 
 
 def token_bounds(valid_BS: Tensor) -> Tensor:
