@@ -12,6 +12,7 @@ from wordorder.attention import AttentionSizes, attention, plan_attention
 from wordorder.attention.triton.bias import kernel_bias, padded_rank
 from wordorder.attention.triton.masks import blocks_of_same_ids, kernel_mask, token_bounds
 from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence
 from wordorder.networks import Decoder, Encoder, initialise
 from wordorder.ops import Arbitrary, Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
@@ -137,6 +138,50 @@ def test_ids_and_positions_in_any_layout(kind, number):
         for backend in ("triton", "reference")
     )
     assert_close(ours, slow, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, HEADS, 1, 20), (3, 1, 20, 1)])
+def test_a_dense_part_of_one_query_or_key_is_read_for_all(shape):
+    compare(
+        [torch.randn(3, HEADS, 20, 16) for _ in range(3)] + [torch.randn(shape)], lambda q, k, v, m: DenseBias(m), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("bias", "words"),
+    [
+        (ToeplitzBias(torch.randn(2, 11), 6), r"table must begin with the sizes \(2, 9\).* got \(2, 11\)"),
+        (LowRankBias(torch.randn(1, 2, 4, 3), torch.randn(1, 2, 5, 3)), "factor of the queries"),
+        (LowRankBias(torch.randn(1, 2, 5, 3), torch.randn(1, 2, 1, 3)), "factor of the keys"),
+        (LowRankBias(torch.randn(3, 2, 5, 3), torch.randn(3, 2, 5, 3)), "factor of the queries"),
+        (DenseBias(torch.randn(3, 2, 5, 5)), "dense part"),
+    ],
+)
+def test_a_bias_of_other_sizes_is_refused(bias, words):
+    q, k, v = (torch.randn(2, 2, 5, 16) for _ in range(3))
+    with pytest.raises(BadInput, match=words):
+        attention(q, k, v, bias, backend="triton")
+
+
+def test_a_gradient_of_a_log_sum_exp_that_sees_nothing_is_not_read():
+    q, k, v = (torch.randn(1, 2, 5, 16, requires_grad=True) for _ in range(3))
+    visible = torch.ones(5, 5, dtype=torch.bool)
+    visible[2] = False
+    found = []
+    for backend in ("triton", "reference"):
+        output, lse = attention(q, k, v, mask=visible, backend=backend, return_lse=True)
+        upstream = torch.where(lse == -torch.inf, torch.nan, 1.0)  # as torch.logaddexp(-inf, -inf) sends it
+        found.append(torch.autograd.grad([output, lse], [q, k], [torch.ones_like(output), upstream]))
+    for ours, slow in zip(*found, strict=True):
+        assert_close(ours, slow, rtol=1e-4, atol=1e-5)
+
+
+def test_a_dense_part_takes_one_stage():
+    from wordorder.attention.triton.configurations import Shape, blocks
+
+    plain = blocks("forward", Shape(64, True, 2, "sm_90"))
+    assert blocks("forward", Shape(64, True, 2, "sm_90", dense=True)) == plain._replace(stages=plain.stages - 1)
+    assert blocks("forward", Shape(256, True, 2, "sm_90", dense=True)).stages == 1
 
 
 def test_entries_of_minus_infinity():

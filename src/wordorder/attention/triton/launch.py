@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from wordorder.attention.triton import kernels
-from wordorder.attention.triton.bias import KernelBias, padded_channels, padded_rank
+from wordorder.attention.triton.bias import SPARE_RANK, KernelBias, padded_channels, padded_rank
 from wordorder.attention.triton.configurations import Blocks, Shape
 from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids
 
@@ -46,8 +46,9 @@ class Inputs:
     @property
     def shape(self) -> Shape:
         """The facts on which the sizes of blocks depend."""
-        width = max(padded_channels(self.q.shape[-1]), padded_channels(self.v.shape[-1]))
-        return Shape(width, self.bias.a_BHTR is not None, self.q.element_size(), self.target)
+        a, dense = self.bias.a_BHTR, self.bias.dense_BHTS is not None
+        widest = max(self.q.shape[-1], self.v.shape[-1], 0 if a is None else a.shape[-1] - SPARE_RANK)
+        return Shape(padded_channels(widest), a is not None, self.q.element_size(), self.target, dense)
 
 
 @dataclass(frozen=True)
