@@ -140,6 +140,24 @@ def test_ids_and_positions_in_any_layout(kind, number):
     assert_close(ours, slow, rtol=1e-5, atol=1e-6)
 
 
+def test_wide_values_and_factors_have_blocks_or_are_refused(monkeypatch):
+    from wordorder.attention.triton import configurations, launch, operators
+
+    asked = []
+    monkeypatch.setattr(operators, "blocks", lambda *of: asked.append(of) or configurations.blocks(*of))
+    monkeypatch.setattr(launch.Launch, "run", lambda self: None)
+    q, k, v = (torch.randn(1, 1, 5, n).half().requires_grad_() for n in (16, 16, 80))
+    attention(q, k, v, backend="triton").sum().backward()
+    factors = [torch.randn(1, 1, 5, 100, requires_grad=True) for _ in range(2)]
+    attention(q, k, k, LowRankBias(*factors), backend="triton").sum().backward()
+    assert {shape.width for _, shape in asked} == {128}
+    assert {kernel for kernel, shape in asked if shape.ranked} >= {"query_factors", "key_factors"}
+    with pytest.raises(ValueError, match="at most 128 channels here, got 144"):
+        attention(q, k, k.new_zeros(1, 1, 5, 144), backend="triton")
+    with pytest.raises(ValueError, match="at most 144 channels here, got 160"):
+        attention(q, k, k, LowRankBias(*factors) + LowRankBias(*(x[..., :60] for x in factors)), backend="triton")
+
+
 @pytest.mark.parametrize("shape", [(1, HEADS, 1, 20), (3, 1, 20, 1)])
 def test_a_dense_part_of_one_query_or_key_is_read_for_all(shape):
     compare(

@@ -10,9 +10,6 @@ from torch.nn import functional as F
 from wordorder.errors import BadInput
 from wordorder.ops import Bias, DenseBias, LowRankBias, ToeplitzBias
 
-SPARE_RANK = 16
-"""Channels of the low-rank factors beyond those of queries and keys for which the kernels have registers."""
-
 
 @dataclass(frozen=True)
 class KernelBias:

@@ -58,7 +58,7 @@ class Shape:
     """The facts about a call on which the sizes of blocks depend."""
 
     width: int
-    """Channels of queries and keys or of values, the larger, as the kernels pad them."""
+    """Channels of queries and keys, of values, or of the factors but 16, the most of them, as the kernels pad them."""
     ranked: bool
     """The bias has a low-rank part."""
     itemsize: int

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordorder.attention.choice import SPARE_RANK
 from wordorder.attention.triton import kernels
-from wordorder.attention.triton.bias import SPARE_RANK, KernelBias, padded_channels, padded_rank
+from wordorder.attention.triton.bias import KernelBias, padded_channels, padded_rank
 from wordorder.attention.triton.configurations import Blocks, Shape
 from wordorder.attention.triton.masks import KernelMask, blocks_of_same_ids
 
