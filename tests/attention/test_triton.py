@@ -313,6 +313,30 @@ def test_compile_without_a_graph_break():
         assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_export_for_any_batch_and_length():
+    network = Encoder(50, width=32, heads=2, layers=1, max_positions=60, encoding="tupe-r").eval()
+
+    class Hidden(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network
+
+        def forward(self, ids, padding):
+            return self.network(ids, key_padding_mask=padding, backend="triton").hidden
+
+    sizes = {0: torch.export.Dim("batch", max=100_000), 1: torch.export.Dim("length", max=60)}
+
+    def text(batch, length):
+        return torch.randint(5, 50, (batch, length)), torch.arange(length).expand(batch, -1) >= length - 3
+
+    graph = torch.export.export(Hidden(), text(3, 20), dynamic_shapes=(sizes, sizes))
+    assert any("attention_forward" in str(node.target) for node in graph.graph.nodes)
+    ids, padding = text(2, 37)
+    slow = network(ids, key_padding_mask=padding, backend="reference").hidden
+    assert_close(graph.module()(ids, padding)[~padding], slow[~padding], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("mask", [None, "causal", "padded"])
 def test_no_tensor_has_an_element_for_each_pair(mask, monkeypatch):
     from wordorder.attention.triton.launch import Launch

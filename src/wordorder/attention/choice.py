@@ -33,8 +33,6 @@ WIDEST_FLOAT32 = 64
 """The same for float32, whose products are exact and not by tensor cores."""
 SPARE_RANK = 16
 """Channels that low-rank factors may have beyond those of the widest head."""
-MOST_PROGRAMS = 65_535
-"""Most heads of all examples that one launch of a kernel can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +192,4 @@ def _refusal(backend: str, call: Call) -> str | None:
             return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"
         if call.rank > (highest := widest + SPARE_RANK):
             return f"takes low-rank factors of at most {highest} channels here, got {call.rank}; take backend=None"
-        if call.batch * call.heads > MOST_PROGRAMS:
-            return f"takes at most {MOST_PROGRAMS:,} heads of all examples; take a smaller batch or backend=None"
     return None
