@@ -194,12 +194,23 @@ def test_a_gradient_of_a_log_sum_exp_that_sees_nothing_is_not_read():
         assert_close(ours, slow, rtol=1e-4, atol=1e-5)
 
 
-def test_a_dense_part_takes_one_stage():
-    from wordorder.attention.triton.configurations import Shape, blocks
+@pytest.mark.parametrize("dense", [True, False])
+def test_elements_for_each_pair_take_one_stage(dense, monkeypatch):
+    from wordorder.attention.triton import configurations, launch, operators
 
-    plain = blocks("forward", Shape(64, True, 2, "sm_90"))
-    assert blocks("forward", Shape(64, True, 2, "sm_90", dense=True)) == plain._replace(stages=plain.stages - 1)
-    assert blocks("forward", Shape(256, True, 2, "sm_90", dense=True)).stages == 1
+    asked = []
+    monkeypatch.setattr(operators, "blocks", lambda *of: asked.append(of) or configurations.blocks(*of))
+    monkeypatch.setattr(launch.Launch, "run", lambda self: None)
+    q = torch.randn(1, 1, 5, 64).half()
+    visible = torch.ones(5, 5, dtype=torch.bool)
+    for bias, mask in ((None, None), (DenseBias(torch.zeros(1, 1, 5, 5)), None) if dense else (None, visible)):
+        attention(q, q, q, bias, mask, backend="triton")
+    (_, plain), (_, other) = asked
+    found = configurations.blocks("forward", plain)
+    assert found.stages > 1
+    assert configurations.blocks("forward", other) == found._replace(stages=found.stages - 1)
+    widest = configurations.Shape(256, True, 2, "sm_90", by_pair=True)
+    assert configurations.blocks("forward", widest).stages == 1
 
 
 def test_entries_of_minus_infinity():

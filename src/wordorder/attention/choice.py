@@ -82,7 +82,7 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     `sdpa`               whatever torch's fused kernels can do, small calls, and on a CPU everything that is traced
     `kept-tiles`         CPU training with a learned bias or dropout, up to 1,024 keys
     `recomputed-tiles`   the same for longer texts and in bfloat16; long fixed biases; log-sum-exp on a CPU
-    `triton`             GPU: a bias or terms by content that learn, long fixed biases, log-sum-exp; also traced
+    `triton`             GPU: a bias or content terms that learn in 16 bits, too large biases, log-sum-exp; also traced
     `flex`               GPU, a bias that would be too large written out, without Triton kernels for it
     ===================  ==========================================================================================
 

@@ -65,8 +65,8 @@ class Shape:
     """Bytes of a number of the inputs."""
     target: str
     """One of `TARGETS`."""
-    dense: bool = False
-    """The bias has a dense part."""
+    by_pair: bool = False
+    """The bias has a dense part, or the mask is a tensor: an element for each pair is loaded too."""
 
     @property
     def factors_apart(self) -> bool:
@@ -84,9 +84,9 @@ class Shape:
 
 
 def blocks(kernel: Kernel, shape: Shape) -> Blocks:
-    """Return the blocks of a kernel for a shape; tiles of a dense part take the shared memory of one stage."""
+    """Return the blocks of a kernel for a shape; elements for each pair take the shared memory of one stage."""
     found = table()[kernel, shape.entry]
-    return found._replace(stages=max(1, found.stages - 1)) if shape.dense else found
+    return found._replace(stages=max(1, found.stages - 1)) if shape.by_pair else found
 
 
 @lru_cache(maxsize=1)

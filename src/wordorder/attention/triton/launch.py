@@ -47,9 +47,10 @@ class Inputs:
     @property
     def shape(self) -> Shape:
         """The facts on which the sizes of blocks depend."""
-        a, dense = self.bias.a_BHTR, self.bias.dense_BHTS is not None
+        a = self.bias.a_BHTR
+        by_pair = self.bias.dense_BHTS is not None or self.mask.visible_BHTS is not None
         widest = max(self.q.shape[-1], self.v.shape[-1], 0 if a is None else a.shape[-1] - SPARE_RANK)
-        return Shape(padded_channels(widest), a is not None, self.q.element_size(), self.target, dense)
+        return Shape(padded_channels(widest), a is not None, self.q.element_size(), self.target, by_pair)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.devi
     if mask is None:
         return KernelMask()
     if isinstance(mask, Tensor):
-        return KernelMask(visible_BHTS=mask.to(device, torch.uint8))
+        return KernelMask(visible_BHTS=mask.to(device).view(torch.uint8))  # no copy, which would fill axes of stride 0
     found = KernelMask()
     if mask.valid_BS is not None:
         valid_BS = mask.valid_BS.to(device)
