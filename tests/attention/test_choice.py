@@ -169,6 +169,7 @@ def test_a_wrong_variable_is_named(monkeypatch):
         ({"head_dim": 192, "dtype": torch.bfloat16}, "triton", "at most 128 channels here, got 192"),
         ({"head_dim": 320, "dtype": torch.float16, "training": False}, "triton", "at most 256 channels here, got 320"),
         ({"head_dim": 65}, "triton", "at most 64 channels here, got 65"),
+        ({"batch": 5462}, "triton", "at most 65,535 heads of all examples"),
         ({"rank": 81}, "triton", "low-rank factors of at most 80 channels here, got 81"),
         ({"small_gpu": True}, "triton", "compute capability 8.0"),
     ],

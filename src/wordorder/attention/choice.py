@@ -31,6 +31,8 @@ WIDEST_TRAINED = 128
 """The same in training."""
 WIDEST_FLOAT32 = 64
 """The same for float32, whose products are exact and not by tensor cores."""
+MOST_PROGRAMS = 65_535
+"""Most heads of all examples; in a traced call, whose batch is a symbol, CUDA refuses more examples than that."""
 SPARE_RANK = 16
 """Channels that low-rank factors may have beyond those of the widest head."""
 
@@ -190,6 +192,8 @@ def _refusal(backend: str, call: Call) -> str | None:
         widest = WIDEST_FLOAT32 if call.dtype == torch.float32 else WIDEST_TRAINED if call.training else WIDEST_HEAD
         if call.head_dim > widest:
             return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"
+        if not call.traced and call.batch * call.heads > MOST_PROGRAMS:
+            return f"takes at most {MOST_PROGRAMS:,} heads of all examples; take a smaller batch or backend=None"
         if call.rank > (highest := widest + SPARE_RANK):
             return f"takes low-rank factors of at most {highest} channels here, got {call.rank}; take backend=None"
     return None

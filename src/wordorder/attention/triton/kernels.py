@@ -124,11 +124,10 @@ def forward(
     DROPOUT: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Write the output and the natural log-sum-exp of one block of queries."""
-    blocks = tl.cdiv(queries, ROWS)
-    block = tl.program_id(0) % blocks
-    head = tl.program_id(0) // blocks
-    example = (head // heads).to(tl.int64)
-    h = (head % heads).to(tl.int64)
+    block = tl.program_id(0)
+    head = tl.program_id(2) * heads + tl.program_id(1)
+    example = tl.program_id(2).to(tl.int64)
+    h = tl.program_id(1).to(tl.int64)
     first = block * ROWS
     m = first + tl.arange(0, ROWS)
     q += example * q_b + h * q_h
@@ -150,7 +149,7 @@ def forward(
         start = tl.load(bounds + 2 * example)
         stop = tl.load(bounds + 2 * example + 1)
     if IDS:
-        ends = id_blocks + 2 * (example * blocks + block)
+        ends = id_blocks + 2 * (example * tl.num_programs(0) + block)
         start = tl.maximum(start, tl.load(ends) * KEYS)
         stop = tl.minimum(stop, tl.load(ends + 1) * KEYS)
     if SHIFT:
@@ -215,10 +214,9 @@ def row_sums(
     E: tl.constexpr, BLOCK_E: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Write delta = rowsum(do o) of one block of queries."""
-    blocks = tl.cdiv(queries, ROWS)
-    head = tl.program_id(0) // blocks
-    m = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    offset = (head // heads).to(tl.int64) * o_b + (head % heads).to(tl.int64) * o_h
+    head = tl.program_id(2) * heads + tl.program_id(1)
+    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    offset = tl.program_id(2).to(tl.int64) * o_b + tl.program_id(1).to(tl.int64) * o_h
     products = _rows(o + offset, o_t, m, queries, E, BLOCK_E).to(tl.float32)
     products *= _rows(do + offset, o_t, m, queries, E, BLOCK_E).to(tl.float32)
     tl.store(delta + head.to(tl.int64) * queries + m, tl.sum(products, 1), mask=m < queries)
@@ -256,11 +254,10 @@ def query_gradients(
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of one block of queries and of its factors, and add its part to that of the table."""
-    blocks = tl.cdiv(queries, ROWS)
-    block = tl.program_id(0) % blocks
-    head = tl.program_id(0) // blocks
-    example = (head // heads).to(tl.int64)
-    h = (head % heads).to(tl.int64)
+    block = tl.program_id(0)
+    head = tl.program_id(2) * heads + tl.program_id(1)
+    example = tl.program_id(2).to(tl.int64)
+    h = tl.program_id(1).to(tl.int64)
     first = block * ROWS
     m = first + tl.arange(0, ROWS)
     q += example * q_b + h * q_h
@@ -283,7 +280,7 @@ def query_gradients(
         start = tl.load(bounds + 2 * example)
         stop = tl.load(bounds + 2 * example + 1)
     if IDS:
-        ends = id_blocks + 2 * (example * blocks + block)
+        ends = id_blocks + 2 * (example * tl.num_programs(0) + block)
         start = tl.maximum(start, tl.load(ends) * KEYS)
         stop = tl.minimum(stop, tl.load(ends + 1) * KEYS)
     if SHIFT:
@@ -374,12 +371,9 @@ def key_gradients(
 
     Tiles are transposed, (KEYS, ROWS), so that the products need no further transposition of weights.
     """
-    blocks = tl.cdiv(keys, KEYS)
-    block = tl.program_id(0) % blocks
-    pair = tl.program_id(0) // blocks
-    key_heads = heads // groups
-    example = (pair // key_heads).to(tl.int64)
-    g = (pair % key_heads).to(tl.int64)
+    block = tl.program_id(0)
+    example = tl.program_id(2).to(tl.int64)
+    g = tl.program_id(1).to(tl.int64)
     first = block * KEYS
     n = first + tl.arange(0, KEYS)
     k += example * k_b + g * k_h
@@ -395,7 +389,7 @@ def key_gradients(
         outside = (first >= tl.load(bounds + 2 * example + 1)) | (first + KEYS <= tl.load(bounds + 2 * example))
         stop = tl.where(outside, 0, stop)
     if IDS:
-        ends = id_blocks + 2 * (example * blocks + block)
+        ends = id_blocks + 2 * (example * tl.num_programs(0) + block)
         start = tl.maximum(start, tl.load(ends) * ROWS)
         stop = tl.minimum(stop, tl.load(ends + 1) * ROWS)
     if SHIFT:
@@ -499,10 +493,9 @@ def dense_gradients(
     The scores are computed once more, so that nothing is added to memory from several programs: the sum has one order,
     and no matrix for each example is made.
     """
-    blocks = tl.cdiv(queries, ROWS)
-    m = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
-    own = tl.program_id(0) // blocks
+    own = tl.program_id(2)
     own_heads = heads // shared_heads
     total = tl.zeros((ROWS, KEYS), tl.float32)
     for index in range(0, shared_examples * shared_heads):

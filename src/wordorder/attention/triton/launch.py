@@ -59,7 +59,7 @@ class Launch:
 
     kernel: Any
     grid: tuple[int, ...]
-    """All blocks of all heads and examples on the first axis: CUDA's others end at 65,535."""
+    """Blocks, heads and examples."""
     arguments: dict[str, Any]
     blocks: Blocks
 
@@ -73,7 +73,7 @@ class Launch:
 def forward(inputs: Inputs, o: Tensor, lse: Tensor, chosen: Blocks) -> Launch:
     """Return the launch that writes output (B, H, T, E) and log-sum-exp (B, H, T)."""
     batch, heads, queries, _ = inputs.sizes
-    grid = (-(-queries // chosen.rows) * batch * heads,)
+    grid = (-(-queries // chosen.rows), heads, batch)
     arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), "o": o, "lse": lse}
     return Launch(kernels.forward, grid, arguments | _strides("o", o, "bht"), chosen)
 
@@ -84,7 +84,7 @@ def row_sums(inputs: Inputs, o: Tensor, do: Tensor, delta: Tensor) -> Launch:
     chosen = Blocks(64, 0, 4, 1)
     arguments = {"delta": delta, "o": o, "do": do, "heads": heads, "queries": queries, "ROWS": chosen.rows}
     arguments |= {"E": o.shape[-1], "BLOCK_E": padded_channels(o.shape[-1])} | _strides("o", o, "bht")
-    return Launch(kernels.row_sums, (-(-queries // chosen.rows) * batch * heads,), arguments, chosen)
+    return Launch(kernels.row_sums, (-(-queries // chosen.rows), heads, batch), arguments, chosen)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def query_gradients(
 ) -> Launch:
     """Return the launch that writes dq (B, H, T, D) and da (B, H, T, R), and adds to dtable (B, H, 1 or blocks, W)."""
     batch, heads, queries, _ = inputs.sizes
-    grid = (-(-queries // chosen.rows) * batch * heads,)
+    grid = (-(-queries // chosen.rows), heads, batch)
     arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), **_given(upstream)}
     for name, target, switch in (("dq", dq, "QUERIES"), ("da", da, "FACTORS"), ("dtable", dtable, "TABLE")):
         arguments |= {name: inputs.q if target is None else target, f"WANT_{switch}": target is not None}
@@ -116,7 +116,7 @@ def key_gradients(
 ) -> Launch:
     """Return the launch that writes dk (B, G, S, D) and dv (B, G, S, E), both or neither, and dc (B, H, S, R)."""
     batch, _, _, keys = inputs.sizes
-    grid = (-(-keys // chosen.keys) * batch * inputs.k.shape[1],)
+    grid = (-(-keys // chosen.keys), inputs.k.shape[1], batch)
     exchanged = inputs.mask if inputs.mask.ids is None else replace(inputs.mask, ids=inputs.mask.ids[::-1])
     its_blocks = _id_blocks(replace(inputs, mask=exchanged), chosen.keys, chosen.rows)
     arguments = {**_common(inputs, chosen), **its_blocks, **_given(upstream)}
@@ -130,7 +130,7 @@ def dense_gradients(inputs: Inputs, upstream: Upstream, ddense: Tensor, chosen: 
     """Return the launch that writes ddense (B or 1, H or 1, T, S), contiguous."""
     batch, heads, queries, keys = inputs.sizes
     examples, own_heads = ddense.shape[:2]
-    grid = (-(-queries // chosen.rows) * examples * own_heads, -(-keys // chosen.keys))
+    grid = (-(-queries // chosen.rows), -(-keys // chosen.keys), examples * own_heads)
     arguments = {**_common(inputs, chosen), **_given(upstream), "ddense": ddense}
     del arguments["bounds"]
     arguments |= {"shared_examples": batch // examples, "shared_heads": heads // own_heads}

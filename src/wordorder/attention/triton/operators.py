@@ -34,7 +34,8 @@ def attend(
     torch's generator of the device, by Philox on query and key, so that the backward pass draws the same.
     """
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BHTD, k_BGSD, v_BGSE))
-    bias = bias.fitted(*q.shape[:3], k.shape[2])
+    batch, heads, queries, _ = q.shape
+    bias = bias.fitted(batch, heads, queries, k.shape[2])
     seed = torch.randint(2**31, (1,), device=q.device) if dropout > 0 else None
     positions, ids = mask.positions or (None, None), mask.ids or (None, None)
     output, lse = attention_forward(
