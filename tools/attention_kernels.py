@@ -89,7 +89,8 @@ def launch_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> Launch:
     q, k, v, o = (made(B, T, H, D, dtype=dtype).transpose(1, 2) for _ in range(4))
     rank = sum(padded_rank(D + 2))
     factors = [made(1, H, T, rank) for _ in range(2)] if shape.ranked else [None, None]
-    matrix = made(1, H, T, T, dtype=dtype) if kernel == "dense_gradients" else None
+    matrix = made(1, H, T, T, dtype=torch.float32 if shape.by_pair else dtype)
+    matrix = matrix if shape.by_pair or kernel == "dense_gradients" else None
     valid, bounds = made(B, T, dtype=torch.uint8), made(B, 2, dtype=torch.int32)
     inputs = Inputs(
         q=q,

@@ -74,6 +74,19 @@ LONG = {"queries": 4096, "keys": 4096, "batch": 1, "heads": 4}
         ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "structured": False}, "triton"),
         ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "bias": "none"}, "sdpa"),
         ({"device": "cuda", "return_lse": True}, "triton"),
+        # float32 without tensor cores, only where there is no room to write its bias out
+        ({"device": "cuda"}, "sdpa"),
+        ({"device": "cuda", "bias": "none", "content": True}, "sdpa"),
+        ({**LONG, "device": "cuda", "batch": 4}, "triton"),
+        # what the kernels have no registers or memory for
+        ({"device": "cuda", "dtype": torch.bfloat16, "rank": 144}, "triton"),
+        ({"device": "cuda", "dtype": torch.bfloat16, "rank": 145}, "sdpa"),
+        ({"device": "cuda", "dtype": torch.bfloat16, "small_gpu": True}, "sdpa"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "batch": 4, "small_gpu": True}, "flex"),
+        # traced: nothing depends on lengths here either
+        ({"device": "cuda", "dtype": torch.bfloat16, "traced": True, "queries": 64, "keys": 64}, "triton"),
+        ({**LONG, "device": "cuda", "dtype": torch.bfloat16, "traced": True, "training": False}, "sdpa"),
+        ({**LONG, "device": "cuda", "traced": True}, "sdpa"),
         ({"device": "cuda", "return_lse": True, "dtype": torch.float64}, "reference"),
         ({**LONG, "device": "mps", "batch": 4, "training": False}, "sdpa"),
     ],
@@ -82,6 +95,31 @@ def test_choice(change, chosen, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(choice, "TRITON", True)
     assert choose_backend(Call(**{**CALL, **change})) == chosen
+
+
+class Symbol:
+    """A size that is not known while a graph is traced: a comparison would bind the graph."""
+
+    def __mul__(self, other):
+        return self
+
+    __rmul__ = __mul__
+
+    def __lt__(self, other):
+        raise AssertionError("compared")
+
+    __gt__ = __ge__ = __le__ = __eq__ = __lt__
+    __hash__ = None
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("change", [{}, {"training": False}, {"bias": "fixed"}, {"dtype": torch.float32}])
+def test_a_traced_call_compares_no_size(device, change, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(choice, "TRITON", True)
+    sizes = dict.fromkeys(("batch", "queries", "keys"), Symbol())
+    call = {**CALL, "dtype": torch.bfloat16, "device": device, "traced": True, **change}
+    assert choose_backend(Call(**{**call, **sizes})) == choose_backend(Call(**call))
 
 
 @pytest.mark.parametrize(
@@ -132,6 +170,8 @@ def test_a_wrong_variable_is_named(monkeypatch):
         ({"head_dim": 320, "dtype": torch.float16, "training": False}, "triton", "at most 256 channels here, got 320"),
         ({"head_dim": 65}, "triton", "at most 64 channels here, got 65"),
         ({"batch": 5462}, "triton", "at most 65,535 heads of all examples"),
+        ({"rank": 81}, "triton", "low-rank factors of at most 80 channels here, got 81"),
+        ({"small_gpu": True}, "triton", "compute capability 8.0"),
     ],
 )
 def test_what_a_forced_backend_cannot_do_is_said(change, forced, word, monkeypatch):

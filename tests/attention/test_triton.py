@@ -12,6 +12,7 @@ from wordorder.attention import AttentionSizes, attention, plan_attention
 from wordorder.attention.triton.bias import kernel_bias, padded_rank
 from wordorder.attention.triton.masks import blocks_of_same_ids, kernel_mask, token_bounds
 from wordorder.encodings import PositionTerms, build_encoding
+from wordorder.errors import BadInput
 from wordorder.memory import LookAheadMemory, SegmentRecurrence
 from wordorder.networks import Decoder, Encoder, initialise
 from wordorder.ops import Arbitrary, Contiguous, DenseBias, LowRankBias, Packed, ToeplitzBias, Visibility
@@ -148,6 +149,95 @@ def test_packed_sequences_in_any_order():
     compare(tensors(37, 37, torch.float32), BIASES["toeplitz"], Visibility(where, where, causal=True))
 
 
+@pytest.mark.parametrize("kind", [Packed, Arbitrary])
+@pytest.mark.parametrize(
+    "number",
+    [torch.arange(60).reshape(20, 3).T % 7, torch.tensor([[0], [5], [2]], dtype=torch.int32).expand(3, 20)],
+    ids=["transposed", "expanded"],
+)
+def test_ids_and_positions_in_any_layout(kind, number):
+    where = Packed(torch.arange(20).expand(3, -1), number) if kind is Packed else Arbitrary(number)
+    q, k, v = (torch.randn(3, HEADS, 20, 16) for _ in range(3))
+    ours, slow = (
+        attention(q, k, v, mask=Visibility(where, where, causal=True), backend=backend)
+        for backend in ("triton", "reference")
+    )
+    assert_close(ours, slow, rtol=1e-5, atol=1e-6)
+
+
+def test_wide_values_and_factors_have_blocks_or_are_refused(monkeypatch):
+    from wordorder.attention.triton import configurations, launch, operators
+
+    asked = []
+    monkeypatch.setattr(operators, "blocks", lambda *of: asked.append(of) or configurations.blocks(*of))
+    monkeypatch.setattr(launch.Launch, "run", lambda self: None)
+    q, k, v = (torch.randn(1, 1, 5, n).half().requires_grad_() for n in (16, 16, 80))
+    attention(q, k, v, backend="triton").sum().backward()
+    factors = [torch.randn(1, 1, 5, 100, requires_grad=True) for _ in range(2)]
+    attention(q, k, k, LowRankBias(*factors), backend="triton").sum().backward()
+    assert {shape.width for _, shape in asked} == {128}
+    assert {kernel for kernel, shape in asked if shape.ranked} >= {"query_factors", "key_factors"}
+    with pytest.raises(ValueError, match="at most 128 channels here, got 144"):
+        attention(q, k, k.new_zeros(1, 1, 5, 144), backend="triton")
+    with pytest.raises(ValueError, match="at most 144 channels here, got 160"):
+        attention(q, k, k, LowRankBias(*factors) + LowRankBias(*(x[..., :60] for x in factors)), backend="triton")
+
+
+@pytest.mark.parametrize("shape", [(1, HEADS, 1, 20), (3, 1, 20, 1)])
+def test_a_dense_part_of_one_query_or_key_is_read_for_all(shape):
+    compare(
+        [torch.randn(3, HEADS, 20, 16) for _ in range(3)] + [torch.randn(shape)], lambda q, k, v, m: DenseBias(m), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("bias", "words"),
+    [
+        (ToeplitzBias(torch.randn(2, 11), 6), r"table must begin with the sizes \(2, 9\).* got \(2, 11\)"),
+        (LowRankBias(torch.randn(1, 2, 4, 3), torch.randn(1, 2, 5, 3)), "factor of the queries"),
+        (LowRankBias(torch.randn(1, 2, 5, 3), torch.randn(1, 2, 1, 3)), "factor of the keys"),
+        (LowRankBias(torch.randn(3, 2, 5, 3), torch.randn(3, 2, 5, 3)), "factor of the queries"),
+        (DenseBias(torch.randn(3, 2, 5, 5)), "dense part"),
+    ],
+)
+def test_a_bias_of_other_sizes_is_refused(bias, words):
+    q, k, v = (torch.randn(2, 2, 5, 16) for _ in range(3))
+    with pytest.raises(BadInput, match=words):
+        attention(q, k, v, bias, backend="triton")
+
+
+def test_a_gradient_of_a_log_sum_exp_that_sees_nothing_is_not_read():
+    q, k, v = (torch.randn(1, 2, 5, 16, requires_grad=True) for _ in range(3))
+    visible = torch.ones(5, 5, dtype=torch.bool)
+    visible[2] = False
+    found = []
+    for backend in ("triton", "reference"):
+        output, lse = attention(q, k, v, mask=visible, backend=backend, return_lse=True)
+        upstream = torch.where(lse == -torch.inf, torch.nan, 1.0)  # as torch.logaddexp(-inf, -inf) sends it
+        found.append(torch.autograd.grad([output, lse], [q, k], [torch.ones_like(output), upstream]))
+    for ours, slow in zip(*found, strict=True):
+        assert_close(ours, slow, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_elements_for_each_pair_take_one_stage(dense, monkeypatch):
+    from wordorder.attention.triton import configurations, launch, operators
+
+    asked = []
+    monkeypatch.setattr(operators, "blocks", lambda *of: asked.append(of) or configurations.blocks(*of))
+    monkeypatch.setattr(launch.Launch, "run", lambda self: None)
+    q = torch.randn(1, 1, 5, 64).half()
+    visible = torch.ones(5, 5, dtype=torch.bool)
+    for bias, mask in ((None, None), (DenseBias(torch.zeros(1, 1, 5, 5)), None) if dense else (None, visible)):
+        attention(q, q, q, bias, mask, backend="triton")
+    (_, plain), (_, other) = asked
+    found = configurations.blocks("forward", plain)
+    assert found.stages > 1
+    assert configurations.blocks("forward", other) == found._replace(stages=found.stages - 1)
+    widest = configurations.Shape(256, True, 2, "sm_90", by_pair=True)
+    assert configurations.blocks("forward", widest).stages == 1
+
+
 def test_entries_of_minus_infinity():
     table, dense = torch.randn(HEADS, 2 * 20 - 1), torch.randn(1, 1, 20, 20)
     table[:, 25:], dense[..., 3, :] = -torch.inf, -torch.inf  # a row that sees nothing
@@ -257,6 +347,30 @@ def test_compile_without_a_graph_break():
     plain = torch.autograd.grad(step(*leaves, valid).square().sum(), wanted)
     for one, other in zip(ours, plain, strict=True):
         assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_export_for_any_batch_and_length():
+    network = Encoder(50, width=32, heads=2, layers=1, max_positions=60, encoding="tupe-r").eval()
+
+    class Hidden(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network
+
+        def forward(self, ids, padding):
+            return self.network(ids, key_padding_mask=padding, backend="triton").hidden
+
+    sizes = {0: torch.export.Dim("batch", max=100_000), 1: torch.export.Dim("length", max=60)}
+
+    def text(batch, length):
+        return torch.randint(5, 50, (batch, length)), torch.arange(length).expand(batch, -1) >= length - 3
+
+    graph = torch.export.export(Hidden(), text(3, 20), dynamic_shapes=(sizes, sizes))
+    assert any("attention_forward" in str(node.target) for node in graph.graph.nodes)
+    ids, padding = text(2, 37)
+    slow = network(ids, key_padding_mask=padding, backend="reference").hidden
+    assert_close(graph.module()(ids, padding)[~padding], slow[~padding], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("mask", [None, "causal", "padded"])

@@ -27,8 +27,9 @@ def on_gpu(mask):
 
 def leaves_of(T, S, channels, dtype):
     q, k, v = (torch.randn(3, HEADS, n, channels, device="cuda").to(dtype) for n in (T, S, S))
-    a, e = (torch.randn(b, HEADS, T, channels + 2, device="cuda") / channels**0.5 for b in (1, 3))
-    c, f = (torch.randn(b, HEADS, S, channels + 2, device="cuda") for b in (1, 3))
+    ranks = ((1, channels + 2), (3, 14))  # together the most that the kernels take
+    a, e = (torch.randn(b, HEADS, T, rank, device="cuda") / channels**0.5 for b, rank in ranks)
+    c, f = (torch.randn(b, HEADS, S, rank, device="cuda") for b, rank in ranks)
     table, matrix = torch.randn(HEADS, T + S - 1, device="cuda"), torch.randn(1, 1, T, S, device="cuda")
     return [q, k, v, a, c, e, f, table, matrix, torch.randn(3, HEADS, T, S, device="cuda")]
 

@@ -101,7 +101,7 @@ def attention(
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
     order = _as_order(order, q, k)
     mask = _as_mask(order, mask, q, k, is_causal=is_causal, key_padding_mask=key_padding_mask)
-    sizes = AttentionSizes.of(q, k)
+    sizes = AttentionSizes.of(q, k, v)
     if isinstance(order, Plan):
         if mask is not None or backend is not None:
             raise ValueError("a Plan already holds mask and backend; pass mask=None and backend=None")

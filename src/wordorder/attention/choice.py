@@ -32,7 +32,9 @@ WIDEST_TRAINED = 128
 WIDEST_FLOAT32 = 64
 """The same for float32, whose products are exact and not by tensor cores."""
 MOST_PROGRAMS = 65_535
-"""Most heads of all examples that one launch of a kernel can have."""
+"""Most heads of all examples; in a traced call, whose batch is a symbol, CUDA refuses more examples than that."""
+SPARE_RANK = 16
+"""Channels that low-rank factors may have beyond those of the widest head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,9 @@ class Call:
     queries: int
     keys: int
     head_dim: int
+    """Channels of a head of the queries or of the values, the larger."""
+    rank: int = 0
+    """Channels of the bias's low-rank factors, of all such parts together."""
     bias: BiasKind = "none"
     """Whether there is a bias, and whether its gradient is wanted."""
     structured: bool = True
@@ -65,6 +70,8 @@ class Call:
     """torch.compile or torch.export traces the call."""
     transformed: bool = False
     """torch.func or forward-mode differentiation transforms the call."""
+    small_gpu: bool = False
+    """The GPU is older than an A100 (compute capability 8.0): blocks of the kernels have not enough shared memory."""
 
 
 def choose_backend(call: Call, forced: str | None = None) -> Backend:
@@ -77,7 +84,7 @@ def choose_backend(call: Call, forced: str | None = None) -> Backend:
     `sdpa`               whatever torch's fused kernels can do, small calls, and on a CPU everything that is traced
     `kept-tiles`         CPU training with a learned bias or dropout, up to 1,024 keys
     `recomputed-tiles`   the same for longer texts and in bfloat16; long fixed biases; log-sum-exp on a CPU
-    `triton`             GPU: a bias or terms by content that learn, long fixed biases, log-sum-exp; also traced
+    `triton`             GPU: a bias or content terms that learn in 16 bits, too large biases, log-sum-exp; also traced
     `flex`               GPU, a bias that would be too large written out, without Triton kernels for it
     ===================  ==========================================================================================
 
@@ -132,16 +139,17 @@ def _tiles(call: Call) -> Backend:
 
 
 def _on_gpu(call: Call) -> Backend:
-    if _refusal("triton", call) is None:
-        learns = call.training and (call.bias == "learned" or call.content) and call.queries * call.keys >= SMALL
-        if learns or call.return_lse or _matrix_bytes(call) > LARGEST_MATRIX:
+    gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
+    # where lengths are symbols, a comparison would bind a compiled or exported graph to those of its example
+    large = not call.traced and _matrix_bytes(call) * gradient > LARGEST_MATRIX
+    if call.device == "cuda" and _refusal("triton", call) is None:
+        # exact products of float32 do not run on tensor cores: written out, they are torch's, which are faster
+        learns = call.training and (call.bias == "learned" or call.content) and call.dtype.itemsize == 2
+        if (learns and (call.traced or call.queries * call.keys >= SMALL)) or call.return_lse or large:
             return "triton"
     if call.return_lse:
         return "reference"
-    gradient = call.batch if call.bias == "learned" and call.training and not call.masked else 1
-    if call.device != "cuda" or _matrix_bytes(call) * gradient <= LARGEST_MATRIX or _refusal("flex", call):
-        return "sdpa"
-    return "flex"
+    return "flex" if call.device == "cuda" and large and not _refusal("flex", call) else "sdpa"
 
 
 def _matrix_bytes(call: Call) -> int:
@@ -179,9 +187,13 @@ def _refusal(backend: str, call: Call) -> str | None:
             return "computes on a GPU; take backend=None"
         if call.dtype == torch.float64 or call.transformed:
             return "computes in float16, bfloat16 or float32, outside torch.func; take backend=None"
+        if call.small_gpu:
+            return "wants a GPU of compute capability 8.0 or above; take backend=None"
         widest = WIDEST_FLOAT32 if call.dtype == torch.float32 else WIDEST_TRAINED if call.training else WIDEST_HEAD
         if call.head_dim > widest:
             return f"takes heads of at most {widest} channels here, got {call.head_dim}; take backend=None"
-        if call.batch * call.heads > MOST_PROGRAMS:
+        if not call.traced and call.batch * call.heads > MOST_PROGRAMS:
             return f"takes at most {MOST_PROGRAMS:,} heads of all examples; take a smaller batch or backend=None"
+        if call.rank > (highest := widest + SPARE_RANK):
+            return f"takes low-rank factors of at most {highest} channels here, got {call.rank}; take backend=None"
     return None

@@ -13,7 +13,7 @@ from wordorder.attention.triton.bias import KernelBias, kernel_bias
 from wordorder.attention.triton.masks import KernelMask, kernel_mask
 from wordorder.encodings import PositionTerms, PositionTermsByLayer
 from wordorder.errors import BadInput
-from wordorder.ops import DenseBias, Packed, Visibility, check_positions_fit
+from wordorder.ops import DenseBias, LowRankBias, Packed, Visibility, check_positions_fit
 from wordorder.ops.execution import transformed
 
 if TYPE_CHECKING:
@@ -67,13 +67,15 @@ class AttentionSizes:
     queries: int
     keys: int
     head_dim: int
+    """Channels of a head of the queries or of the values, the larger."""
     dtype: torch.dtype
     device: torch.device
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor) -> "AttentionSizes":
-        """Return the sizes of queries (B, H, T, D) and keys (B, G, S, D)."""
+    def of(cls, q: Tensor, k: Tensor, v: Tensor | None = None) -> "AttentionSizes":
+        """Return the sizes of queries (B, H, T, D), keys (B, G, S, D) and values (B, G, S, E); None: E = D."""
         batch, heads, queries, width = q.shape
+        width = width if v is None else max(width, v.shape[-1])
         keys, dtype, device = k.shape[2], q.dtype, q.device
         return cls(batch=batch, heads=heads, queries=queries, keys=keys, head_dim=width, dtype=dtype, device=device)
 
@@ -176,6 +178,7 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         masked = mask.dim() == 4 and mask.shape[0] > 1
     else:
         masked = mask is not None and (mask.valid_BS is not None or isinstance(mask.key, Packed))
+    parts = () if bias is None else bias.parts()
     kind: BiasKind = "none" if bias is None else "learned" if bias.requires_grad else "fixed"
     return Call(
         device=sizes.device.type,
@@ -185,8 +188,9 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         queries=sizes.queries,
         keys=sizes.keys,
         head_dim=sizes.head_dim,
+        rank=sum(part.key_factor_BHSR.shape[-1] for part in parts if isinstance(part, LowRankBias)),
         bias=kind,
-        structured=bias is None or not any(isinstance(part, DenseBias) for part in bias.parts()),
+        structured=not any(isinstance(part, DenseBias) for part in parts),
         content=bool(order.content),
         training=torch.is_grad_enabled(),
         dropout=wanted.dropout,
@@ -195,7 +199,14 @@ def _call(order: PositionTerms, mask: Visibility | Tensor | None, sizes: Attenti
         masked=masked,
         traced=torch.compiler.is_compiling(),
         transformed=transformed(),
+        small_gpu=_is_small(sizes.device),
     )
+
+
+def _is_small(device: torch.device) -> bool:
+    """Tell whether a device is a GPU of Nvidia older than an A100."""
+    here = device.type == "cuda" and torch.version.hip is None and torch.cuda.is_available()
+    return here and torch.cuda.get_device_capability(device) < (8, 0)
 
 
 def _alike(order: PositionTerms, other: PositionTerms) -> bool:

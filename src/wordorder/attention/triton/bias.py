@@ -1,12 +1,13 @@
 """The bias of a call in the three forms that the kernels read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wordorder.errors import BadInput
 from wordorder.ops import Bias, DenseBias, LowRankBias, ToeplitzBias
 
 
@@ -22,6 +23,27 @@ class KernelBias:
     """(H or 1, T + S - 1), float32."""
     dense_BHTS: Tensor | None = None
     """(B or 1, H or 1, T, S)."""
+
+    def fitted(self, batch: int, heads: int, queries: int, keys: int) -> "KernelBias":
+        """Return the bias with a dense part of all pairs; kernels would read tensors of other sizes beyond their end.
+
+        Raises:
+            BadInput: a tensor is of other sizes.
+        """
+        dense = self.dense_BHTS
+        for name, tensor, sizes, free in (
+            ("factor of the queries", self.a_BHTR, (batch, heads, queries), 2),
+            ("factor of the keys", self.c_BHSR, (batch, heads, keys), 2),
+            ("table", self.table_HW, (heads, queries + keys - 1), 1),
+            ("dense part", dense, (batch, heads, queries, keys), 4),
+        ):
+            given = sizes if tensor is None else tensor.shape[: len(sizes)]
+            if any(a != b and (a != 1 or at >= free) for at, (a, b) in enumerate(zip(given, sizes, strict=True))):
+                raise BadInput(
+                    f"the bias's {name} must begin with the sizes {sizes}, the first {free} of which may be 1, got"
+                    f" {tuple(given)}; build it for this number of queries and keys"
+                )
+        return self if dense is None else replace(self, dense_BHTS=dense.expand(-1, -1, queries, keys))
 
 
 def kernel_bias(bias: Bias | None, heads: int, dtype: torch.dtype) -> KernelBias:

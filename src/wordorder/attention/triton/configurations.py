@@ -58,13 +58,15 @@ class Shape:
     """The facts about a call on which the sizes of blocks depend."""
 
     width: int
-    """Channels of queries and keys or of values, the larger, as the kernels pad them."""
+    """Channels of queries and keys, of values, or of the factors but 16, the most of them, as the kernels pad them."""
     ranked: bool
     """The bias has a low-rank part."""
     itemsize: int
     """Bytes of a number of the inputs."""
     target: str
     """One of `TARGETS`."""
+    by_pair: bool = False
+    """The bias has a dense part, or the mask is a tensor: an element for each pair is loaded too."""
 
     @property
     def factors_apart(self) -> bool:
@@ -82,8 +84,9 @@ class Shape:
 
 
 def blocks(kernel: Kernel, shape: Shape) -> Blocks:
-    """Return the blocks of a kernel for a shape."""
-    return table()[kernel, shape.entry]
+    """Return the blocks of a kernel for a shape; elements for each pair take the shared memory of one stage."""
+    found = table()[kernel, shape.entry]
+    return found._replace(stages=max(1, found.stages - 1)) if shape.by_pair else found
 
 
 @lru_cache(maxsize=1)

@@ -125,9 +125,9 @@ def forward(
 ):  # fmt: skip
     """Write the output and the natural log-sum-exp of one block of queries."""
     block = tl.program_id(0)
-    head = tl.program_id(1)
-    example = (head // heads).to(tl.int64)
-    h = (head % heads).to(tl.int64)
+    head = tl.program_id(2) * heads + tl.program_id(1)
+    example = tl.program_id(2).to(tl.int64)
+    h = tl.program_id(1).to(tl.int64)
     first = block * ROWS
     m = first + tl.arange(0, ROWS)
     q += example * q_b + h * q_h
@@ -214,9 +214,9 @@ def row_sums(
     E: tl.constexpr, BLOCK_E: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Write delta = rowsum(do o) of one block of queries."""
-    head = tl.program_id(1)
+    head = tl.program_id(2) * heads + tl.program_id(1)
     m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    offset = (head // heads).to(tl.int64) * o_b + (head % heads).to(tl.int64) * o_h
+    offset = tl.program_id(2).to(tl.int64) * o_b + tl.program_id(1).to(tl.int64) * o_h
     products = _rows(o + offset, o_t, m, queries, E, BLOCK_E).to(tl.float32)
     products *= _rows(do + offset, o_t, m, queries, E, BLOCK_E).to(tl.float32)
     tl.store(delta + head.to(tl.int64) * queries + m, tl.sum(products, 1), mask=m < queries)
@@ -255,9 +255,9 @@ def query_gradients(
 ):  # fmt: skip
     """Write the gradients of one block of queries and of its factors, and add its part to that of the table."""
     block = tl.program_id(0)
-    head = tl.program_id(1)
-    example = (head // heads).to(tl.int64)
-    h = (head % heads).to(tl.int64)
+    head = tl.program_id(2) * heads + tl.program_id(1)
+    example = tl.program_id(2).to(tl.int64)
+    h = tl.program_id(1).to(tl.int64)
     first = block * ROWS
     m = first + tl.arange(0, ROWS)
     q += example * q_b + h * q_h
@@ -372,10 +372,8 @@ def key_gradients(
     Tiles are transposed, (KEYS, ROWS), so that the products need no further transposition of weights.
     """
     block = tl.program_id(0)
-    pair = tl.program_id(1)
-    key_heads = heads // groups
-    example = (pair // key_heads).to(tl.int64)
-    g = (pair % key_heads).to(tl.int64)
+    example = tl.program_id(2).to(tl.int64)
+    g = tl.program_id(1).to(tl.int64)
     first = block * KEYS
     n = first + tl.arange(0, KEYS)
     k += example * k_b + g * k_h

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wordorder.attention.choice import SPARE_RANK
 from wordorder.attention.triton import kernels
 from wordorder.attention.triton.bias import KernelBias, padded_channels, padded_rank
 from wordorder.attention.triton.configurations import Blocks, Shape
@@ -31,7 +32,7 @@ class Inputs:
     bias: KernelBias
     mask: KernelMask
     seed: Tensor | None
-    """Of the dropout, int64 (1,)."""
+    """Seed of the dropout, int64 (1,)."""
     scale: float
     dropout: float
     target: str
@@ -46,8 +47,10 @@ class Inputs:
     @property
     def shape(self) -> Shape:
         """The facts on which the sizes of blocks depend."""
-        width = max(padded_channels(self.q.shape[-1]), padded_channels(self.v.shape[-1]))
-        return Shape(width, self.bias.a_BHTR is not None, self.q.element_size(), self.target)
+        a = self.bias.a_BHTR
+        by_pair = self.bias.dense_BHTS is not None or self.mask.visible_BHTS is not None
+        widest = max(self.q.shape[-1], self.v.shape[-1], 0 if a is None else a.shape[-1] - SPARE_RANK)
+        return Shape(padded_channels(widest), a is not None, self.q.element_size(), self.target, by_pair)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Launch:
 
     kernel: Any
     grid: tuple[int, ...]
+    """Blocks, heads and examples."""
     arguments: dict[str, Any]
     blocks: Blocks
 
@@ -69,7 +73,7 @@ class Launch:
 def forward(inputs: Inputs, o: Tensor, lse: Tensor, chosen: Blocks) -> Launch:
     """Return the launch that writes output (B, H, T, E) and log-sum-exp (B, H, T)."""
     batch, heads, queries, _ = inputs.sizes
-    grid = (-(-queries // chosen.rows), batch * heads)
+    grid = (-(-queries // chosen.rows), heads, batch)
     arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), "o": o, "lse": lse}
     return Launch(kernels.forward, grid, arguments | _strides("o", o, "bht"), chosen)
 
@@ -80,7 +84,7 @@ def row_sums(inputs: Inputs, o: Tensor, do: Tensor, delta: Tensor) -> Launch:
     chosen = Blocks(64, 0, 4, 1)
     arguments = {"delta": delta, "o": o, "do": do, "heads": heads, "queries": queries, "ROWS": chosen.rows}
     arguments |= {"E": o.shape[-1], "BLOCK_E": padded_channels(o.shape[-1])} | _strides("o", o, "bht")
-    return Launch(kernels.row_sums, (-(-queries // chosen.rows), batch * heads), arguments, chosen)
+    return Launch(kernels.row_sums, (-(-queries // chosen.rows), heads, batch), arguments, chosen)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def query_gradients(
 ) -> Launch:
     """Return the launch that writes dq (B, H, T, D) and da (B, H, T, R), and adds to dtable (B, H, 1 or blocks, W)."""
     batch, heads, queries, _ = inputs.sizes
-    grid = (-(-queries // chosen.rows), batch * heads)
+    grid = (-(-queries // chosen.rows), heads, batch)
     arguments = {**_common(inputs, chosen), **_id_blocks(inputs, chosen.rows, chosen.keys), **_given(upstream)}
     for name, target, switch in (("dq", dq, "QUERIES"), ("da", da, "FACTORS"), ("dtable", dtable, "TABLE")):
         arguments |= {name: inputs.q if target is None else target, f"WANT_{switch}": target is not None}
@@ -112,7 +116,7 @@ def key_gradients(
 ) -> Launch:
     """Return the launch that writes dk (B, G, S, D) and dv (B, G, S, E), both or neither, and dc (B, H, S, R)."""
     batch, _, _, keys = inputs.sizes
-    grid = (-(-keys // chosen.keys), batch * inputs.k.shape[1])
+    grid = (-(-keys // chosen.keys), inputs.k.shape[1], batch)
     exchanged = inputs.mask if inputs.mask.ids is None else replace(inputs.mask, ids=inputs.mask.ids[::-1])
     its_blocks = _id_blocks(replace(inputs, mask=exchanged), chosen.keys, chosen.rows)
     arguments = {**_common(inputs, chosen), **its_blocks, **_given(upstream)}

@@ -23,7 +23,7 @@ class KernelMask:
     ids: tuple[Tensor, Tensor] | None = None
     """The packed sequence of each query and key, int32 (B, T) and (B, S)."""
     valid_BS: Tensor | None = None
-    """Which keys are tokens, uint8 (1 or B, S)."""
+    """Keys that are tokens, uint8 (1 or B, S)."""
     bounds_B2: Tensor | None = None
     """The first key that is a token, and the one after the last, int32."""
     visible_BHTS: Tensor | None = None
@@ -35,14 +35,14 @@ def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.devi
     if mask is None:
         return KernelMask()
     if isinstance(mask, Tensor):
-        return KernelMask(visible_BHTS=mask.to(device, torch.uint8))
+        return KernelMask(visible_BHTS=mask.to(device).view(torch.uint8))  # no copy, which would fill axes of stride 0
     found = KernelMask()
     if mask.valid_BS is not None:
         valid_BS = mask.valid_BS.to(device)
         bounds_B2 = token_bounds(valid_BS).expand(batch, -1).contiguous()
         found = KernelMask(valid_BS=valid_BS.to(torch.uint8).contiguous(), bounds_B2=bounds_B2)
     if isinstance(mask.query, Packed) and isinstance(mask.key, Packed):
-        sequences = (positions.sequence_BT.to(device, torch.int32) for positions in (mask.query, mask.key))
+        sequences = (_as_rows(positions.sequence_BT, device) for positions in (mask.query, mask.key))
         found = replace(found, ids=(next(sequences), next(sequences)))
     if not (mask.causal or mask.ahead):
         return found
@@ -58,8 +58,13 @@ def kernel_mask(mask: Visibility | Tensor | None, batch: int, device: torch.devi
     if isinstance(mask.query, Contiguous) and isinstance(mask.key, Contiguous):
         shift_B = torch.as_tensor(mask.key.offset) - torch.as_tensor(mask.query.offset)
         return replace(found, shift_B=shift_B.to(device, torch.int32).expand(batch).contiguous())
-    index = (positions.index_BT(device).to(torch.int32) for positions in (mask.query, mask.key))
+    index = (_as_rows(positions.index_BT(device), device) for positions in (mask.query, mask.key))
     return replace(found, positions=(next(index), next(index)))
+
+
+def _as_rows(number_BT: Tensor, device: torch.device) -> Tensor:
+    """Return integers as the kernels read them, a row after the other: `Tensor.to` alone would keep another layout."""
+    return number_BT.to(device, torch.int32).contiguous()
 
 
 def token_bounds(valid_BS: Tensor) -> Tensor:

@@ -34,6 +34,8 @@ def attend(
     torch's generator of the device, by Philox on query and key, so that the backward pass draws the same.
     """
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BHTD, k_BGSD, v_BGSE))
+    batch, heads, queries, _ = q.shape
+    bias = bias.fitted(batch, heads, queries, k.shape[2])
     seed = torch.randint(2**31, (1,), device=q.device) if dropout > 0 else None
     positions, ids = mask.positions or (None, None), mask.ids or (None, None)
     output, lse = attention_forward(
@@ -90,8 +92,8 @@ def attention_backward(
     if do.stride() != o.stride():
         do = torch.empty_like(o).copy_(do)
     launch.row_sums(inputs, o, do, delta).run()
-    if dlse is not None:
-        delta -= dlse
+    if dlse is not None:  # where a row sees nothing it may be NaN
+        delta -= dlse.masked_fill(lse == -torch.inf, 0)
     upstream = Upstream(do, lse, delta)
     # of each example, and where the order of the sums has to be the same in each run of each block of queries
     by_query, by_key = blocks("query_gradients", inputs.shape), blocks("key_gradients", inputs.shape)
