@@ -1,0 +1,146 @@
+"""Runs as tasks of a Ray cluster of two raylets on this machine: the local engine's results, also when one is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from comparison_stand_in import STAND_IN
+
+from wordorder.comparison import RayCluster, compare
+from wordorder.errors import BadInput
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+SIX = {name: {"model.encoding": name} for name in ("none", "learned", "sinusoidal", "rope", "alibi", "tupe-r")}
+LONG = ("training.max_steps=60", "training.save_steps=10", "training.eval_steps=10", "training.use_cpu=true")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """Let Ray's workers import the stand-ins, as a package that is installed on every machine."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+@pytest.fixture
+def cluster(importable, log):  # Ray's workers have the environment of its raylets
+    """Two raylets with one core each; the first one has the head and the driver."""
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    found.second = found.add_node(num_cpus=1)
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+def plain(path):
+    """The results, without what says when, where and how fast."""
+    return _without(json.loads(Path(path).read_text()))
+
+
+def _without(value):
+    if isinstance(value, dict):
+        return {name: _without(item) for name, item in value.items() if name not in TIMED}
+    return [_without(item) for item in value] if isinstance(value, list) else value
+
+
+TIMED = ("looks", "environment", "train_seconds", "tokens_per_second", "peak_memory_bytes", "output_dir", "workers")
+
+
+def wait_for(found, seconds=90):
+    """Wait until ``found()`` is true."""
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+def in_the_middle(folder, count=1):
+    """Whether so many runs have a checkpoint and are not finished."""
+    begun = {path.parent for path in folder.glob("*/seed-*/checkpoint-*/manifest.json")}
+    return sum(not (run / "metrics.json").exists() for run in begun) >= count
+
+
+def test_a_lost_machine_changes_no_result(make_recipe, cluster, tmp_path):
+    recipe = make_recipe(*LONG, arms=SIX, seeds=[0, 1], workers=2)
+    expected = compare(recipe, output_dir=tmp_path / "local", progress=False)
+    import threading
+
+    def lose():
+        wait_for(lambda: in_the_middle(tmp_path / "ray", 2))
+        cluster.remove_node(cluster.second, allow_graceful=False)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    found = compare(recipe, output_dir=tmp_path / "ray", progress=False, ray=RayCluster(address=cluster.address))
+    thread.join()
+    assert plain(found) == plain(expected)
+    starts = [json.loads(path.read_text()) for path in (tmp_path / "ray").glob("*/seed-*/environment.json")]
+    assert sum(bool(start.get("earlier_starts")) for start in starts) >= 1  # a run was begun again
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from wordorder.comparison import RayCluster, compare
+from wordorder.training import read_recipe
+recipe = read_recipe(Path(sys.argv[1]), sys.argv[4:])
+compare(recipe, output_dir=Path(sys.argv[2]), progress=False, ray=RayCluster(address=sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("which", [signal.SIGKILL, signal.SIGINT])
+def test_a_comparison_goes_on_after_its_driver_ended(make_recipe, cluster, tmp_path, which):
+    arms = {name: SIX[name] for name in ("none", "rope")}
+    recipe = make_recipe(*LONG, arms=arms, seeds=[0, 1], workers=2)
+    place = tmp_path / "ray"
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "small.toml"), str(place), cluster.address, *LONG]
+    driver = subprocess.Popen(command)
+    wait_for(lambda: in_the_middle(place))
+    driver.send_signal(which)
+    driver.wait(60)
+    stopped = {path.parent.parent for path in place.glob("*/seed-*/checkpoint-*/manifest.json")}
+    assert stopped
+    found = compare(recipe, output_dir=place, progress=False, ray=RayCluster(address=cluster.address))
+    expected = compare(recipe, output_dir=tmp_path / "local", progress=False)
+    assert plain(found) == plain(expected)
+
+
+def test_trials_of_learning_rates_are_tasks_too(make_recipe, cluster, tmp_path):
+    recipe = make_recipe(seeds=[0, 1], workers=2, tune=[1e-3, 2e-3], tune_encoding=[1, 4], tune_extend=1)
+    expected = compare(recipe, output_dir=tmp_path / "local", progress=False, pipeline=STAND_IN)
+    cluster = RayCluster(address=cluster.address)
+    found = compare(recipe, output_dir=tmp_path / "ray", progress=False, pipeline=STAND_IN, ray=cluster)
+    assert plain(found) == plain(expected)
+
+
+@pytest.fixture
+def killed(monkeypatch):
+    monkeypatch.setenv("STAND_IN_KILL", "rope")
+
+
+def test_a_run_whose_process_is_killed_each_time_is_named(make_recipe, killed, cluster, tmp_path):
+    recipe = make_recipe(seeds=[0], workers=2)
+    from wordorder.errors import RunFailed
+
+    cluster = RayCluster(address=cluster.address)
+    with pytest.raises(RunFailed, match=r"rope, seed 0: its process was killed .*, 4 times"):
+        compare(recipe, output_dir=tmp_path / "ray", progress=False, pipeline=STAND_IN, ray=cluster)
+    rows = json.loads((tmp_path / "ray" / "results.json").read_text())["rows"]
+    assert [row["arm"] for row in rows] == ["none", "tupe-r"]
+
+
+def test_a_cluster_that_cannot_take_a_run_is_refused(make_recipe, cluster, tmp_path):
+    recipe = make_recipe(seeds=[0])
+    for options, words in (({"cpus_per_run": 9}, "takes 9 CPU, and the largest"), ({"gpus_per_run": 1}, "1 GPU")):
+        with pytest.raises(BadInput, match=words):
+            compare(recipe, output_dir=tmp_path, pipeline=STAND_IN, ray=RayCluster(address=cluster.address, **options))
+    with pytest.raises(BadInput, match=r"no Ray cluster at 127\.0\.0\.1:1"):
+        compare(recipe, output_dir=tmp_path, pipeline=STAND_IN, ray=RayCluster(address="127.0.0.1:1"))
