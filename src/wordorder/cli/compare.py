@@ -72,9 +72,12 @@ def compare(
     More seeds in the same folder: **wordorder compare recipes/demo.toml --set 'compare.seeds=[0,1,2,3,4,5]'**
 
     An encoding of your own beside them: **wordorder compare recipes/demo.toml --arm my.py:MyEncoding**
+
+    On a Ray cluster: **wordorder compare recipes/demo.toml --engine ray --address auto**
     """
     if not json and not dry_run:
         drop_lost_output()
+    cluster = _cluster(engine, address, gpus_per_run, cpus_per_run)
     from wordorder.training import read_recipe
 
     if own_arms:  # before the recipe is read, which may name them
@@ -91,7 +94,6 @@ def compare(
         _check(resolved)
         print_json(resolved.to_dict()) if json else print(printable(resolved.to_toml()))
         return
-    cluster = _cluster(engine, address, gpus_per_run, cpus_per_run)
     from wordorder.comparison import compare as run_comparison
 
     results = run_comparison(resolved, output_dir=output_dir, progress=not json, ray=cluster)

@@ -6,13 +6,13 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from wordorder.comparison.runs import Run, Statistics, identity
 from wordorder.durable import write_json
-from wordorder.errors import BadInput, Stopped
+from wordorder.errors import BadInput, RunFailed, Stopped
 from wordorder.training.runs.folder import IDENTITY, MODEL
 
 if TYPE_CHECKING:
@@ -71,8 +71,13 @@ class Job:
 
     def __call__(self, run: Run) -> Outcome:
         """Train one run to its end, resumed if it was stopped, measure its probes, and return its outcome."""
-        with nullcontext(run.folder) if self.store is None else self.store.working_copy(run.folder) as folder:
-            return execute(self.pipeline, replace(run, folder=folder), self.statistics)
+        if self.store is None:
+            return execute(self.pipeline, run, self.statistics)
+        try:
+            with self.store.working_copy(run.folder) as folder:
+                return execute(self.pipeline, replace(run, folder=folder), self.statistics)
+        except (RunFailed, OSError) as error:  # of the store
+            return Outcome(status="failed", reason=str(error))
 
     def fetch(self, run: Run) -> None:
         """Bring the files of a run that has ended from the object store to its folder."""

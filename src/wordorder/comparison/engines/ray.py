@@ -11,6 +11,7 @@ package must be installed on all of them. Without Ray nothing of this module can
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class RayEngine:
         self.own = not ray.is_initialized()  # a user's own session stays
         try:
             if self.own:
-                ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+                ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise BadInput(
                 f"--address: no Ray cluster at {cluster.address}: {_first_line(error)}; start one with ray start --head"
@@ -92,10 +93,11 @@ class RayEngine:
         own = tuple(registered_encodings().values())
         options: dict[str, Any] = {"num_cpus": cluster.cpus_per_run, "num_gpus": gpus, "max_retries": RETRIES}
         self.task = ray.remote(_train).options(**options, runtime_env={"env_vars": ONE_THREAD})
-        self.shared = ray.put((job, own))
+        self.shared: Any = ray.put((job, own))
         # here, where it ends with the comparison and no lost machine takes it away
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self.begun = ray.remote(_Begun).options(num_cpus=0, scheduling_strategy=here).remote()
+        begun: Any = ray.remote(_Begun)
+        self.begun = begun.options(num_cpus=0, scheduling_strategy=here).remote()
         self.runs: dict[Any, Run] = {}
 
     def submit(self, run: Run) -> None:

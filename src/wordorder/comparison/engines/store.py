@@ -8,6 +8,9 @@ and gcsfs. Trainings write into a working copy, and a thread copies what is new 
 - other files are written under another name and renamed.
 """
 
+# fsspec has no types
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import os
@@ -73,8 +76,13 @@ class Store:
         self.saved |= {part / name: state for name, state in seen(folder).items()}
 
     def save(self) -> None:
-        """Write the files of the copy that are new or changed into the store."""
-        _Upload(self, PurePosixPath(), self.here, self.saved).new(finish=True)
+        """Write the files of the copy that are new or changed into the store.
+
+        Raises:
+            RunFailed: the store cannot be written.
+        """
+        with self._written():
+            _Upload(self, PurePosixPath(), self.here, self.saved).new(finish=True)
 
     @contextmanager
     def working_copy(self, folder: Path) -> Generator[Path]:
@@ -102,10 +110,15 @@ class Store:
             finally:
                 ended.set()
                 thread.join()
-                try:
+                with self._written():
                     upload.new(finish=True)
-                except OSError as error:
-                    raise RunFailed(f"{self.url}: cannot be written: {error}") from error
+
+    @contextmanager
+    def _written(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunFailed(f"{self.url}: cannot be written: {error}") from error
 
     def _part(self, folder: Path) -> PurePosixPath:
         return PurePosixPath(folder.relative_to(self.here).as_posix())
