@@ -27,8 +27,8 @@ NAME = "wordorder"
 """The name of the attention function in transformers."""
 
 REFUSED = ("softcap", "s_aux", "sinks", "cache")
-"""Arguments that a model may hand over, each of which changes the scores or the keys and is not computed here: Gemma 2's
-limit of scores, attention sinks, and the paged cache of continuous batching."""
+"""Arguments that a model may hand over, each of which changes the scores or the keys and is not computed here: Gemma
+2's limit of scores, attention sinks, and the paged cache of continuous batching."""
 
 T5_ATTENTIONS = (
     "T5Attention",
