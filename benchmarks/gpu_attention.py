@@ -10,7 +10,7 @@ tiny shapes in float32, to try the script: those numbers mean nothing.
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -393,8 +393,7 @@ def tune(
                     document["failed"].append(f"{kernel}, {tried}: {said}")
             if times:
                 taken, best = min(times)
-                facts = {"width": shape.width, "ranked": shape.ranked, "itemsize": shape.itemsize}
-                row = {"target": target, "kernel": kernel, **facts, "blocks": list(best), "milliseconds": taken}
+                row = {"kernel": kernel, **asdict(shape), "blocks": list(best), "milliseconds": taken}
                 document["rows"].append(row)
                 print(f"{kernel:16} {bias:7} {channels:4} {best} {taken:.3f} ms", flush=True)
             write(document)

@@ -33,15 +33,16 @@ def kernels_table(results: dict[str, Any]) -> str:
         parts += [f"{row['registers']} registers"]
         parts += [f"{row['shared'] / 1024:.0f} KiB"] if row["shared"] else []
         parts += [f"`{name}`" for name in row["matrix"]]
-        parts += [f"**spills {row['spills']}**"] if row["spills"] else []
+        parts += [f"spills {row['spills']} bytes around loops"] if row["spills"] and not row["inside"] else []
+        parts += [f"**spills {row['spills']}, {row['inside']} times in a loop**"] if row["inside"] else []
         cells.setdefault(row["kernel"], {})[row["target"]] = ", ".join(parts)
     lines += [
         f"| {name} | " + " | ".join(row.get(target, "") for target in limits) + " |" for name, row in cells.items()
     ]
-    spilling, total = sum(bool(row["spills"]) for row in results["rows"]), len(results["rows"])
+    spilling, total = sum(bool(row["inside"]) for row in results["rows"]), len(results["rows"])
     return "\n".join(lines) + (
         f"\n\nCompiled by triton {results['compiler']['triton']} without a GPU: registers of a thread, shared memory of"
-        f" a block, instructions of tensor cores. {spilling or 'None'} of {total} spill registers to memory."
+        f" a block, instructions of tensor cores. {spilling or 'None'} of {total} spill registers in an inner loop."
     )
 
 

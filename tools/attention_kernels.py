@@ -1,16 +1,17 @@
 """The Triton kernels of attention as cases for `python -m tools.kernels`, and the search for their blocks.
 
-    python -m tools.attention_kernels                                                # about an hour on two cores
+    python -m tools.attention_kernels                                                # some minutes on two cores
     python -m tools.attention_kernels --measured benchmarks/results/gpu-tuning.json  # what `make gpu` found fastest
 
 Both write the table of configurations. The search takes for each kernel, shape and GPU that has no row yet the first
-blocks of `CANDIDATES` that compile without spilling registers and within the shared memory.
+blocks of `CANDIDATES` that compile without spills in an inner loop and within the shared memory.
 """
 
 import argparse
 import json
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,15 @@ TYPES = {
 }  # fmt: skip
 SHAPES = ((64, False, 2), (64, True, 2), (128, False, 2), (128, True, 2), (256, True, 2), (64, True, 4))
 """Channels, whether there is a low-rank part, and bytes of a number, as `Shape.entry` has them."""
+KEY = ("target", "kernel", "itemsize", "width", "ranked", "extras")
+"""What tells the rows of the table apart."""
 
 
 def kernel_cases() -> list[KernelCase]:
-    """List every row of the table of configurations, with a causal mask, padding and a table."""
+    """List every row of the table of configurations, with a causal mask, padding and a table.
+
+    Those with extras have dropout, a dense part of float32, a mask tensor and groups of heads at once.
+    """
     return [case_of(kernel, shape, chosen) for (kernel, shape), chosen in table().items()]
 
 
@@ -63,9 +69,9 @@ def case_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> KernelCase:
             signature[name] = "i32" if abs(value) < 2**31 else "i64"
             divisible |= {name} if value % 16 == 0 else set()
     dtype, factors = ("bfloat16" if shape.itemsize == 2 else "float32"), (" + low rank" if shape.ranked else "")
-    words = kernel.replace("_", " ")
+    words, extras = kernel.replace("_", " "), (" + extras" if shape.extras else "")
     return KernelCase(
-        name=f"attention, {words}, {dtype}, {shape.width} channels{factors}",
+        name=f"attention, {words}, {dtype}, {shape.width} channels{factors}{extras}",
         fn=started.kernel,
         signature=signature,
         constexprs=constants,
@@ -86,21 +92,22 @@ def launch_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> Launch:
     def made(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(*sizes, dtype=dtype, device="meta")
 
-    q, k, v, o = (made(B, T, H, D, dtype=dtype).transpose(1, 2) for _ in range(4))
+    G = 4 if shape.extras else H
+    q, k, v, o = (made(B, T, heads, D, dtype=dtype).transpose(1, 2) for heads in (H, G, G, H))
     rank = sum(padded_rank(D + 2))
     factors = [made(1, H, T, rank) for _ in range(2)] if shape.ranked else [None, None]
-    matrix = made(1, H, T, T, dtype=torch.float32 if shape.by_pair else dtype)
-    matrix = matrix if shape.by_pair or kernel == "dense_gradients" else None
+    matrix = made(1, H, T, T) if shape.extras else None
+    pairs = made(B, 1, T, T, dtype=torch.uint8) if shape.extras else None
     valid, bounds = made(B, T, dtype=torch.uint8), made(B, 2, dtype=torch.int32)
     inputs = Inputs(
         q=q,
         k=k,
         v=v,
         bias=KernelBias(*factors, made(H, 2 * T - 1), matrix),
-        mask=KernelMask(high=0, valid_BS=valid, bounds_B2=bounds),
-        seed=None,
+        mask=KernelMask(high=0, valid_BS=valid, bounds_B2=bounds, visible_BHTS=pairs),
+        seed=made(1, dtype=torch.int64) if shape.extras else None,
         scale=D**-0.5,
-        dropout=0.0,
+        dropout=0.1 if shape.extras else 0.0,
         target=shape.target,
     )
     lse = made(B, H, T)
@@ -138,18 +145,24 @@ def write_table(rows: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> None:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("target", "kernel", "itemsize", "width", "ranked"))
+    return tuple(row[name] for name in KEY)
+
+
+def row_of(kernel: Kernel, shape: Shape, chosen: Blocks) -> dict[str, Any]:
+    """Return a row of the table."""
+    return {"kernel": kernel, **asdict(shape), "blocks": list(chosen)}
 
 
 def search(rows: dict[tuple[Any, ...], dict[str, Any]]) -> None:
     """Search for the rows of the table that are missing, and write it after each."""
     prepare()
     jobs = [
-        (kernel, Shape(*sizes, target))
+        (kernel, Shape(*sizes, target, extras))
         for sizes in SHAPES
+        for extras in (False, True)
         for kernel in CANDIDATES
         for target in TARGETS
-        if _used(kernel, Shape(*sizes, target)) and (target, kernel, sizes[2], *sizes[:2]) not in rows
+        if _used(kernel, Shape(*sizes, target, extras)) and (target, kernel, sizes[2], *sizes[:2], extras) not in rows
     ]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for row in pool.map(_first_that_fits, jobs):
@@ -160,6 +173,8 @@ def search(rows: dict[tuple[Any, ...], dict[str, Any]]) -> None:
 
 def _used(kernel: Kernel, shape: Shape) -> bool:
     """Tell whether a kernel is started for a shape: wider heads are not trained."""
+    if kernel == "dense_gradients" and not shape.extras:
+        return False
     if kernel.endswith("factors"):
         return shape.factors_apart and shape.width <= WIDEST_TRAINED
     return shape.width <= WIDEST_TRAINED or kernel == "forward"
@@ -171,8 +186,7 @@ def _first_that_fits(job: tuple[Kernel, Shape]) -> dict[str, Any]:
         chosen = Blocks(*sizes)
         made = compile_case(case_of(kernel, shape, chosen), shape.target)
         if isinstance(made, Compiled) and not made.faults(matrix_units=shape.itemsize == 2):
-            facts = {"width": shape.width, "ranked": shape.ranked, "itemsize": shape.itemsize}
-            return {"target": shape.target, "kernel": kernel, **facts, "blocks": list(chosen)}
+            return row_of(kernel, shape, chosen)
     raise SystemExit(f"no blocks fit {kernel} for {shape}; add smaller ones to CANDIDATES")
 
 

@@ -5,8 +5,9 @@
 
 Triton needs no device to compile. For each `wordorder.ops.kernel_case.KernelCase` and target this prints registers,
 bytes or registers that spill to memory, shared memory beside the target's limit, and the instructions of tensor cores.
-It ends with status 1 where a kernel does not compile, spills, exceeds a limit, or multiplies matrices without tensor
-cores. Compiling says nothing about numbers: those are tested in Triton's interpreter, and on a GPU.
+It ends with status 1 where a kernel does not compile, spills within an inner loop, exceeds a limit, or multiplies
+matrices without tensor cores. Spills around the loops, of an address for instance, cost a few cycles for each program.
+Compiling says nothing about numbers: those are tested in Triton's interpreter, and on a GPU.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -71,9 +73,9 @@ class Compiled:
     registers: int
     """Registers of a thread; of an AMD GPU, vector registers, accumulation registers among them."""
     spills: int
-    """Bytes stored to and loaded from memory for want of registers; of an AMD GPU, registers."""
-    stack: int
-    """Bytes of local memory of a thread."""
+    """Bytes stored to and loaded from memory for want of registers; of an AMD GPU, vector registers."""
+    inside: int
+    """Instructions of inner loops that read or write spilled registers; of an AMD GPU, the spilled registers."""
     shared: int
     """Bytes of shared memory of a block."""
     matrix: tuple[str, ...]
@@ -84,10 +86,8 @@ class Compiled:
     def faults(self, *, matrix_units: bool) -> list[str]:
         """Say in sentences what is wrong."""
         limit, found = TARGETS[self.target].shared, list[str]()
-        if self.spills:
-            found.append(f"spills {self.spills} {'registers' if self.target.startswith('gfx') else 'bytes'}")
-        if self.stack:
-            found.append(f"has {self.stack} bytes of local memory")
+        if self.inside:
+            found.append(f"reads or writes spilled registers {self.inside} times in an inner loop")
         if self.shared > limit:
             found.append(f"needs {self.shared:,} bytes of shared memory, of at most {limit:,}")
         if matrix_units and not self.matrix:
@@ -120,6 +120,7 @@ def compile_case(case: KernelCase, target: str) -> Compiled | str:
     seconds = time.perf_counter() - started
     if to.backend == "cuda":
         code, counts = made.asm["ptx"], counts_of_ptxas(log.getvalue())
+        counts["inside"] = spills_in_loops(machine_code(made.asm["cubin"])) if counts["spills"] else 0
     else:
         code, counts = made.asm["amdgcn"], counts_of_amdgcn(made.asm["amdgcn"])
     matrix = tuple(sorted(set(re.findall(to.matrix, code))))
@@ -141,17 +142,48 @@ def counts_of_ptxas(log: str) -> dict[str, int]:
     return {
         "registers": max(registers),
         "spills": sum(int(stores) + int(loads) for _, stores, loads in frames),
-        "stack": max(int(stack) for stack, _, _ in frames),
     }
 
 
+def machine_code(cubin: bytes) -> str:
+    """Return the instructions of a compiled kernel as text, by the tool that Triton brings along."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, "-sass", file.name], check=True, capture_output=True, text=True).stdout
+
+
+def spills_in_loops(code: str) -> int:
+    """Count the loads and stores of local memory within innermost loops.
+
+    A loop is what a branch backwards encloses; an innermost one holds no other.
+    """
+    lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", code)]
+    if not lines:
+        raise ValueError(f"no instructions: {code!r}")
+    jumps = [(int(found[1], 16), at) for at, text in lines if (found := re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text))]
+    loops = [(begin, end) for begin, end in jumps if begin < end]
+    inner = [
+        one for one in loops if not any(one != other and one[0] <= other[0] and other[1] <= one[1] for other in loops)
+    ]
+    local = [at for at, text in lines if re.search(r"\b(?:STL|LDL)\b", text)]
+    return sum(any(begin <= at <= end for begin, end in inner) for at in local)
+
+
 def counts_of_amdgcn(assembly: str) -> dict[str, int]:
-    """Read the same from the metadata at the end of AMD's assembly."""
+    """Read the same from the metadata at the end of AMD's assembly.
+
+    Only vector registers spill to memory; scalar ones go into lanes of vector registers (`private_segment_fixed_size`
+    stays 0), so they are not counted.
+    """
     found = {name: int(number) for name, number in re.findall(r"^ +(?:- +)?\.(\w+): +(\d+)$", assembly, re.MULTILINE)}
     return {
         "registers": found["vgpr_count"],
-        "spills": found["vgpr_spill_count"] + found["sgpr_spill_count"],
-        "stack": found["private_segment_fixed_size"],
+        "spills": found["vgpr_spill_count"],
+        "inside": found["vgpr_spill_count"],
     }
 
 

@@ -14,6 +14,14 @@ def _subtract_sum(x, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _subtract_sums(x, BLOCK: tl.constexpr, LOOPS: tl.constexpr):
+    for step in range(LOOPS):
+        at = x + step * BLOCK + tl.arange(0, BLOCK)
+        values = tl.load(at)
+        tl.store(at, values - tl.sum(values))
+
+
+@triton.jit
 def _product(x, y, BLOCK: tl.constexpr, LOOPS: tl.constexpr):
     at = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
@@ -33,7 +41,14 @@ def kernel_cases():
     two |= {"BLOCK": "constexpr", "LOOPS": "constexpr"}
     deep = {"fn": _product, "signature": two, "num_warps": 8, "divisible": frozenset("xy")}
     return [
-        KernelCase(name="spilling", fn=_subtract_sum, signature=one, constexprs={"BLOCK": 16384}, num_warps=1),
+        KernelCase(
+            name="spilling",
+            fn=_subtract_sums,
+            signature=one | {"LOOPS": "constexpr"},
+            num_warps=1,
+            constexprs={"BLOCK": 16384, "LOOPS": 9},
+        ),
+        KernelCase(name="around", fn=_subtract_sum, signature=one, constexprs={"BLOCK": 16384}, num_warps=1),
         KernelCase(name="sound", fn=_subtract_sum, signature=one, constexprs={"BLOCK": 1024}),
         KernelCase(name="claiming", fn=_subtract_sum, signature=one, constexprs={"BLOCK": 64}, matrix_units=True),
         KernelCase(name="large", constexprs={"BLOCK": 128, "LOOPS": 16}, num_stages=5, matrix_units=True, **deep),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.kernels import MODULES, TARGETS, Compiled, cases_of, counts_of_amdgcn, counts_of_ptxas
+from tools.kernels import MODULES, TARGETS, Compiled, cases_of, counts_of_amdgcn, counts_of_ptxas, spills_in_loops
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -46,8 +46,7 @@ def test_spills_shared_memory_tensor_cores_and_errors_are_found():
     assert done.returncode == 1
     faults = [line for line in done.stderr.splitlines() if ", sm_90: " in line]
     assert [fault.split(" ")[:3] for fault in faults] == [
-        ["spilling,", "sm_90:", "spills"],
-        ["spilling,", "sm_90:", "has"],
+        ["spilling,", "sm_90:", "reads"],
         ["claiming,", "sm_90:", "multiplies"],
         ["large,", "sm_90:", "needs"],
         ["refused,", "sm_90:", "does"],
@@ -77,9 +76,26 @@ ptxas info    : Function properties for f
     0 bytes stack frame, 1 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 50 registers
 """
-    assert counts_of_ptxas(log) == {"registers": 50, "spills": 21, "stack": 16}
+    assert counts_of_ptxas(log) == {"registers": 50, "spills": 21}
     with pytest.raises(ValueError, match="no registers"):
         counts_of_ptxas("")
+
+
+def test_spills_count_within_innermost_loops():
+    code = """
+        /*0010*/                   STL [R1], R10 ;   /* 0x1 */
+        /*0020*/                   LDL R9, [R1] ;
+        /*0030*/                   LDL R9, [R1+0x4] ;
+        /*0040*/                   STL [R1+0x4], R9 ;
+        /*0050*/              @!P0 BRA 0x30 ;
+        /*0060*/                   LDL R8, [R1] ;
+        /*0070*/               @P1 BRA 0x20 ;
+        /*0080*/                   BRA 0x90 ;
+        /*0090*/                   LDL R8, [R1] ;
+    """
+    assert spills_in_loops(code) == 2
+    with pytest.raises(ValueError, match="no instructions"):
+        spills_in_loops("")
 
 
 def test_registers_of_amd_are_read_from_the_metadata():
@@ -93,21 +109,21 @@ def test_registers_of_amd_are_read_from_the_metadata():
     .vgpr_count:     24
     .vgpr_spill_count: 3
 """
-    assert counts_of_amdgcn(assembly) == {"registers": 24, "spills": 5, "stack": 8}
+    assert counts_of_amdgcn(assembly) == {"registers": 24, "spills": 3, "inside": 3}
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({}, []),
-        ({"spills": 4}, ["k, gfx942: spills 4 registers"]),
-        ({"stack": 8}, ["k, gfx942: has 8 bytes of local memory"]),
+        ({"spills": 4}, []),
+        ({"inside": 8}, ["k, gfx942: reads or writes spilled registers 8 times in an inner loop"]),
         ({"shared": 64 * 1024}, []),
         ({"shared": 64 * 1024 + 1}, ["k, gfx942: needs 65,537 bytes of shared memory, of at most 65,536"]),
         ({"matrix": ()}, ["k, gfx942: multiplies matrices without tensor cores"]),
     ],
 )
 def test_faults_are_said_in_sentences(changed, words):
-    sound = {"blocks": "", "registers": 9, "spills": 0, "stack": 0, "shared": 0, "matrix": ("v_mfma",), "seconds": 1.0}
+    sound = {"blocks": "", "registers": 9, "spills": 0, "inside": 0, "shared": 0, "matrix": ("v_mfma",), "seconds": 1.0}
     assert Compiled(kernel="k", target="gfx942", **(sound | changed)).faults(matrix_units=True) == words
     assert set(TARGETS) == {"sm_80", "sm_86", "sm_90", "sm_100", "gfx942"}

@@ -1,7 +1,7 @@
 """Sizes of the blocks that each kernel computes at once, from a table by kernel, shape and GPU.
 
-The table, `configurations.json`, holds for each the largest blocks of `CANDIDATES` that neither spill registers nor
-exceed shared memory, as the compiler says (`python -m tools.kernels --search`); `make gpu` measures them.
+The table, `configurations.json`, holds for each the first blocks of `CANDIDATES` that neither spill registers in a loop
+nor exceed shared memory, as the compiler says (`python -m tools.attention_kernels`); `make gpu` measures them.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -30,24 +30,26 @@ class Blocks(NamedTuple):
 _BY_QUERY = (
     (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2), (128, 32, 8, 1),
     (64, 64, 8, 1), (64, 32, 8, 2), (64, 32, 8, 1), (64, 32, 4, 1), (32, 64, 8, 1), (64, 16, 4, 1), (32, 32, 8, 1),
-    (32, 32, 4, 1), (32, 16, 4, 1), (16, 32, 4, 1), (16, 16, 2, 1),
+    (32, 32, 4, 1), (32, 16, 4, 1), (16, 32, 4, 1), (32, 16, 8, 1), (16, 32, 8, 1), (16, 16, 2, 1), (16, 16, 4, 1),
+    (16, 16, 8, 1),
 )  # fmt: skip
 _BY_KEY = (
     (64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 4, 2), (64, 64, 8, 2), (32, 64, 4, 2), (32, 64, 8, 2), (32, 128, 8, 2),
     (32, 128, 8, 1), (32, 64, 8, 1), (64, 64, 8, 1), (32, 64, 4, 1), (16, 64, 4, 1), (32, 32, 8, 1), (32, 32, 4, 1),
-    (16, 32, 4, 1), (16, 16, 2, 1),
+    (16, 32, 4, 1), (32, 16, 8, 1), (16, 32, 8, 1), (16, 16, 2, 1), (16, 16, 4, 1), (16, 16, 8, 1),
 )  # fmt: skip
 CANDIDATES: Mapping[Kernel, tuple[tuple[int, int, int, int], ...]] = {
     "forward": (
         (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 2), (128, 32, 4, 2), (64, 64, 4, 2),
-        (64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1),
+        (64, 32, 4, 2), (64, 32, 4, 1), (64, 32, 8, 1), (32, 32, 4, 1), (32, 16, 4, 1), (16, 16, 4, 1),
     ),
     "query_gradients": _BY_QUERY,
     "query_factors": _BY_QUERY,
     "key_gradients": _BY_KEY,
     "key_factors": _BY_KEY,
     "dense_gradients": (
-        (128, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (32, 32, 4, 1), (16, 16, 4, 1),
+        (128, 64, 8, 1), (64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 8, 1),
+        (16, 16, 4, 1), (16, 16, 2, 1),
     ),
 }  # fmt: skip
 """Sizes of `Blocks` to choose from, by kernel, the preferred ones first."""
@@ -65,13 +67,13 @@ class Shape:
     """Bytes of a number of the inputs."""
     target: str
     """One of `TARGETS`."""
-    by_pair: bool = False
-    """The bias has a dense part, or the mask is a tensor: an element for each pair is loaded too."""
+    extras: bool = False
+    """Dropout, a dense part, a mask tensor or groups of heads: registers and shared memory hold more."""
 
     @property
     def factors_apart(self) -> bool:
         """Whether the gradients of the factors have launches of their own: for all at once registers do not suffice."""
-        return self.ranked and self.width > 64
+        return self.ranked and (self.width > 64 or self.itemsize == 4 or self.extras)
 
     @property
     def entry(self) -> "Shape":
@@ -80,23 +82,24 @@ class Shape:
         Narrower heads take the blocks of 64 channels, float32 and heads of 256 channels those with a low-rank part.
         """
         ranked = self.ranked or self.width > 128 or self.itemsize == 4
-        return Shape(max(self.width, 64), ranked, self.itemsize, self.target)
+        return Shape(max(self.width, 64), ranked, self.itemsize, self.target, self.extras)
 
 
 def blocks(kernel: Kernel, shape: Shape) -> Blocks:
-    """Return the blocks of a kernel for a shape; elements for each pair take the shared memory of one stage."""
-    found = table()[kernel, shape.entry]
-    return found._replace(stages=max(1, found.stages - 1)) if shape.by_pair else found
+    """Return the blocks of a kernel for a shape."""
+    return table()[kernel, shape.entry]
 
 
 @lru_cache(maxsize=1)
 def table() -> Mapping[tuple[str, Shape], Blocks]:
     """Read the table."""
     text = files("wordorder.attention.triton").joinpath("configurations.json").read_text(encoding="utf-8")
-    return {
-        (row["kernel"], Shape(row["width"], row["ranked"], row["itemsize"], row["target"])): Blocks(*row["blocks"])
-        for row in json.loads(text)
-    }
+    return {(row["kernel"], shape_of(row)): Blocks(*row["blocks"]) for row in json.loads(text)}
+
+
+def shape_of(row: Mapping[str, Any]) -> Shape:
+    """Return the shape of a row of the table."""
+    return Shape(**{name: row[name] for name in ("width", "ranked", "itemsize", "target", "extras")})
 
 
 @lru_cache

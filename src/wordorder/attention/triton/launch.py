@@ -49,8 +49,9 @@ class Inputs:
         """The facts on which the sizes of blocks depend."""
         a = self.bias.a_BHTR
         by_pair = self.bias.dense_BHTS is not None or self.mask.visible_BHTS is not None
+        extras = by_pair or self.dropout > 0 or self.k.shape[1] != self.q.shape[1]
         widest = max(self.q.shape[-1], self.v.shape[-1], 0 if a is None else a.shape[-1] - SPARE_RANK)
-        return Shape(padded_channels(widest), a is not None, self.q.element_size(), self.target, by_pair)
+        return Shape(padded_channels(widest), a is not None, self.q.element_size(), self.target, extras)
 
 
 @dataclass(frozen=True)
