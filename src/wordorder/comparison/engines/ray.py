@@ -12,8 +12,10 @@ package must be installed on all of them. Without Ray nothing of this module can
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -92,8 +94,9 @@ class RayEngine:
             raise
         own = tuple(registered_encodings().values())
         options: dict[str, Any] = {"num_cpus": cluster.cpus_per_run, "num_gpus": gpus, "max_retries": RETRIES}
-        self.task = ray.remote(_train).options(**options, runtime_env={"env_vars": ONE_THREAD})
-        self.shared: Any = ray.put((job, own))
+        environment = ONE_THREAD | {name: value for name, value in os.environ.items() if name.startswith("WORDORDER_")}
+        self.task = ray.remote(_train).options(**options, runtime_env={"env_vars": environment})
+        self.shared: Any = ray.put((job, own, os.getcwd()))
         # here, where it ends with the comparison and no lost machine takes it away
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         begun: Any = ray.remote(_Begun)
@@ -151,10 +154,12 @@ class _Begun:
         return taken
 
 
-def _train(shared: tuple[Job, Sequence[Source]], run: Run, begun: Any) -> Outcome:
+def _train(shared: tuple[Job, Sequence[Source], str], run: Run, begun: Any) -> Outcome:
     """Train one run in a worker of Ray."""
-    job, own = shared
+    job, own, where = shared
     prepare_streams()
+    with suppress(OSError):
+        os.chdir(where)  # a recipe's paths may be relative to it
     begun.add.remote(run.folder)
     load_again(own)
     return job(run)
