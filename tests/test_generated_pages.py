@@ -109,11 +109,14 @@ def test_the_page_of_backends_says_that_no_gpu_has_run_until_one_has(script, tmp
 
 def test_a_kernel_that_spills_is_marked_in_its_table(script):
     row = {"kernel": "k", "blocks": "", "registers": 9, "shared": 2048, "matrix": ["mma.sync"], "spills": 0}
-    rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "shared": 0}]
+    row |= {"inside": 0}
+    rows = [row | {"target": "a"}, row | {"target": "b", "spills": 4, "inside": 2, "shared": 0}]
+    rows += [row | {"kernel": "l", "target": "a", "spills": 8}]
     results = {"shared_limits": {"a": 4096, "b": 4096}, "rows": rows, "compiler": {"triton": "3"}}
     table = script("publish_backends").kernels_table(results)
-    assert "| k | 9 registers, 2 KiB, `mma.sync` | 9 registers, `mma.sync`, **spills 4** |" in table
-    assert "1 of 2 spill" in table
+    assert "| k | 9 registers, 2 KiB, `mma.sync` | 9 registers, `mma.sync`, **spills 4, 2 times in a loop** |" in table
+    assert "| l | 9 registers, 2 KiB, `mma.sync`, spills 8 bytes around loops |" in table
+    assert "1 of 3 spill" in table
 
 
 def test_the_overview_compares_eager_with_eager_and_names_what_is_compiled(script):

@@ -96,16 +96,18 @@ compare(recipe, output_dir=Path(sys.argv[2]), progress=False, ray=RayCluster(add
 """
 
 
-@pytest.mark.parametrize("which", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("which", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_comparison_goes_on_after_its_driver_ended(make_recipe, cluster, tmp_path, which):
     arms = {name: SIX[name] for name in ("none", "rope")}
     recipe = make_recipe(*LONG, arms=arms, seeds=[0, 1], workers=2)
     place = tmp_path / "ray"
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "small.toml"), str(place), cluster.address, *LONG]
-    driver = subprocess.Popen(command)
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: in_the_middle(place))
     driver.send_signal(which)
-    driver.wait(60)
+    said = driver.communicate(timeout=60)[1]
+    if which != signal.SIGKILL:
+        assert f"stopped by {which.name}; run the same command again to go on" in said
     stopped = {path.parent.parent for path in place.glob("*/seed-*/checkpoint-*/manifest.json")}
     assert stopped
     found = compare(recipe, output_dir=place, progress=False, ray=RayCluster(address=cluster.address))

@@ -129,14 +129,16 @@ def full(self, name):
 
 def test_a_store_that_cannot_be_written_fails_the_comparison_and_says_so(make_recipe, log, tmp_path, monkeypatch):
     monkeypatch.setattr(module._Upload, "_send", full)
-    with pytest.raises(RunFailed, match=r"memory://.*: cannot be written: no space left"):
+    with pytest.raises(RunFailed, match=r"memory://.*: cannot be read or written: OSError: no space left"):
         compare(make_recipe(seeds=[0]), output_dir=f"memory://{tmp_path}", progress=False, pipeline=STAND_IN)
 
 
 def test_a_run_that_cannot_be_kept_has_failed(make_recipe, log, tmp_path, monkeypatch):
     send = module._Upload._send
     monkeypatch.setattr(module._Upload, "_send", lambda self, name: (full if "rope" in self.base else send)(self, name))
-    with pytest.raises(RunFailed, match=r"rope, seed 0: memory://.*: cannot be written: no space left"):
+    with pytest.raises(
+        RunFailed, match=r"rope, seed 0: memory://.*: cannot be read or written: OSError: no space left"
+    ):
         compare(make_recipe(seeds=[0]), output_dir=f"memory://{tmp_path}", progress=False, pipeline=STAND_IN)
     rows = json.loads(content(f"memory://{tmp_path}", "results.json"))["rows"]
     assert [row["arm"] for row in rows] == ["none", "tupe-r"]

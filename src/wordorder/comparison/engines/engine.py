@@ -76,7 +76,7 @@ class Job:
         try:
             with self.store.working_copy(run.folder) as folder:
                 return execute(self.pipeline, replace(run, folder=folder), self.statistics)
-        except (RunFailed, OSError) as error:  # of the store
+        except RunFailed as error:  # of the store
             return Outcome(status="failed", reason=str(error))
 
     def fetch(self, run: Run) -> None:

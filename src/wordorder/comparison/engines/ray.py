@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -79,7 +81,8 @@ class RayEngine:
         self.own = not ray.is_initialized()  # a user's own session stays
         try:
             if self.own:
-                ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+                with _same_signals():
+                    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise BadInput(
                 f"--address: no Ray cluster at {cluster.address}: {_first_line(error)}; start one with ray start --head"
@@ -109,11 +112,12 @@ class RayEngine:
 
     def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
         """Yield every run with its outcome; see `Engine`."""
-        by_folder = {run.folder: run for run in self.runs.values()}
         while self.runs:
             done, _ = self.ray.wait([*self.runs], num_returns=1, timeout=_SECONDS)
+            open_runs = {run.folder: run for run in self.runs.values()}
             for folder in self.ray.get(self.begun.take.remote()):
-                started(by_folder[folder])
+                if folder in open_runs:  # what a short run says may come after its end
+                    started(open_runs[folder])
             for task in done:
                 run = self.runs.pop(task)
                 try:
@@ -163,6 +167,17 @@ def _train(shared: tuple[Job, Sequence[Source], str], run: Run, begun: Any) -> O
     begun.add.remote(run.folder)
     load_again(own)
     return job(run)
+
+
+@contextmanager
+def _same_signals() -> Generator[None]:
+    """Keep what SIGTERM does: Ray would end the process at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_answers(address: str | None) -> None:

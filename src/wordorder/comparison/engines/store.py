@@ -13,6 +13,7 @@ and gcsfs. Trainings write into a working copy, and a thread copies what is new 
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -48,7 +49,8 @@ class Store:
 
     url: str
     here: Path
-    """The copy. It has no checkpoints: those are in the working copies alone, while they are trained."""
+    """The copy, until this process ends. It has no checkpoints: those are in the working copies, while they are
+    trained."""
     saved: Seen = field(default_factory=Seen)
     """The files of the copy that the store has too."""
 
@@ -60,19 +62,25 @@ class Store:
             BadInput: the store cannot be reached, or its package is not installed.
         """
         store = cls(url=url.rstrip("/"), here=Path(tempfile.mkdtemp(prefix="wordorder-")))
+        atexit.register(shutil.rmtree, store.here, ignore_errors=True)
         try:
             system, root = store.connect()
             system.makedirs(root, exist_ok=True)
             store.fetch(store.here)
-        except (ImportError, OSError, ValueError) as error:
+        except Exception as error:  # every kind of store has errors of its own
             shutil.rmtree(store.here)
             raise BadInput(f"--output-dir: {url}: {type(error).__name__}: {error}") from error
         return store
 
     def fetch(self, folder: Path) -> None:
-        """Bring everything but checkpoints to a folder of the copy."""
-        self._download(self._part(folder), folder, checkpoints=False)
+        """Bring everything but checkpoints to a folder of the copy.
+
+        Raises:
+            RunFailed: the store cannot be read.
+        """
         part = self._part(folder)
+        with self._reached():
+            self._download(part, folder, checkpoints=False)
         self.saved |= {part / name: state for name, state in seen(folder).items()}
 
     def save(self) -> None:
@@ -81,7 +89,7 @@ class Store:
         Raises:
             RunFailed: the store cannot be written.
         """
-        with self._written():
+        with self._reached():
             _Upload(self, PurePosixPath(), self.here, self.saved).new(finish=True)
 
     @contextmanager
@@ -89,18 +97,19 @@ class Store:
         """Give a run a folder that begins as the store has it, and bring what it writes into the store.
 
         Raises:
-            RunFailed: the store cannot be written.
+            RunFailed: the store cannot be read or written.
         """
         part = self._part(folder)
         with tempfile.TemporaryDirectory(prefix="wordorder-") as scratch:
             copy = Path(scratch).joinpath(*part.parts)  # the names of its parents are those of arm, rate and fold
             copy.mkdir(parents=True)
-            self._download(part, copy, checkpoints=True)
+            with self._reached():
+                self._download(part, copy, checkpoints=True)
             upload, ended = _Upload(self, part, copy, seen(copy)), threading.Event()
 
             def keep_up() -> None:
                 while not ended.wait(SECONDS):
-                    with suppress(OSError):  # the last one says it
+                    with suppress(Exception):  # the last one says it
                         upload.new()
 
             thread = threading.Thread(target=keep_up, daemon=True)
@@ -110,15 +119,16 @@ class Store:
             finally:
                 ended.set()
                 thread.join()
-                with self._written():
+                with self._reached():
                     upload.new(finish=True)
 
     @contextmanager
-    def _written(self) -> Generator[None]:
+    def _reached(self) -> Generator[None]:
         try:
             yield
-        except OSError as error:
-            raise RunFailed(f"{self.url}: cannot be written: {error}") from error
+        except Exception as error:  # every kind of store has errors of its own
+            said = f"{type(error).__name__}: {error}"
+            raise RunFailed(f"{self.url}: cannot be read or written: {said}; run the same command again") from error
 
     def _part(self, folder: Path) -> PurePosixPath:
         return PurePosixPath(folder.relative_to(self.here).as_posix())
