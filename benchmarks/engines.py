@@ -8,6 +8,7 @@ with as many runs at a time; `start` is the time until the first run has begun, 
 
 import argparse
 import json
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,16 +67,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     recipe = read_recipe(RECIPE)
-    runs = [
-        Run(arm="none", seed=seed, recipe=recipe, folder=Path("runs") / f"seed-{seed}")
-        for seed in range(arguments.runs)
-    ]
+    runs = [Run(arm="none", seed=seed, recipe=recipe, folder=Path(f"{seed}")) for seed in range(arguments.runs)]
     job = Sleep(pipeline=Pipeline(), statistics={})
-    engines = {
-        "local": lambda: LocalEngine(job, places=[{}] * AT_ONCE),
-        "ray": lambda: RayEngine(job, RayCluster(), on_gpus=False),
-    }
-    found = {name: measure(make, runs) for name, make in engines.items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        engines = {
+            "local": lambda: LocalEngine(job, places=[{}] * AT_ONCE),
+            "ray": lambda: RayEngine(job, RayCluster(), folder=Path(scratch), on_gpus=False),
+        }
+        found = {name: measure(make, runs) for name, make in engines.items()}
     for name, row in found.items():
         print(name, ", ".join(f"{part} {seconds:.3f} s" for part, seconds in row.items()))
     if arguments.json:

@@ -61,6 +61,7 @@ def is_running(process: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_step_that_outruns_its_limit_is_stopped_with_what_it_started(script, monkeypatch, tmp_path, capfd):
     gpu = script("gpu")
     monkeypatch.setattr(gpu, "DRY_LIMIT", 4)  # a busy machine starts Python slowly

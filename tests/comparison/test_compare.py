@@ -56,6 +56,7 @@ def test_every_arm_meets_every_seed_and_the_files_are_written(make_recipe, log, 
     assert {p.name for p in (tmp_path / "out").iterdir()} >= {"table.md", "report.html", "none", "rope"}
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_results_as_one_process(make_recipe, log, tmp_path):
     alone = run(make_recipe(), output_dir=tmp_path / "alone")
     many = run(make_recipe(workers=2), output_dir=tmp_path / "many")
@@ -210,6 +211,7 @@ def test_a_run_on_other_batches_is_refused_before_a_table_shows_it(make_recipe, 
     assert not results["complete"]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_its_own_run_only(make_recipe, log, tmp_path, monkeypatch):
     monkeypatch.setenv("STAND_IN_KILL", "rope")
     with pytest.raises(RunFailed, match="its process was killed"):
@@ -356,6 +358,7 @@ def assert_gone(pids):
     assert not [pid for pid in pids if alive(pid)]
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_takes_its_workers_with_it_and_goes_on_where_it_stopped(
     make_recipe, log, start_comparison, monkeypatch
 ):
@@ -428,6 +431,7 @@ def alive(pid):
     return not (stat.is_file() and re.search(r"\) Z ", stat.read_text()))
 
 
+@pytest.mark.slow
 def test_a_worker_has_one_thread_and_leaves_the_parent_its_own(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)

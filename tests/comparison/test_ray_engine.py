@@ -5,13 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from comparison_stand_in import STAND_IN
 
 from wordorder.comparison import RayCluster, compare
+from wordorder.comparison.engines.engine import Job
+from wordorder.comparison.engines.ray import RayEngine
+from wordorder.comparison.runs import Run
 from wordorder.errors import BadInput
 
 ray = pytest.importorskip("ray")
@@ -69,9 +74,10 @@ def in_the_middle(folder, count=1):
 
 
 def test_a_lost_machine_changes_no_result(make_recipe, cluster, tmp_path):
-    recipe = make_recipe(*LONG, arms=SIX, seeds=[0, 1], workers=2)
+    # a worker lives on for a second or two without its raylet, so a run has to take longer
+    longer = ("training.max_steps=240", "training.save_steps=20", "training.eval_steps=20", "training.use_cpu=true")
+    recipe = make_recipe(*longer, arms=SIX, seeds=[0, 1], workers=2)
     expected = compare(recipe, output_dir=tmp_path / "local", progress=False)
-    import threading
 
     def lose():
         wait_for(lambda: in_the_middle(tmp_path / "ray", 2))
@@ -137,6 +143,73 @@ def test_a_run_whose_process_is_killed_each_time_is_named(make_recipe, killed, c
         compare(recipe, output_dir=tmp_path / "ray", progress=False, pipeline=STAND_IN, ray=cluster)
     rows = json.loads((tmp_path / "ray" / "results.json").read_text())["rows"]
     assert [row["arm"] for row in rows] == ["none", "tupe-r"]
+
+
+def test_a_run_whose_machine_was_told_to_end_is_begun_again(make_recipe, cluster, tmp_path):
+    recipe = make_recipe(*LONG, arms={name: SIX[name] for name in ("none", "rope")}, seeds=[0], workers=2)
+    told = []
+
+    def tell():
+        wait_for(lambda: in_the_middle(tmp_path / "ray"))
+        for process in psutil.process_iter(["cmdline"]):
+            if process.info["cmdline"] and process.info["cmdline"][0].startswith("ray::_train"):
+                process.send_signal(signal.SIGTERM)  # as `ray stop` and a scheduler that takes a machine away
+                told.append(process.pid)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    found = compare(recipe, output_dir=tmp_path / "ray", progress=False, ray=RayCluster(address=cluster.address))
+    thread.join()
+    assert told
+    assert plain(found) == plain(compare(recipe, output_dir=tmp_path / "local", progress=False))
+
+
+def test_a_lost_machine_loses_nothing_that_is_in_a_store(make_recipe, cluster, tmp_path):
+    recipe = make_recipe(*LONG, arms={name: SIX[name] for name in ("none", "rope")}, seeds=[0, 1], workers=2)
+    bucket = tmp_path / "bucket"
+
+    def lose():
+        wait_for(lambda: in_the_middle(bucket, 2))
+        cluster.remove_node(cluster.second, allow_graceful=False)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    compare(recipe, output_dir=bucket.as_uri(), progress=False, ray=RayCluster(address=cluster.address))
+    thread.join()
+    expected = compare(recipe, output_dir=tmp_path / "local", progress=False)
+    assert plain(bucket / "results.json") == plain(expected)
+
+
+class Broken(Job):
+    """Raises what no training raises."""
+
+    def __call__(self, run):
+        raise LookupError(f"no such thing for {run.arm}")
+
+
+def test_errors_of_a_task_and_folders_that_are_not_shared_are_named(make_recipe, cluster, tmp_path):
+    run = Run(arm="rope", seed=0, recipe=make_recipe(seeds=[0]), folder=tmp_path / "rope")
+    where = RayCluster(address=cluster.address)
+    reasons = []
+    for remove in (False, True):
+        engine = RayEngine(Broken(pipeline=STAND_IN, statistics={}), where, folder=tmp_path, on_gpus=False)
+        if remove:
+            engine.token.unlink()  # what a machine sees that has another disk under this name
+        engine.submit(run)
+        began = []
+        ((_, outcome),) = engine.as_completed(began.append)
+        engine.cancel()
+        assert outcome.status == "failed"
+        reasons.append(outcome.reason)
+        assert not list(tmp_path.glob(".ray-*"))
+    assert reasons[0] == "LookupError: no such thing for rope"
+    assert reasons[1].startswith(f"--output-dir: {tmp_path} is another folder on ")
+
+
+def test_an_own_session_of_ray_is_used_and_stays(make_recipe, cluster, log, tmp_path):
+    ray.init(address=cluster.address, log_to_driver=False)
+    compare(make_recipe(seeds=[0]), output_dir=tmp_path / "ray", progress=False, pipeline=STAND_IN, ray=RayCluster())
+    assert ray.is_initialized()
 
 
 def test_a_cluster_that_cannot_take_a_run_is_refused(make_recipe, cluster, tmp_path):

@@ -14,6 +14,7 @@ from wordorder.comparison import compare
 from wordorder.comparison.engines import store as module
 from wordorder.comparison.engines.store import Store
 from wordorder.errors import BadInput, RunFailed
+from wordorder.training import run
 from wordorder.training.checkpoints.checkpoint import write_checkpoint
 
 
@@ -136,9 +137,7 @@ def test_a_store_that_cannot_be_written_fails_the_comparison_and_says_so(make_re
 def test_a_run_that_cannot_be_kept_has_failed(make_recipe, log, tmp_path, monkeypatch):
     send = module._Upload._send
     monkeypatch.setattr(module._Upload, "_send", lambda self, name: (full if "rope" in self.base else send)(self, name))
-    with pytest.raises(
-        RunFailed, match=r"rope, seed 0: memory://.*: cannot be read or written: OSError: no space left"
-    ):
+    with pytest.raises(RunFailed, match=r"rope, seed 0: memory://.*cannot be read or written: OSError: no space"):
         compare(make_recipe(seeds=[0]), output_dir=f"memory://{tmp_path}", progress=False, pipeline=STAND_IN)
     rows = json.loads(content(f"memory://{tmp_path}", "results.json"))["rows"]
     assert [row["arm"] for row in rows] == ["none", "tupe-r"]
@@ -146,7 +145,12 @@ def test_a_run_that_cannot_be_kept_has_failed(make_recipe, log, tmp_path, monkey
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("nonsense://bucket/x", "Protocol not known: nonsense"), ("file:///proc/letters", "--output-dir: file:///proc")],
+    [
+        ("nonsense://bucket/x", "Protocol not known: nonsense"),
+        ("file:///proc/letters", "--output-dir: file:///proc"),
+        ("memory://bucket", r"name a folder, as in s3://bucket/folder"),
+        ("data://x/y", "--output-dir: data://x/y"),
+    ],
 )
 def test_an_address_that_leads_nowhere_is_refused(make_recipe, place, words):
     with pytest.raises(BadInput, match=words):
@@ -169,3 +173,32 @@ def test_a_store_that_fails_for_a_while_is_written_at_the_end(url, monkeypatch):
         checkpoint(copy, 10)
         time.sleep(0.3)
     assert "rope/seed-0/checkpoint-10/manifest.json" in names(url)
+
+
+def test_the_memory_of_one_process_is_refused_for_several(make_recipe):
+    with pytest.raises(BadInput, match=r"memory://a/b is the memory of one process; it takes compare\.workers=1"):
+        compare(make_recipe(workers=2), output_dir="memory://a/b", progress=False, pipeline=STAND_IN)
+
+
+def test_only_a_comparison_takes_an_address(make_recipe):
+    for options in ({"output_dir": "s3://bucket/x"}, {}):
+        recipe = make_recipe("training.output_dir=s3://bucket/x")
+        with pytest.raises(BadInput, match=r"training\.output_dir: s3://bucket/x: only a comparison writes"):
+            run(recipe, **options)
+
+
+def test_an_address_with_letters_of_patterns_is_taken_as_it_stands(make_recipe, log, tmp_path):
+    for place in (f"memory://{tmp_path}/run[1]*", f"file://{tmp_path}/run[1]*"):
+        compare(make_recipe(seeds=[0]), output_dir=place, progress=False, pipeline=STAND_IN)
+        assert {"results.json", "rope/seed-0/metrics.json"} <= names(place)
+
+
+def test_a_file_that_the_store_loses_is_an_error_not_a_checkpoint_that_gave_way(url, monkeypatch):
+    def gone(self, name):
+        raise FileNotFoundError("the bucket does not exist")
+
+    store, _ = opened(url)
+    (store.here / "report.html").write_text("<p>")
+    monkeypatch.setattr(module._Upload, "_send", gone)
+    with pytest.raises(RunFailed, match="the bucket does not exist"):
+        store.save()

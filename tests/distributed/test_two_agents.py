@@ -92,4 +92,3 @@ def test_a_lost_node_is_replaced_and_changes_no_number(corpus, tmp_path):
     assert all(weights[name].equal(replaced[name]) for name in weights)
     environment = json.loads((tmp_path / "lost" / "environment.json").read_text())
     assert environment["processes"] == environment["earlier_starts"][0]["processes"] == 2
-    assert Path(tmp_path / "lost" / "metrics.json").is_file()

@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from wordorder.errors import BadInput
 from wordorder.training.runs.unit_scores import read_unit_scores
 
-pytestmark = pytest.mark.timeout(600)  # the first test waits for two processes that import their libraries
+# the first test waits for two processes that import their libraries
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_two_processes_train_as_one_with_twice_the_batch(slow_pair, corpus, tmp_path, name):
     """Loss, gradients and scores, with other numbers of labels in each process and a last batch that is not whole."""
@@ -40,7 +40,6 @@ def test_two_processes_train_as_one_with_twice_the_batch(slow_pair, corpus, tmp_
     np.testing.assert_array_equal(theirs.documents, mine.documents)
 
 
-@pytest.mark.slow
 def test_processes_that_read_other_batches_have_another_digest(slow_pair):
     digests = [tuple(slow_pair[name][0]["batches"].values()) for name in ("masked-lm", "lanes", "classification")]
     assert len(set(digests)) == 3
@@ -95,7 +94,6 @@ def test_fsdp_on_cpus_is_refused(pair):
         )
 
 
-@pytest.mark.slow
 def test_half_precision_checkpointing_and_compilation_with_a_memory(slow_pair):
     one, _ = slow_pair["together"]
     assert one["checkpointed"] == one["plain"]

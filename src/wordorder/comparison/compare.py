@@ -74,8 +74,8 @@ def compare(
             instance); training.output_dir, or else runs/<name of the recipe>, by default.
         progress: show a live display on standard error (lines where that is not a terminal).
         pipeline: what to call for data, training, cost and maps; the package's own by default.
-        ray: the Ray cluster to train on; None for processes of this machine, compare.workers of them. The results are
-            the same.
+        ray: the Ray cluster to train on; None for processes of this machine, compare.workers of them. On CPUs the
+            results are those of two or more workers, which have one thread each, to the bit.
 
     Returns:
         The path of results.json; of a copy of it where an object store has the folder.
@@ -98,11 +98,13 @@ def compare(
     config = recipe.compare
     assert config is not None  # resolve_arms refused it
     place = str(output_dir or recipe.training.get("output_dir") or recipe.output_dir)
-    store = Store.open(place) if is_url(place) else None
-    folder = Path(place) if store is None else store.here
-    if fault := run_folder_fault(folder):
-        raise BadInput(fault)
+    if place.startswith("memory://") and (ray is not None or config.workers > 1):
+        raise BadInput(f"--output-dir: {place} is the memory of one process; it takes compare.workers=1 and no Ray")
     with stopped_by_signals():
+        store = Store.open(place) if is_url(place) else None
+        folder = Path(place) if store is None else store.here
+        if fault := run_folder_fault(folder):
+            raise BadInput(fault)
         statistics = _statistics(recipe, config, tools)
         arms, matched = fit_budget(arms, recipe, pipeline=tools)
         print_changes(matched, Console(stderr=True, quiet=not progress))
@@ -146,7 +148,7 @@ def _train_all(record: Record, ray: RayCluster | None, *, progress: bool) -> Non
 def _engine(record: Record, ray: RayCluster | None, *, runs: int) -> Engine:
     job = Job(pipeline=record.pipeline, statistics=record.statistics, store=record.store)
     if ray is not None:
-        return RayEngine(job, ray, on_gpus=not record.recipe.training.get("use_cpu"))
+        return RayEngine(job, ray, folder=record.folder, on_gpus=not record.recipe.training.get("use_cpu"))
     return LocalEngine(job, places=placements(devices_of(record.recipe), workers=record.config.workers, runs=runs))
 
 
@@ -226,12 +228,12 @@ def _conclude(record: Record) -> Path:
         if record.store is not None:
             record.store.save()
     except OSError as error:
-        raise RunFailed(f"cannot write figures and model cards into {record.folder}: {error}") from error
+        raise RunFailed(f"cannot write figures and model cards into {record.place}: {error}") from error
     lost = [failure for failure in results.failed if failure.stage == "seeds"]
     if lost:
         lines = [f"{failure.arm}, {place_of(failure)}: {failure.reason}" for failure in lost]
         raise RunFailed(
-            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.folder}", *lines])
+            "\n".join([f"{len(lost)} of {results.planned.runs} runs failed; the others are in {record.place}", *lines])
         )
     return record.folder / "results.json"
 
@@ -254,7 +256,7 @@ def _save(record: Record, *, is_a_look: bool = False) -> Results:
         if record.store is not None:
             record.store.save()
     except OSError as error:
-        raise RunFailed(f"cannot write the results into {record.folder}: {error}") from error
+        raise RunFailed(f"cannot write the results into {record.place}: {error}") from error
     return results
 
 

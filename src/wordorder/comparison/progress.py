@@ -76,7 +76,9 @@ class Display:
         """Return the display as a table."""
         table = Table.grid(padding=(0, 1))
         done = self._done()
-        head = f"{self.total - len(self.left)} of {self.total} runs, {len(self.current)} running{self._time_left()}"
+        waiting = len(self.left) - len(self.current)
+        head = f"{self.total - len(self.left)} of {self.total} runs, {len(self.current)} running, {waiting} waiting"
+        head += self._time_left()
         table.add_row(Text("comparison", style="bold"), ProgressBar(self.total, done, width=30), head)
         for run in list(self.current.values()):
             part = fraction(run)

@@ -103,6 +103,11 @@ class Record:
     """Dates and runs of the earlier looks at the results; see `wordorder.comparison.statistics.looks`."""
 
     @property
+    def place(self) -> str:
+        """The folder, or its address in the object store, as messages name it."""
+        return str(self.folder) if self.store is None else self.store.url
+
+    @property
     def metric(self) -> str:
         """The headline metric."""
         data = self.recipe.data

@@ -79,10 +79,22 @@ class Job:
         except RunFailed as error:  # of the store
             return Outcome(status="failed", reason=str(error))
 
-    def fetch(self, run: Run) -> None:
-        """Bring the files of a run that has ended from the object store to its folder."""
+    def ended(self, run: Run, outcome: Outcome | str) -> Outcome:
+        """Bring the files of a run that has ended from the object store to its folder, and return its outcome.
+
+        Args:
+            run: the run.
+            outcome: its outcome, or the reason why its process has none: one that was killed in a probe has trained its
+                run before.
+        """
         if self.store is not None:
-            self.store.fetch(run.folder)
+            try:
+                self.store.fetch(run.folder)
+            except RunFailed as error:
+                return Outcome(status="failed", reason=str(error))
+        if isinstance(outcome, str):
+            return Outcome(status="finished" if run.finished() else "failed", reason=outcome)
+        return outcome
 
 
 def execute(pipeline: Pipeline, run: Run, statistics: Statistics) -> Outcome:
@@ -105,11 +117,6 @@ def execute(pipeline: Pipeline, run: Run, statistics: Statistics) -> Outcome:
     if not run.finished():
         return Outcome(status="failed", reason="the training ended without writing metrics.json")
     return Outcome(status="finished", seconds=time.monotonic() - start)
-
-
-def lost(run: Run, reason: str) -> Outcome:
-    """Return the outcome of a run whose process is gone: one that was killed in a probe has trained its run before."""
-    return Outcome(status="finished" if run.finished() else "failed", reason=reason)
 
 
 def release_memory() -> None:

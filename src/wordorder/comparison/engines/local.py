@@ -17,7 +17,7 @@ from multiprocessing import get_context, parent_process
 from types import FrameType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome, lost
+from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.runs import Run
 from wordorder.encodings import Source, registered_encodings
@@ -98,15 +98,14 @@ class LocalEngine:
             for task in done:
                 run, executor = self.busy.pop(task)
                 try:
-                    outcome = task.result()
+                    outcome: Outcome | str = task.result()
                 except BrokenProcessPool:
-                    outcome = None
+                    outcome = KILLED
                     if isinstance(executor, Worker):
                         broken, executor = executor, Worker(executor.place)
                         self.workers = [executor if worker is broken else worker for worker in self.workers]
                 self.idle.append(executor)
-                self.job.fetch(run)
-                outcome = outcome or lost(run, KILLED)
+                outcome = self.job.ended(run, outcome)
                 if outcome.status == "stopped":
                     raise Stopped("stopped by a signal; run the same command again to go on")
                 yield run, outcome

@@ -16,23 +16,28 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome, lost
+from wordorder.comparison.engines.engine import GRACE_SECONDS, KILLED, ONE_THREAD, Job, Outcome
 from wordorder.comparison.fairness.own_arm import load_again
 from wordorder.comparison.runs import Run
 from wordorder.encodings import Source, registered_encodings
-from wordorder.errors import BadInput, Stopped
+from wordorder.errors import BadInput
 from wordorder.streams import prepare_streams
 
 RETRIES = 3
-"""How often a run is begun again whose process or machine is lost; Ray's own default for tasks."""
+"""How often a run is begun again whose process or machine is lost or stopped; Ray's own default for tasks."""
 
 _SECONDS = 0.5  # between two looks at what has begun
+_LEAST = 0.0001  # part of a core or GPU that Ray can count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,8 @@ class RayCluster:
 
     address: str | None = None
     """`auto`, HOST:PORT, or None for Ray's own choice: RAY_ADDRESS, else the cluster that was started on this machine,
-    else a new one of this machine's cores, which ends with the comparison."""
+    else a new one of this machine's cores, which ends with the comparison. Nothing where the caller has a session of
+    Ray already (`ray.init`), which is then used."""
     cpus_per_run: float = 1
     """Cores that a run takes. They decide how many runs a machine has at once; `training.threads` how many threads."""
     gpus_per_run: float | None = None
@@ -49,10 +55,11 @@ class RayCluster:
 
     def __post_init__(self) -> None:
         faults: list[str] = []
-        if not self.cpus_per_run > 0:
-            faults.append(f"--cpus-per-run: must be above 0, got {self.cpus_per_run:g}")
-        if self.gpus_per_run is not None and not 0 <= self.gpus_per_run <= 1:
-            faults.append(f"--gpus-per-run: must be 0 to 1, for a run trains on one GPU, got {self.gpus_per_run:g}")
+        cpus, gpus = self.cpus_per_run, self.gpus_per_run
+        if not (_LEAST <= cpus <= 1 or (cpus > 1 and cpus == int(cpus))):
+            faults.append(f"--cpus-per-run: must be {_LEAST} to 1, or a whole number, got {cpus:g}")
+        if gpus and not _LEAST <= gpus <= 1:
+            faults.append(f"--gpus-per-run: must be 0, or {_LEAST} to 1, for a run trains on one GPU, got {gpus:g}")
         if find_spec("ray") is None:
             faults.append("--engine ray: Ray is not installed; pip install 'wordorder[ray]'")
         if faults:
@@ -62,84 +69,112 @@ class RayCluster:
 class RayEngine:
     """Trains runs as Ray tasks, as many at once as the cluster has room for."""
 
-    def __init__(self, job: Job, cluster: RayCluster, *, on_gpus: bool) -> None:
+    def __init__(self, job: Job, cluster: RayCluster, *, folder: Path, on_gpus: bool) -> None:
         """Connect to the cluster.
 
         Args:
             job: what all runs share.
             cluster: the cluster.
+            folder: the comparison's folder, in which a file tells the machines that they see the same one.
             on_gpus: whether the recipe may train on a GPU.
 
         Raises:
             BadInput: the cluster cannot be reached, or has no machine that a run fits on.
         """
         import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        _check_answers(cluster.address)
+        address = cluster.address or os.environ.get("RAY_ADDRESS")
+        _check_answers(address)
         self.job, self.ray = job, ray
+        self.runs: dict[Future[Outcome], tuple[Run, Any]] = {}
+        self.stopped = Counter[Path]()
+        self.token = folder.absolute() / f".ray-{uuid4().hex}"
+        os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))  # else those that need too much memory never end
         self.own = not ray.is_initialized()  # a user's own session stays
         try:
             if self.own:
                 with _same_signals():
                     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+            self._prepare(cluster, on_gpus=on_gpus)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise BadInput(
-                f"--address: no Ray cluster at {cluster.address}: {_first_line(error)}; start one with ray start --head"
-            ) from error
-        try:
-            gpus = cluster.gpus_per_run
-            if gpus is None:
-                gpus = 1 if on_gpus and ray.cluster_resources().get("GPU") else 0
-            _check_room({"CPU": cluster.cpus_per_run, "GPU": gpus})
-        except BadInput:
-            self._disconnect()
+            self.cancel()
+            raise BadInput(f"--address: Ray at {address}: {error}; start a cluster with ray start --head") from error
+        except BaseException:
+            self.cancel()
             raise
+
+    def _prepare(self, cluster: RayCluster, *, on_gpus: bool) -> None:
+        """Share what all runs need."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        gpus = cluster.gpus_per_run
+        if gpus is None:
+            gpus = 1 if on_gpus and ray.cluster_resources().get("GPU") else 0
+        _check_room({"CPU": cluster.cpus_per_run, "GPU": gpus})
         own = tuple(registered_encodings().values())
         options: dict[str, Any] = {"num_cpus": cluster.cpus_per_run, "num_gpus": gpus, "max_retries": RETRIES}
         environment = ONE_THREAD | {name: value for name, value in os.environ.items() if name.startswith("WORDORDER_")}
         self.task = ray.remote(_train).options(**options, runtime_env={"env_vars": environment})
-        self.shared: Any = ray.put((job, own, os.getcwd()))
+        token = None if self.job.store else self.token
+        if token is not None:
+            token.parent.mkdir(parents=True, exist_ok=True)
+            token.touch()
+        self.shared: Any = ray.put((self.job, own, os.getcwd(), token))
         # here, where it ends with the comparison and no lost machine takes it away
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         begun: Any = ray.remote(_Begun)
-        self.begun = begun.options(num_cpus=0, scheduling_strategy=here).remote()
-        self.runs: dict[Any, Run] = {}
+        self.begun = begun.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
     def submit(self, run: Run) -> None:
         """Hand over a run; see `Engine`."""
-        self.runs[self.task.remote(self.shared, run, self.begun)] = run
+        task = self.task.remote(self.shared, run, self.begun)
+        self.runs[task.future()] = run, task
 
     def as_completed(self, started: Callable[[Run], None]) -> Iterator[tuple[Run, Outcome]]:
         """Yield every run with its outcome; see `Engine`."""
         while self.runs:
-            done, _ = self.ray.wait([*self.runs], num_returns=1, timeout=_SECONDS)
-            open_runs = {run.folder: run for run in self.runs.values()}
-            for folder in self.ray.get(self.begun.take.remote()):
-                if folder in open_runs:  # what a short run says may come after its end
-                    started(open_runs[folder])
-            for task in done:
-                run = self.runs.pop(task)
-                try:
-                    outcome = self.ray.get(task)
-                except self.ray.exceptions.RayError as error:
-                    outcome = f"{KILLED}, {RETRIES + 1} times; {_first_line(error)}"
-                self.job.fetch(run)
-                if isinstance(outcome, str):
-                    outcome = lost(run, outcome)
+            # not ray.wait, in whose C++ code an exception that a signal raises is lost
+            done, _ = wait(self.runs, timeout=_SECONDS, return_when=FIRST_COMPLETED)
+            self._say_begun(started)
+            for future in done:
+                run, _ = self.runs.pop(future)
+                outcome = self.job.ended(run, self._outcome(future))
+                if outcome.status == "stopped" and self.stopped[run.folder] < RETRIES:
+                    self.stopped[run.folder] += 1  # its machine was told to end, not this process
+                    self.submit(run)
+                    continue
                 if outcome.status == "stopped":
-                    raise Stopped("stopped by a signal; run the same command again to go on")
+                    outcome = replace(outcome, status="failed", reason=f"was stopped by a signal {RETRIES + 1} times")
                 yield run, outcome
+
+    def _say_begun(self, started: Callable[[Run], None]) -> None:
+        running = {run.folder: run for run, _ in self.runs.values()}
+        with suppress(self.ray.exceptions.RayError, TimeoutError):  # a display is no reason to stop
+            for folder in self.begun.take.remote().future().result(timeout=10):
+                if folder in running:  # what a short run says may come after its end
+                    started(running[folder])
+
+    def _outcome(self, future: Future[Outcome]) -> Outcome | str:
+        """Return the outcome of a task, or the reason why it has none."""
+        errors = self.ray.exceptions
+        try:
+            return future.result()
+        except errors.RayTaskError as error:
+            return f"{type(error.cause).__name__}: {error.cause}"
+        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+            return f"{KILLED}, {RETRIES + 1} times; {_first_line(error)}"
+        except errors.RayError as error:
+            return _first_line(error)
 
     def cancel(self) -> None:
         """Drop waiting runs, let those at work save their state, and leave the cluster."""
-        for task in self.runs:
+        for _, task in self.runs.values():
             self.ray.cancel(task)  # raises KeyboardInterrupt in it, at which a training saves its state and stops
-        if self.runs:
-            self.ray.wait([*self.runs], num_returns=len(self.runs), timeout=GRACE_SECONDS)
-        self._disconnect()
-
-    def _disconnect(self) -> None:
+        _, late = wait(self.runs, timeout=GRACE_SECONDS)
+        for future in late:
+            self.ray.cancel(self.runs[future][1], force=True)
+        self.token.unlink(missing_ok=True)
         if self.own:
             self.ray.shutdown()
 
@@ -158,10 +193,13 @@ class _Begun:
         return taken
 
 
-def _train(shared: tuple[Job, Sequence[Source], str], run: Run, begun: Any) -> Outcome:
+def _train(shared: tuple[Job, Sequence[Source], str, Path | None], run: Run, begun: Any) -> Outcome:
     """Train one run in a worker of Ray."""
-    job, own, where = shared
+    job, own, where, token = shared
     prepare_streams()
+    if token is not None and not token.exists():
+        folder = f"--output-dir: {token.parent} is another folder on {socket.gethostname()}"
+        return Outcome(status="failed", reason=f"{folder}; name one that all machines see, or an object store")
     with suppress(OSError):
         os.chdir(where)  # a recipe's paths may be relative to it
     begun.add.remote(run.folder)

@@ -5,7 +5,7 @@ and gcsfs. Trainings write into a working copy, and a thread copies what is new 
 
 - a checkpoint's manifest goes last, which holds size and digest of each file; without it a checkpoint does not count;
 - metrics.json goes after all other files of a run, and says that it is finished;
-- other files are written under another name and renamed.
+- an object appears when it is whole; in a file system files are written under another name and renamed.
 """
 
 # fsspec has no types
@@ -31,7 +31,7 @@ from wordorder.training.runs.folder import METRICS
 SECONDS = 5.0
 """Time between two copies of what is new."""
 
-_PART = ".part"
+_PART, _PROBE = ".part", ".wordorder-probe"
 
 
 def is_url(place: object) -> bool:
@@ -65,7 +65,12 @@ class Store:
         atexit.register(shutil.rmtree, store.here, ignore_errors=True)
         try:
             system, root = store.connect()
-            system.makedirs(root, exist_ok=True)
+            if _is_local(system):
+                system.makedirs(root, exist_ok=True)
+            elif "/" not in root.strip("/"):
+                raise ValueError("name a folder, as in s3://bucket/folder")
+            system.pipe_file(f"{root}/{_PROBE}", b"")
+            system.rm_file(f"{root}/{_PROBE}")
             store.fetch(store.here)
         except Exception as error:  # every kind of store has errors of its own
             shutil.rmtree(store.here)
@@ -171,16 +176,23 @@ class _Upload:
         for name in sorted((name for name in now if now[name] != self.sent.get(name)), key=_order):
             if not finish and name.name == METRICS:
                 continue
-            with suppress(FileNotFoundError):  # a checkpoint that gave way to a newer one
+            try:
                 self._send(name)
-                self.sent[name] = now[name]
+            except FileNotFoundError:
+                if self.folder.joinpath(*name.parts).exists():
+                    raise
+                continue  # a checkpoint that gave way to a newer one
+            self.sent[name] = now[name]
         self._forget(name for name in [*self.sent] if name not in now and is_checkpoint(name.parts[0]))
 
     def _send(self, name: PurePosixPath) -> None:
         source, target = str(self.folder.joinpath(*name.parts)), f"{self.base}/{name}"
-        self.system.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
-        self.system.put_file(source, target + _PART)
-        self.system.mv(target + _PART, target)
+        if _is_local(self.system):
+            self.system.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+            self.system.put_file(source, target + _PART)
+            self.system.mv(target + _PART, target)
+        else:
+            self.system.put_file(source, target)
 
     def _forget(self, gone: Iterable[PurePosixPath]) -> None:
         """Remove checkpoints that the training has removed, their manifests first."""
@@ -188,6 +200,11 @@ class _Upload:
             with suppress(FileNotFoundError):
                 self.system.rm_file(f"{self.base}/{name}")
             del self.sent[name]
+
+
+def _is_local(system: Any) -> bool:
+    """Tell whether a file that is being written can be read: an object appears when it is whole."""
+    return "file" in system.protocol
 
 
 def seen(folder: Path) -> Seen:
